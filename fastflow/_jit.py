@@ -1,0 +1,49 @@
+"""How a kernel compiles. Every Numba kernel of fastflow is decorated here and nowhere else.
+
+The flags: no GIL, NumPy's division, and of fast-math only contraction to fused multiply-adds,
+so that NaN and infinity keep their meaning and a value never depends on its place in a batch.
+
+The cache: Numba notices an edit of the file that holds a kernel, but not of another file whose
+kernel it inlined. The cache folder is therefore named by a hash of all sources of the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import numba
+from numba.core import config
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _cache_folder() -> Path:
+    """Return the cache folder of exactly these sources, this Numba and this user."""
+    root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    digest = hashlib.sha256(numba.__version__.encode())
+    package = Path(__file__).parent
+    for source in sorted(package.rglob("*.py")):
+        digest.update(source.relative_to(package).as_posix().encode())
+        digest.update(source.read_bytes())
+    return Path(root) / "fastflow" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+_FOLDER = _cache_folder()
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function on first call and keep the binary in the cache folder."""
+    before = config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
+    try:
+        compiled: Callable[P, R] = numba.njit(
+            cache=True, nogil=True, error_model="numpy", fastmath={"contract"}
+        )(function)
+    finally:
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return compiled

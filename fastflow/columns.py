@@ -1,0 +1,315 @@
+"""The registry of every input and every result column: name, type, unit, meaning, bounds.
+
+Everything that must agree on what a column is reads it here: the check of a configuration, the
+unit that a value is converted to, the Parquet schema and its metadata, and the tables in the docs.
+
+An *input* is a leaf of the composed configuration, named by its dotted key (`tech.core.nominal_power`);
+`*` stands for one name that the user chooses (a memory level, a memory component, a data type).
+A *result* is a column of the dataset; `l*` stands for every on-chip memory level of the chip.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from math import inf
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["float", "int", "bool", "str"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Texts = NDArray[np.str_]
+Inputs = Mapping[str, NDArray[Any]]
+"""Input columns: dotted key to an array of shape (points,), numbers in SI units."""
+
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+SCOPES = ("mcu", "bundle", "global")
+DATAFLOWS = ("weight", "activation", "output", "best")
+OPTIMIZERS = ("sgd", "momentum", "adam")
+
+
+class Column(NamedTuple):
+    """One input or result column."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    low: float = -inf
+    high: float = inf
+    above_low: bool = False  # the lower bound itself is not allowed
+    choices: tuple[str, ...] = ()
+
+    def allowed(self) -> str:
+        """Say in words which values the column takes."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        unit = f" {self.unit}" if self.unit else ""
+        what = {"int": "a whole number", "bool": "true or false", "str": "a text"}.get(
+            self.kind, f"a number in {self.unit}" if self.unit else "a number"
+        )
+        bounds = []
+        if self.low > -inf:
+            bounds.append(f"{'above' if self.above_low else 'at least'} {self.low:g}{unit}")
+        if self.high < inf:
+            bounds.append(f"at most {self.high:g}{unit}")
+        return f"{what} {' and '.join(bounds)}".strip()
+
+
+def _positive(name: str, unit: str, meaning: str) -> Column:
+    return Column(name, "float", unit, meaning, low=0.0, above_low=True)
+
+
+def _nonnegative(name: str, unit: str, meaning: str) -> Column:
+    return Column(name, "float", unit, meaning, low=0.0)
+
+
+def _fraction(name: str, meaning: str) -> Column:
+    return Column(name, "float", "", meaning, low=0.0, high=1.0)
+
+
+def _share(name: str, meaning: str) -> Column:
+    return Column(name, "float", "", meaning, low=0.0, high=1.0, above_low=True)
+
+
+def _count(name: str, meaning: str, low: int = 1) -> Column:
+    return Column(name, "int", "", meaning, low=float(low))
+
+
+def _text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:
+    return Column(name, "str", "", meaning, choices=choices)
+
+
+def _supply(prefix: str) -> tuple[Column, ...]:
+    """Return the voltage and frequency attributes that every scaled component has (Table 2)."""
+    return (
+        _positive(f"{prefix}.nominal_voltage", "V", "supply at which the nominal figures hold"),
+        _positive(f"{prefix}.threshold_voltage", "V", "threshold of the alpha-power law"),
+        _positive(f"{prefix}.minimum_voltage", "V", "lowest supply the component works at"),
+        _positive(f"{prefix}.maximum_voltage", "V", "highest supply the component stands"),
+    )
+
+
+def _link(prefix: str, where: str) -> tuple[Column, ...]:
+    """Return the attributes of a network link (Table 2, last block)."""
+    return (
+        *_supply(prefix),
+        _positive(f"{prefix}.nominal_frequency", "bit/s", f"rate of one {where} link at nominal supply"),
+        _nonnegative(f"{prefix}.nominal_energy", "J/bit", f"energy of one bit over a {where} link"),
+        _positive(f"{prefix}.nominal_area", "m^2", f"die area of one {where} link's I/O cell"),
+        _positive(f"{prefix}.links_per_length", "1/m", f"{where} links that escape a metre of die edge"),
+        _count(f"{prefix}.maximum_links", f"{where} links a device has at most (the width of its port)"),
+        _nonnegative(f"{prefix}.latency", "s", f"latency of one message over a {where} link"),
+        _share(f"{prefix}.utilization", f"share of the {where} link rate that payload achieves"),
+    )
+
+
+def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(_fraction(f"chip.{name}.{part}", f"share of the {what} for {part}") for part in parts)
+
+
+INPUTS: tuple[Column, ...] = (
+    # --- logic technology (4.1.1, 4.1.2)
+    _text("tech.name", "technology node"),
+    _count("tech.generation", "full nodes after the base whose figures these are", low=0),
+    _positive("tech.scaling.area", "", "factor by which a component's area shrinks a generation"),
+    _positive("tech.scaling.power", "", "factor by which its power shrinks a generation, same speed"),
+    _positive("tech.core.nominal_power", "W", "power of one MCU at nominal voltage and frequency"),
+    _positive("tech.core.nominal_area", "m^2", "area of one MCU"),
+    _positive("tech.core.nominal_frequency", "Hz", "MCU clock at nominal voltage"),
+    *_supply("tech.core"),
+    _positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU in a cycle, by data type"),
+    _text("tech.memory.*.technology", "kind of cell"),
+    _nonnegative("tech.memory.*.latency", "s", "latency of one access"),
+    _positive("tech.memory.*.dynamic_energy", "J/bit", "energy to read or write one bit"),
+    _nonnegative("tech.memory.*.static_power", "W/bit", "leakage of one bit"),
+    _positive("tech.memory.*.cell_area", "m^2/bit", "area of one bit cell"),
+    Column("tech.memory.*.overhead", "float", "", "share of a bank's area that is not cells", 0.0, 0.99),
+    _positive("tech.memory.*.bank_capacity", "B", "capacity of one bank"),
+    _positive("tech.memory.*.bank_width", "B", "bytes that one bank moves in a cycle"),
+    _positive("tech.memory.*.bank_frequency", "Hz", "clock of a bank"),
+    _nonnegative("tech.memory.*.controller_power", "W", "power of one bank's controller"),
+    _nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
+    # --- main memory (4.1.2, 4.4.3)
+    _text("mem.name", "memory technology"),
+    _count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
+    _positive("mem.links_per_length", "1/m", "memory links that escape a metre of die edge"),
+    _positive("mem.dynamic_energy", "J/bit", "energy of one bit moved, at nominal voltage"),
+    _nonnegative("mem.static_power", "W/bit", "standby power of one bit"),
+    _positive("mem.device_capacity", "B", "capacity of one device"),
+    _positive("mem.device_area", "m^2", "package area of one device"),
+    _positive("mem.controller_area", "m^2", "controller and I/O area on the compute die, one device"),
+    *_supply("mem"),
+    _positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
+    _nonnegative("mem.latency", "s", "latency of one access"),
+    # --- networks (4.1.3, 4.4.4)
+    _text("net.name", "network technology"),
+    *_link("net.intra", "in-package"),
+    *_link("net.inter", "off-package"),
+    # --- chip: the architecture template and its budgets (4.2, 4.3)
+    _text("chip.name", "chip"),
+    _positive("chip.node_area", "m^2", "area of the package: compute die and memory devices"),
+    _positive("chip.die_area", "m^2", "area of the compute die"),
+    _positive("chip.tdp", "W", "power budget of the node"),
+    *_breakdown("area", "die area", ("core", "l*", "dram", "intra", "inter")),
+    *_breakdown("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
+    *_breakdown("perimeter", "die's edge", ("dram", "intra", "inter")),
+    _count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
+    _count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
+    _count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
+    _text("chip.mcu.dataflow", "operand that stays in the unit", DATAFLOWS),
+    _count("chip.mcus_per_bundle", "MCUs of one bundle (tensor cores of an SM)"),
+    _share("chip.utilization", "highest share of the peak that a kernel reaches"),
+    _share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
+    _nonnegative("chip.launch_overhead", "s", "time to launch one kernel"),
+    Column("chip.supports.*", "bool", "", "whether the chip computes in this data type"),
+    _text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
+    _text("chip.memory.l*.scope", "what one instance of the level serves", SCOPES),
+    _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
+    # --- what a chip pins: generated quantities that are known
+    _count("chip.pinned.mcus", "number of MCUs"),
+    _positive("chip.pinned.core_Hz", "Hz", "core clock"),
+    _positive("chip.pinned.core_V", "V", "core voltage"),
+    _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
+    _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
+    _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
+    _positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth"),
+    _positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
+    _positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
+    # --- system and strategy (3.3, 4.2.3)
+    _count("system.devices", "accelerators in the system"),
+    _text("system.topology", "network between the devices", ("switch",)),
+    _text("parallel.strategy", "parallel strategy, as RC-4-2-d3 or d512"),
+    # --- tiling search (6.2)
+    _text("tiling.tiles", "where the tried tiles come from", ("random",)),
+    _count("tiling.samples", "tiles tried at each level (the paper's N)"),
+    _count("tiling.seed", "seed of the tile sequence", low=0),
+    # --- workloads
+    _text("model.name", "workload", ("gemm", "lstm_lm")),
+    _text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
+    Column("model.training", "bool", "", "forward, backward and update; or forward alone"),
+    _text("model.optimizer", "optimizer", OPTIMIZERS),
+    _count("model.devices", "accelerators that the published study runs on"),
+    _text("model.strategy", "strategy of the published study"),
+    _count("model.m", "rows of A and C"),
+    _count("model.k", "columns of A, rows of B"),
+    _count("model.n", "columns of B and C"),
+    _count("model.batch", "independent GEMMs, or sequences of the global batch"),
+    _count("model.hidden", "hidden units of an LSTM layer"),
+    _count("model.vocabulary", "words"),
+    _count("model.layers", "LSTM layers"),
+    _count("model.sequence", "steps of a sequence"),
+)
+
+LIMITERS_BEFORE_LEVELS = ("compute",)
+LIMITERS_AFTER_LEVELS = ("dram", "network", "launch")
+
+RESULTS: tuple[Column, ...] = (
+    Column("point", "int", "", "number of the point in the grid's written order"),
+    Column("tech", "str", "", "logic technology"),
+    Column("mem", "str", "", "main memory technology"),
+    Column("net", "str", "", "network technology"),
+    Column("chip", "str", "", "chip template and budgets"),
+    Column("system", "str", "", "system"),
+    Column("model", "str", "", "workload"),
+    Column("strategy", "str", "", "parallel strategy (3.3)"),
+    Column("tiling", "str", "", "source of the tiles"),
+    Column("time_s", "float", "s", "one iteration; null where the budgets leave a component empty"),
+    Column("forward_s", "float", "s", "forward pass"),
+    Column("backward_s", "float", "s", "backward pass, to the last gradient exchanged"),
+    Column("update_s", "float", "s", "gradient clipping and weight update"),
+    Column("compute_s", "float", "s", "kernels of one device, launches included"),
+    Column("comm_s", "float", "s", "communication of one device, hidden or not"),
+    Column("exposed_comm_s", "float", "s", "communication that no kernel hides"),
+    Column("bound_by", "str", "", "what most of the iteration waits for"),
+    Column("compute_bound_frac", "float", "", "share of kernel time limited by compute"),
+    Column("l*_bound_frac", "float", "", "share of kernel time limited by this memory level"),
+    Column("dram_bound_frac", "float", "", "share of kernel time limited by main memory"),
+    Column("launch_bound_frac", "float", "", "share of kernel time limited by kernel launches"),
+    Column("flop", "float", "flop", "operations of the model in one iteration, all devices"),
+    Column("mfu", "float", "", "model operations over the peak operations of all devices in time_s"),
+    Column("energy_J", "float", "J", "one iteration, all devices"),
+    Column("footprint_B", "float", "B", "memory that one device needs"),
+    Column("weight_B", "float", "B", "weights of one device, master copies included"),
+    Column("gradient_B", "float", "B", "gradients of one device"),
+    Column("optimizer_B", "float", "B", "optimizer state of one device"),
+    Column("activation_B", "float", "B", "activations of one device kept for the backward pass"),
+    Column("dram_capacity_B", "float", "B", "main memory of one device"),
+    Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),
+    Column("dram_devices", "int", "", "memory devices (HBM stacks)"),
+    Column("dram_Bps", "float", "B/s", "main memory bandwidth"),
+    Column("l*_B", "float", "B", "capacity of the level, all instances"),
+    Column("l*_Bps", "float", "B/s", "bandwidth of the level, all instances, before utilisation"),
+    Column("l*_banks", "int", "", "banks of the level, all instances"),
+    Column("intra_Bps", "float", "B/s", "in-package bandwidth of one device, one direction"),
+    Column("inter_Bps", "float", "B/s", "off-package bandwidth of one device, one direction"),
+    Column("core_V", "float", "V", "core voltage"),
+    Column("core_Hz", "float", "Hz", "core clock"),
+    Column("mcus", "int", "", "minimal compute units"),
+    Column("bundles", "int", "", "MCU bundles"),
+    Column("devices", "int", "", "devices that the strategy uses"),
+    Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
+    Column("reason", "str", "", "why a point is not feasible"),
+)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Compile a registered name: `l*` is a numbered level, a lone `*` any one name."""
+    escaped = re.escape(name).replace(r"l\*", r"l\d+").replace(r"\*", r"[A-Za-z_]\w*")
+    return re.compile(escaped)
+
+
+@cache
+def find_input(key: str) -> Column | None:
+    """Return the registered input that a dotted key belongs to, or None."""
+    return next((column for column in INPUTS if _pattern(column.name).fullmatch(key)), None)
+
+
+@cache
+def find_result(name: str) -> Column | None:
+    """Return the registered result column of a name, or None."""
+    return next((column for column in RESULTS if _pattern(column.name).fullmatch(name)), None)
+
+
+def result_order(levels: int) -> list[str]:
+    """Return the names of all result columns, in order, for a chip with `levels` on-chip levels."""
+    names: list[str] = []
+    for column in RESULTS:
+        if "l*" in column.name:
+            names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
+        else:
+            names.append(column.name)
+    return names
+
+
+Table = TypeVar("Table", bound=tuple[Any, ...])
+
+
+def table(cls: type[Table], inputs: Inputs, prefix: str, **given: NDArray[Any]) -> Table:
+    """Build a struct-of-arrays table whose fields are the inputs under `prefix`, or `given`.
+
+    cls: a NamedTuple of columns.
+    """
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
+    return cls(*(given[field] if field in given else inputs[f"{prefix}.{field}"] for field in fields))
+
+
+Rows = TypeVar("Rows")
+
+
+def take(columns: Rows, rows: Ints) -> Rows:
+    """Return the given rows of a column, or of every column in a (nested) table or mapping."""
+    if isinstance(columns, np.ndarray):
+        return columns[rows]  # type: ignore[return-value]
+    if isinstance(columns, dict):
+        return {name: take(column, rows) for name, column in columns.items()}  # type: ignore[return-value]
+    if isinstance(columns, tuple):
+        taken = [take(column, rows) for column in columns]
+        return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
+    raise TypeError(f"cannot take rows of a {type(columns).__name__}")

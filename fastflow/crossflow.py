@@ -1,0 +1,156 @@
+"""CrossFlow: from technology to the time of one training iteration (Figure 2, Section 3.1).
+
+`predict` is the whole model, one line a stage. Every stage works on all points at once: a point
+is a row, a quantity a column. Points whose budgets make no chip, or whose strategy does not suit
+the system, leave with a reason before anything is timed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Floats, Inputs, Ints, Texts, take
+from fastflow.hardware.chip import Chip, generate, peak_flops
+from fastflow.network.collectives import ring_bytes, ring_time
+from fastflow.parallelism.footprint import Footprint, footprint
+from fastflow.parallelism.strategy import Strategies, parse_column
+from fastflow.parallelism.supergraph import Exchange, Supergraph, cut
+from fastflow.timing.device import device
+from fastflow.timing.energy import energy
+from fastflow.timing.roofline import Timing, Work, time_kernels
+from fastflow.timing.schedule import Tasks, Timeline, schedule
+from fastflow.workload import build_graph
+from fastflow.workload.graph import Graph, sum_by_point
+from fastflow.workload.precision import precision
+
+
+class Communication(NamedTuple):
+    """The two collectives of every kernel; shape (kernels,)."""
+
+    sync_s: Floats  # of one launch, waited for [s]
+    gradient_s: Floats  # may overlap with later kernels [s]
+    sync_sent: Floats  # what a device sends [B]
+    gradient_sent: Floats
+
+
+class Prediction(NamedTuple):
+    """All that is known of a batch of points once it is predicted."""
+
+    inputs: Inputs  # of every point
+    chip: Chip  # of every point
+    strategies: Strategies  # of every point
+    strategy: Texts  # of every point, as printed
+    reason: Texts  # why a point has no time; empty where it has
+    timed: Ints  # the points that have a time: the rows of everything below
+    graph: Graph
+    shards: Supergraph
+    footprint: Footprint
+    timing: Timing
+    communication: Communication
+    timeline: Timeline
+    energy: Floats  # of one device [J]
+
+
+def predict(inputs: Inputs) -> Prediction:
+    """Predict one training iteration of every point.
+
+    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
+    points of a call have the same keys, so the same on-chip levels and the same workload.
+    """
+    every_chip = generate(inputs)
+    every_strategy, printed = parse_column(inputs["parallel.strategy"])
+    reason = np.where(every_chip.reason != "", every_chip.reason, _misfits(inputs, every_strategy))
+
+    timed = np.flatnonzero(reason == "")
+    given, chip, strategies = take(dict(inputs), timed), take(every_chip, timed), take(every_strategy, timed)
+    numbers = precision(given)
+    graph = build_graph(given, numbers)
+    shards = cut(graph, strategies, numbers.operand)
+    memory = footprint(graph, shards, numbers, given["model.training"])
+    timing = _time_kernels(given, chip, graph, shards)
+    communication = _time_communication(given, chip, graph, shards)
+    timeline = _schedule(graph, timing, communication)
+    used = _energy(given, chip, graph, timing, communication, timeline)
+    return Prediction(
+        inputs, every_chip, every_strategy, printed, reason, timed,
+        graph, shards, memory, timing, communication, timeline, used,
+    )  # fmt: skip
+
+
+def _misfits(inputs: Inputs, strategies: Strategies) -> Texts:
+    """Say for every point whether strategy, system, chip and data type go together; empty where they do."""
+    devices = inputs["system.devices"]
+    supported = np.array(
+        [
+            bool(inputs.get(f"chip.supports.{name}", [False] * (i + 1))[i])
+            and f"tech.core.flop_per_cycle.{name}" in inputs
+            for i, name in enumerate(inputs["model.dtype"])
+        ]
+    )
+    reason = np.full(devices.size, "", dtype=object)
+    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > 1) | ~supported):
+        text = inputs["parallel.strategy"][i]
+        if not supported[i]:
+            able = [
+                key.rsplit(".", 1)[1] for key in inputs if key.startswith("chip.supports.") and inputs[key][i]
+            ]
+            reason[i] = (
+                f"model.dtype={inputs['model.dtype'][i]}: chip {inputs['chip.name'][i]} computes in {', '.join(able)}"
+            )
+        elif strategies.lp[i] > 1:
+            reason[i] = f"parallel.strategy={text}: pipeline stages are not modelled, allowed is p1"
+        else:
+            reason[i] = (
+                f"parallel.strategy={text} takes {strategies.devices[i]} devices, "
+                f"which does not divide system.devices={devices[i]}"
+            )
+    return reason.astype(str)
+
+
+def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Timing:
+    """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
+    work = Work(
+        graph.point, shards.m, shards.k, shards.n, graph.batch,
+        precision(inputs).operand[graph.point],
+        shards.elements * graph.bytes_per_element,
+        shards.elements * graph.flop_per_element,
+        inputs["tiling.samples"], inputs["tiling.seed"],
+    )  # fmt: skip
+    return time_kernels(device(inputs, chip), work)
+
+
+def _time_communication(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Communication:
+    """Time both collectives of every kernel on the network between devices (6.4)."""
+    bandwidth = (chip.inter.bandwidth * inputs["net.inter.utilization"])[graph.point]
+    latency = inputs["net.inter.latency"][graph.point]
+
+    def both(exchange: Exchange) -> tuple[Floats, Floats]:
+        return ring_time(*exchange, bandwidth, latency), ring_bytes(*exchange)
+
+    (sync_s, sync_sent), (gradient_s, gradient_sent) = both(shards.sync), both(shards.gradient)
+    return Communication(sync_s, gradient_s, sync_sent, gradient_sent)
+
+
+def _schedule(graph: Graph, timing: Timing, communication: Communication) -> Timeline:
+    """Lay kernels and collectives out in time (6.5)."""
+    repeat = graph.repeat
+    return schedule(
+        Tasks(
+            graph.offset,
+            graph.phase,
+            repeat * timing.time,
+            repeat * communication.sync_s,
+            communication.gradient_s,
+        )
+    )
+
+
+def _energy(
+    inputs: Inputs, chip: Chip, graph: Graph, timing: Timing, communication: Communication, timeline: Timeline
+) -> Floats:
+    """Return the energy of one iteration of one device [J], shape (points,)."""
+    sent = sum_by_point(graph, graph.repeat * communication.sync_sent + communication.gradient_sent)
+    peak = peak_flops(inputs, chip, inputs["model.dtype"])
+    return energy(chip, peak, graph, timing, sent, timeline.total)

@@ -1,0 +1,29 @@
+"""What a user's mistake looks like: one line that says which key, which value, what is allowed, and where it stood."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A value that the user gave is not allowed.
+
+    `str()` of it is the one line that a command prints before it exits with code 2.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str, origin: str = "") -> None:
+        self.key, self.value, self.allowed, self.origin = key, value, allowed, origin
+        super().__init__(key, value, allowed, origin)  # all of them, so that it survives pickling
+
+    def __str__(self) -> str:
+        where = f" (from {self.origin})" if self.origin else ""
+        return " ".join(f"{self.key}={self.value}{where}: allowed is {self.allowed}".split())
+
+
+class CompositionError(InputError):
+    """The configuration as asked for does not compose; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        self.key, self.value, self.allowed, self.origin = "", "", message, ""
+        ValueError.__init__(self, message)
+
+    def __str__(self) -> str:
+        return " ".join(self.allowed.split())

@@ -1,0 +1,64 @@
+"""Main memory: devices, links, capacity and bandwidth (4.4.3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Floats, Ints
+from fastflow.hardware.voltage import Supply, operate
+
+
+class Dram(NamedTuple):
+    """What the generator needs to know of main memory; shape (points,)."""
+
+    package_area: Floats  # node area that the compute die leaves [m^2]
+    controller_budget: Floats  # die area for controllers [m^2]
+    perimeter: Floats  # budget [m]
+    power: Floats  # budget [W]
+    links_per_device: Ints
+    links_per_length: Floats  # [1/m]
+    dynamic_energy: Floats  # [J/bit]
+    static_power: Floats  # [W/bit]
+    device_capacity: Floats  # [B]
+    device_area: Floats  # [m^2]
+    controller_area: Floats  # [m^2]
+    nominal_frequency: Floats  # of one link [bit/s]
+
+
+class DramDesign(NamedTuple):
+    """Generated main memory; shape (points,)."""
+
+    devices: Floats
+    capacity: Floats  # [B]
+    bandwidth: Floats  # [B/s]
+    energy: Floats  # at the operating supply [J/bit]
+    static_power: Floats  # [W]
+
+
+def generate_dram(dram: Dram, supply: Supply) -> DramDesign:
+    """Place as many devices as package, controllers and die edge take (Equation 4), then scale
+    supply and link rate into the power that standby leaves.
+
+    Where the minimum supply does not fit, links are given up; the devices and their capacity stay.
+    """
+    devices = np.floor(
+        np.minimum(
+            np.minimum(dram.package_area / dram.device_area, dram.controller_budget / dram.controller_area),
+            dram.perimeter * dram.links_per_length / dram.links_per_device,
+        )
+    )
+    devices = np.maximum(devices, 0.0)
+    capacity = devices * dram.device_capacity
+    static = 8.0 * capacity * dram.static_power
+    links = (devices * dram.links_per_device).astype(np.float64)
+    unit_power = dram.nominal_frequency * dram.dynamic_energy
+    point = operate(links, unit_power, dram.power - static, np.ones_like(links), supply)
+    return DramDesign(
+        devices,
+        capacity,
+        point.units * point.speed * dram.nominal_frequency / 8.0,
+        dram.dynamic_energy * (point.voltage / supply.nominal_voltage) ** 2,
+        static,
+    )

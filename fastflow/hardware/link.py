@@ -1,0 +1,43 @@
+"""Network links, within the package and between packages (4.4.4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Floats, Ints
+from fastflow.hardware.voltage import Supply, operate
+
+
+class Link(NamedTuple):
+    """What the generator needs to know of one network; shape (points,)."""
+
+    area: Floats  # budget [m^2]
+    power: Floats  # budget [W]
+    perimeter: Floats  # budget [m]
+    nominal_frequency: Floats  # of one link [bit/s]
+    nominal_energy: Floats  # [J/bit]
+    nominal_area: Floats  # of one link [m^2]
+    links_per_length: Floats  # [1/m]
+    maximum_links: Ints  # width of a device's port
+
+
+class LinkDesign(NamedTuple):
+    """Generated links; shape (points,)."""
+
+    links: Floats
+    bandwidth: Floats  # one direction [B/s]
+    energy: Floats  # at the operating supply [J/bit]
+
+
+def generate_links(link: Link, supply: Supply) -> LinkDesign:
+    """Fit links into area, die edge and port, then scale supply and rate into the power."""
+    room = np.minimum(link.area / link.nominal_area, link.perimeter * link.links_per_length)
+    room = np.floor(np.minimum(room, link.maximum_links))
+    # a link without energy still needs a power to divide the budget by
+    unit_power = np.maximum(link.nominal_frequency * link.nominal_energy, np.finfo(np.float64).tiny)
+    point = operate(room, unit_power, link.power, np.ones_like(room), supply)
+    bandwidth = point.units * point.speed * link.nominal_frequency / 8.0
+    energy = link.nominal_energy * (point.voltage / supply.nominal_voltage) ** 2
+    return LinkDesign(point.units, bandwidth, energy)

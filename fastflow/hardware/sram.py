@@ -1,0 +1,69 @@
+"""Registers and caches: banks, capacity and bandwidth of an on-chip level (4.4.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import Floats
+
+
+class Sram(NamedTuple):
+    """What the generator needs to know of one on-chip memory level; shape (points,)."""
+
+    area: Floats  # budget of all instances [m^2]
+    power: Floats  # budget of all instances [W]
+    instances: Floats  # one a die, a bundle or an MCU, by the level's scope
+    components: Floats  # that one instance serves
+    latency: Floats  # [s]
+    dynamic_energy: Floats  # [J/bit]
+    static_power: Floats  # [W/bit]
+    cell_area: Floats  # [m^2/bit]
+    overhead: Floats  # share of a bank's area that is not cells
+    bank_capacity: Floats  # [B]
+    bank_width: Floats  # [B] a cycle
+    bank_frequency: Floats  # [Hz]
+    controller_power: Floats  # [W] a bank
+    link_area: Floats  # [m^2] a bank and component: a crosspoint of the crossbar
+
+
+class SramDesign(NamedTuple):
+    """A generated on-chip level, all instances together; shape (points,)."""
+
+    banks: Floats
+    capacity: Floats  # [B]
+    bandwidth: Floats  # [B/s]
+    static_power: Floats  # leakage and controllers [W]
+
+
+@kernel
+def generate_sram(level: Sram) -> SramDesign:
+    """Fit banks and their crossbar into the area, then spend the power that is left on moving data.
+
+    An instance has the largest whole number of banks whose cells (over 1 - overhead) and crossbar
+    (banks x components in scope) fit its area, and whose leakage (Equation 2) and controllers
+    leave power to move data. Bandwidth is what that power moves (Equation 3), and at most what the
+    banks' width and clock can: without that ceiling a small cache with much power looks absurdly
+    fast.
+    """
+    rows = level.area.size
+    out = SramDesign(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows))
+    for i in range(rows):
+        bits = 8.0 * level.bank_capacity[i]
+        bank_area = bits * level.cell_area[i] / (1.0 - level.overhead[i])
+        bank_area += level.components[i] * level.link_area[i]
+        bank_power = bits * level.static_power[i] + level.controller_power[i]
+        banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
+        if level.instances[i] * banks * bank_power >= level.power[i]:
+            banks = np.ceil(level.power[i] / (level.instances[i] * bank_power)) - 1.0
+        banks = max(banks, 0.0) * level.instances[i]
+        static = banks * bank_power
+        by_power = (level.power[i] - static) / (8.0 * level.dynamic_energy[i])
+        by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
+        out.banks[i] = banks
+        out.capacity[i] = banks * level.bank_capacity[i]
+        out.bandwidth[i] = max(min(by_power, by_banks), 0.0)
+        out.static_power[i] = static
+    return out

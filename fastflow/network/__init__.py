@@ -1,0 +1,1 @@
+"""DPE, second half: what communication costs on the system's network (Section 6.4)."""

@@ -1,0 +1,93 @@
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4-p1`, `d512` (Section 3.3)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Ints, Texts
+from fastflow.errors import InputError
+
+NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
+NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
+_PATTERN = re.compile(r"(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?")
+
+
+class Strategy(NamedTuple):
+    """One strategy: how a distributed GEMM is cut, and the degrees of each kind of parallelism."""
+
+    kernel: int  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
+    kp1: int
+    kp2: int
+    dp: int
+    lp: int
+
+    @property
+    def devices(self) -> int:
+        """Devices that the strategy uses."""
+        return self.kp1 * self.kp2 * self.dp * self.lp
+
+    def __str__(self) -> str:
+        """Write the strategy the way `parse` reads it, degrees of 1 left out."""
+        parts = {ROW_COLUMN: f"RC-{self.kp1}-{self.kp2}", COLUMN_ROW: f"CR-{self.kp1}"}
+        words = [parts[self.kernel]] if self.kernel != NO_KERNEL else []
+        words += [f"d{self.dp}"] if self.dp > 1 or self.kernel == NO_KERNEL else []
+        words += [f"p{self.lp}"] if self.lp > 1 else []
+        return "-".join(words)
+
+
+class Strategies(NamedTuple):
+    """Strategies as columns; int64, shape (points,)."""
+
+    kernel: Ints
+    kp1: Ints
+    kp2: Ints
+    dp: Ints
+    lp: Ints
+
+    @property
+    def devices(self) -> Ints:
+        """Devices that each strategy uses."""
+        return self.kp1 * self.kp2 * self.dp * self.lp
+
+    @property
+    def row_shards(self) -> Ints:
+        """Ways in which the batch rows of a layer are cut: RC's KP1 joins the data shards."""
+        return self.dp * np.where(self.kernel == ROW_COLUMN, self.kp1, 1)
+
+    @property
+    def inner_shards(self) -> Ints:
+        """Ways in which the inner dimension of a layer's GEMM is cut (CR's KP1)."""
+        return np.where(self.kernel == COLUMN_ROW, self.kp1, 1)
+
+    @property
+    def col_shards(self) -> Ints:
+        """Ways in which the columns of a layer's weights are cut (RC's KP2)."""
+        return self.kp2
+
+
+def parse(text: str) -> Strategy:
+    """Read a strategy in the paper's notation.
+
+    Raises InputError when the text is no strategy or a degree is 0.
+    """
+    match = _PATTERN.fullmatch(text)
+    groups = match.groups() if match else ()
+    degrees = [int(group) for group in groups if group is not None]
+    if not degrees or 0 in degrees:
+        raise InputError("parallel.strategy", text, NOTATION)
+    row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
+    if groups[0]:
+        return Strategy(ROW_COLUMN, row, column, dp, lp)
+    return Strategy(COLUMN_ROW if groups[2] else NO_KERNEL, inner, 1, dp, lp)
+
+
+def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
+    """Read a column of strategies; return them, and each as it is printed, shape (points,)."""
+    unique, index = np.unique(texts, return_inverse=True)
+    parsed = [parse(str(text)) for text in unique]
+    degrees = np.array(parsed, dtype=np.int64)[index]
+    printed = np.array([str(strategy) for strategy in parsed])[index]
+    return Strategies(*np.ascontiguousarray(degrees.T)), printed

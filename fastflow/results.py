@@ -1,0 +1,155 @@
+"""From a prediction to what a user sees: result columns, and one point's kernels explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import Bools, Floats, result_order, take
+from fastflow.crossflow import Prediction
+from fastflow.hardware.chip import peak_flops
+from fastflow.timing.roofline import limiter_names
+from fastflow.timing.tiling import OPERANDS
+from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point
+
+Columns = dict[str, NDArray[Any]]
+
+
+def summary(prediction: Prediction) -> Columns:
+    """Return the result columns of every point, but its number and the names of the groups' choices.
+
+    A point without a time has NaN (0 for whole numbers) in what follows from a time.
+    """
+    points = prediction.reason.size
+    columns = _chip_columns(prediction)
+    for name, column in _timed_columns(prediction).items():
+        if column.dtype.kind != "U":
+            full: NDArray[Any] = np.full(points, np.nan)
+        else:
+            full = np.full(points, "", dtype=column.dtype)
+        full[prediction.timed] = column
+        columns[name] = full
+    fits = columns["footprint_B"] <= columns["dram_capacity_B"]
+    columns["feasible"] = (prediction.reason == "") & fits
+    columns["reason"] = _reasons(prediction, columns, fits)
+    order = [name for name in result_order(len(prediction.chip.levels)) if name in columns]
+    return {name: columns[name] for name in order}
+
+
+def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[Any]:
+    """Name why a point is not feasible; one that only lacks memory says both figures."""
+    reason = prediction.reason.astype(object)
+    for i in prediction.timed[~fits[prediction.timed]]:
+        needed, there = columns["footprint_B"][i], columns["dram_capacity_B"][i]
+        reason[i] = f"needs {needed / 1e9:.4g} GB of memory a device, has {there / 1e9:.4g} GB"
+    return reason.astype(str)
+
+
+def _chip_columns(prediction: Prediction) -> Columns:
+    """Return what the generator made, and what the strategy asks for; of every point."""
+    chip = prediction.chip
+    columns: Columns = {
+        "strategy": prediction.strategy,
+        "devices": prediction.strategies.devices,
+        "dram_capacity_B": chip.dram.capacity,
+        "dram_devices": chip.dram.devices.astype(np.int64),
+        "dram_Bps": chip.dram.bandwidth,
+        "compute_flops": _known_peak(prediction),
+        "intra_Bps": chip.intra.bandwidth,
+        "inter_Bps": chip.inter.bandwidth,
+        "core_V": chip.cores.voltage,
+        "core_Hz": chip.cores.frequency,
+        "mcus": chip.cores.mcus.astype(np.int64),
+        "bundles": chip.bundles.astype(np.int64),
+    }
+    for number, level in enumerate(chip.levels):
+        columns[f"l{number}_B"] = level.design.capacity
+        columns[f"l{number}_Bps"] = level.design.bandwidth
+        columns[f"l{number}_banks"] = level.design.banks.astype(np.int64)
+    return columns
+
+
+def _known_peak(prediction: Prediction) -> Floats:
+    """Return every chip's peak; NaN where the technology knows no rate for the data type."""
+    dtype = prediction.inputs["model.dtype"]
+    known = np.array([f"tech.core.flop_per_cycle.{name}" in prediction.inputs for name in dtype])
+    safe = np.where(known, dtype, "fp32")
+    return np.where(known, peak_flops(prediction.inputs, prediction.chip, safe), np.nan)
+
+
+def _timed_columns(prediction: Prediction) -> Columns:
+    """Return what follows from a time; of the timed points."""
+    graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
+    points, levels = prediction.timed.size, len(prediction.chip.levels)
+    kernel_s = graph.repeat * timing.time
+    sent_s = graph.repeat * prediction.communication.sync_s + prediction.communication.gradient_s
+    names = limiter_names(levels)
+    by_limiter = np.bincount(
+        graph.point * len(names) + timing.limiter, kernel_s, minlength=points * len(names)
+    ).reshape(points, len(names))
+    compute_s = by_limiter.sum(axis=1)
+    waits = np.concatenate([by_limiter, timeline.exposed[:, None]], axis=1)
+    flop = model_flop(graph)
+    devices = prediction.strategies.devices[prediction.timed]
+    peak = _known_peak(prediction)[prediction.timed]
+    memory = prediction.footprint
+    columns: Columns = {
+        "time_s": timeline.total,
+        "forward_s": timeline.forward,
+        "backward_s": timeline.backward,
+        "update_s": timeline.update,
+        "compute_s": compute_s,
+        "comm_s": sum_by_point(graph, sent_s),
+        "exposed_comm_s": timeline.exposed,
+        "bound_by": np.array([*names, "network"])[waits.argmax(axis=1)],
+        "flop": flop,
+        "mfu": flop / (devices * peak * timeline.total),
+        "energy_J": prediction.energy * devices,
+        "footprint_B": memory.total,
+        "weight_B": memory.weights,
+        "gradient_B": memory.gradients,
+        "optimizer_B": memory.optimizer,
+        "activation_B": memory.activations,
+    }
+    columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
+    return columns
+
+
+def explain(prediction: Prediction, point: int) -> Columns:
+    """Return the kernels of one point in their order, each column of shape (kernels,).
+
+    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches.
+    Empty for a point without a time.
+    """
+    place = np.flatnonzero(prediction.timed == point)
+    graph, timing = prediction.graph, prediction.timing
+    rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
+    shards, communication = take(prediction.shards, rows), take(prediction.communication, rows)
+    repeat = graph.repeat[rows]
+    levels = len(prediction.chip.levels)
+    names = limiter_names(levels)
+    gradient = shards.gradient.collective > 0
+    columns: Columns = {
+        "kernel": graph.names[graph.label[rows]],
+        "phase": np.array(PHASES)[graph.phase[rows]],
+        "repeat": repeat,
+        "m": shards.m,
+        "k": shards.k,
+        "n": shards.n,
+        "time_s": repeat * timing.time[rows],
+        "bound_by": np.array(names)[timing.limiter[rows]],
+        "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, shards.sync.collective)],
+        "comm_s": repeat * communication.sync_s + communication.gradient_s,
+        "flop": timing.flop[rows],
+    }
+    columns |= {f"{name}_s": timing.times[rows, i] for i, name in enumerate(names)}
+    columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
+    for level in range(levels):
+        tiles = timing.tile[rows, level]
+        columns[f"l{level}_tile"] = np.array(
+            ["x".join(map(str, tile)) if tile.any() else "" for tile in tiles], dtype=str
+        )
+        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
+    return columns

@@ -1,0 +1,1 @@
+"""PPE, the performance prediction engine: tiles, rooflines, schedule (Section 6)."""

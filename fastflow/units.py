@@ -1,0 +1,98 @@
+"""What "4.2 pJ/bit" means: quantities written with units, parsed once into SI numbers.
+
+The registry is pint's, with our own short list of units: in pint's default list a bit has no
+dimension, so a missing "/bit" would go unnoticed, and "b" is the barn. GB is 10^9 B, GiB 2^30 B.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pint
+
+_DEFINITIONS = """
+femto- = 1e-15 = f-
+pico- = 1e-12 = p-
+nano- = 1e-9 = n-
+micro- = 1e-6 = u- = µ-
+milli- = 1e-3 = m-
+kilo- = 1e3 = k-
+mega- = 1e6 = M-
+giga- = 1e9 = G-
+tera- = 1e12 = T-
+peta- = 1e15 = P-
+kibi- = 1024 = Ki-
+mebi- = 1048576 = Mi-
+gibi- = 1073741824 = Gi-
+tebi- = 1099511627776 = Ti-
+meter = [length] = m = metre
+second = [time] = s
+volt = [electric_potential] = V
+joule = [energy] = J
+watt = joule / second = W
+hertz = 1 / second = Hz
+bit = [information] = b
+byte = 8 * bit = B
+flop = [operation] = FLOP
+"""
+
+# "mm2" is how the field writes square millimetres; pint wants an exponent sign
+_BARE_EXPONENT = re.compile(r"(?<=[A-Za-zµ])([23])\b")
+
+
+@cache
+def _registry() -> pint.UnitRegistry[float]:
+    registry: pint.UnitRegistry[float] = pint.UnitRegistry(None, non_int_type=float)
+    for line in _DEFINITIONS.strip().splitlines():
+        registry.define(line)
+    return registry
+
+
+def parse(text: str, unit: str) -> float:
+    """Return the value of a written quantity such as "4.2 pJ/bit" in `unit`.
+
+    Raises ValueError, with a message that says what is wrong, when the text is no quantity, bears
+    no unit, or bears one of another dimension.
+    """
+    registry = _registry()
+    written = _BARE_EXPONENT.sub(r"**\1", text.strip())
+    try:
+        quantity: pint.Quantity[float] = registry.Quantity(written)
+    except Exception as error:  # pint raises many kinds; all mean the same here
+        raise ValueError(f"not a quantity with a known unit, such as '1 {unit}'") from error
+    if quantity.unitless and unit:
+        raise ValueError(f"no unit given, needs one such as '{unit}'")
+    try:
+        return float(quantity.to(unit.replace("^", "**")).magnitude)
+    except pint.DimensionalityError as error:
+        raise ValueError(f"'{quantity.units:~}' is no unit for this, needs one such as '{unit}'") from error
+
+
+_SCALES = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+)
+
+
+def show(value: float, unit: str, digits: int = 3) -> str:
+    """Write a number of `unit` for a person: 9.0e11 B/s becomes "900 GB/s"."""
+    if value != value:
+        return "-"
+    if value == 0.0:
+        return f"0 {unit}"
+    for scale, prefix in _SCALES:
+        if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
+            return (
+                f"{value / scale:.{digits}g} {prefix}{unit}"
+                if abs(value) < 1000 * scale
+                else f"{value:.{digits}e} {unit}"
+            )
+    return f"{value:.{digits}g} {unit}"

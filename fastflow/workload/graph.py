@@ -1,0 +1,147 @@
+"""What a compute graph is: a table of kernels in the order in which a device launches them.
+
+The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
+GEMM lies in it (rows of the batch, inner and column dimension of the weights), so that
+`parallelism.supergraph` can cut it for any strategy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import Floats, Ints, Texts
+
+# phases
+FORWARD, BACKWARD, UPDATE = 0, 1, 2
+PHASES = ("forward", "backward", "update")
+
+# kinds of kernel. The first three are the GEMMs of a layer Y[rows, cols] = X[rows, inner] W[inner, cols]:
+PRODUCT = 0  # Y = X W
+INPUT_GRADIENT = 1  # dX = dY W^T
+WEIGHT_GRADIENT = 2  # dW = X^T dY
+ON_ACTIVATIONS = 3  # a memory-bound pass over rows x cols
+ON_WEIGHTS = 4  # a memory-bound pass over inner x cols
+
+# collectives
+NO_EXCHANGE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 0, 1, 2, 3
+COLLECTIVES = ("", "all-gather", "reduce-scatter", "all-reduce")
+
+# how a kernel's result becomes a weight gradient
+NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
+
+
+class Kernel(NamedTuple):
+    """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
+
+    Dimensions are those of the whole model. `rc` and `cr` say what a Row-Column or a Column-Row
+    cut of the layer must exchange after this kernel: a collective over rows x its columns.
+    """
+
+    label: str
+    phase: int
+    kind: int
+    rows: Ints | int
+    inner: Ints | int = 1
+    cols: Ints | int = 1
+    repeat: Ints | int = 1  # launches, one after the other
+    batch: Ints | int = 1  # independent GEMMs in one launch
+    bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
+    flop_per_element: Floats | float = 0.0
+    rc: int = NO_EXCHANGE
+    rc_cols: Ints | int = 0
+    cr: int = NO_EXCHANGE
+    cr_cols: Ints | int = 0
+    weights: int = 0  # 1 on the one kernel that owns the inner x cols weights of its layer
+    gradient: int = NO_GRADIENT
+    kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
+    kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
+
+
+class Graph(NamedTuple):
+    """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
+
+    Every array but `offset` (points + 1,) and `names` (labels) has one entry a kernel.
+    """
+
+    offset: Ints
+    names: Texts
+    point: Ints
+    label: Ints  # index into names
+    phase: Ints
+    kind: Ints
+    rows: Ints
+    inner: Ints
+    cols: Ints
+    repeat: Ints
+    batch: Ints
+    bytes_per_element: Floats
+    flop_per_element: Floats
+    rc: Ints
+    rc_cols: Ints
+    cr: Ints
+    cr_cols: Ints
+    weights: Ints
+    gradient: Ints
+    kept_cols: Ints
+    kept_whole_cols: Ints
+
+
+def stack(kernels: list[Kernel], points: int) -> Graph:
+    """Lay a list of kernels, whose values are scalars or columns of shape (points,), out as a graph."""
+    names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
+    count = len(kernels)
+    flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
+    for field in Kernel._fields[1:]:
+        dtype = np.float64 if field.endswith("_per_element") else np.int64
+        columns = np.empty((points, count), dtype=dtype)
+        for position, kernel in enumerate(kernels):
+            columns[:, position] = getattr(kernel, field)
+        flat[field] = columns.reshape(-1)
+    return Graph(
+        offset=np.arange(points + 1, dtype=np.int64) * count,
+        names=names,
+        point=np.repeat(np.arange(points, dtype=np.int64), count),
+        **flat,
+    )
+
+
+def join(graphs: list[Graph], members: list[Ints]) -> Graph:
+    """Join graphs of disjoint sets of points into one, in the order of the points.
+
+    members: for each graph, the number of its points in the joined one.
+    """
+    if not graphs:
+        return stack([Kernel("", FORWARD, PRODUCT, 0)], points=0)
+    if len(graphs) == 1:
+        return graphs[0]
+    names = np.unique(np.concatenate([graph.names for graph in graphs]))
+    point = np.concatenate([rows[graph.point] for graph, rows in zip(graphs, members, strict=True)])
+    order = np.argsort(point, kind="stable")
+    columns = {
+        field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
+        for field in Graph._fields
+        if field not in ("offset", "names", "point", "label")
+    }
+    label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
+    count = np.bincount(point, minlength=sum(rows.size for rows in members))
+    offset = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    return Graph(offset, names, point[order], label[order], **columns)
+
+
+def sum_by_point(graph: Graph, values: NDArray[Any]) -> Floats:
+    """Return the sum of a quantity over the kernels of each point, shape (points,)."""
+    points = graph.offset.size - 1
+    return np.bincount(graph.point, values, minlength=points).astype(np.float64)
+
+
+def model_flop(graph: Graph) -> Floats:
+    """Return the operations of one iteration of the whole model [flop], shape (points,).
+
+    A GEMM counts 2 m k n however it is cut, a memory-bound pass its operations an element.
+    """
+    size = graph.repeat * graph.batch * 1.0 * graph.rows * graph.inner * graph.cols
+    flop = np.where(graph.kind <= WEIGHT_GRADIENT, 2.0, graph.flop_per_element) * size
+    return sum_by_point(graph, flop)
