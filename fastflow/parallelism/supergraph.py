@@ -83,9 +83,8 @@ def _sync(graph: Graph, cut: Strategies, rows: Ints, operand: Floats) -> Exchang
 
 
 def _gradient(
-    graph: Graph, cut: Strategies, rows: Ints, weights: Floats,
-    row_elements: Floats, operand: Floats,
-) -> Exchange:  # fmt: skip
+    graph: Graph, cut: Strategies, weights: Floats, activations: Floats, operand: Floats
+) -> Exchange:
     """Return the sum of weight gradients over the devices that share the weights.
 
     An embedding's gradient has one row a token: its rows are gathered where that moves fewer
@@ -93,7 +92,7 @@ def _gradient(
     """
     ranks = cut.row_shards
     summed = np.where(graph.gradient != NO_GRADIENT, operand * weights, 0.0)
-    gathered = operand * ranks * row_elements
+    gathered = operand * ranks * activations
     sparse = (graph.gradient == SPARSE) & (gathered < 2.0 * summed)
     collective = np.select([sparse, graph.gradient != NO_GRADIENT], [ALL_GATHER, ALL_REDUCE], NO_EXCHANGE)
     return Exchange(

@@ -50,22 +50,29 @@ def limiter_names(levels: int) -> list[str]:
 def _distinct_gemms(device: Device, work: Work, rows: Ints) -> tuple[Gemms, Ints]:
     """Return the distinct pairs of GEMM and hierarchy among `rows`, and each row's place in them."""
     point = work.point[rows]
-    capacity = np.stack([level[point] for level in device.capacity], axis=1)
-    bandwidth = np.stack([level[point] for level in device.bandwidth], axis=1)
     gemms = Gemms(
-        *(column[rows] for column in (work.m, work.k, work.n, work.batch, work.element_bytes)),
-        *(column[point] for column in (device.matrix_flops, device.dram_bandwidth)),
-        *(column[point] for column in (device.unit_m, device.unit_k, device.unit_n, device.dataflow)),
-        *(column[point] for column in (work.samples, work.seed)),
-        capacity=capacity,
-        bandwidth=bandwidth,
+        m=work.m[rows],
+        k=work.k[rows],
+        n=work.n[rows],
+        batch=work.batch[rows],
+        element_bytes=work.element_bytes[rows],
+        compute_flops=device.matrix_flops[point],
+        dram_bandwidth=device.dram_bandwidth[point],
+        unit_m=device.unit_m[point],
+        unit_k=device.unit_k[point],
+        unit_n=device.unit_n[point],
+        dataflow=device.dataflow[point],
+        samples=work.samples[point],
+        seed=work.seed[point],
+        capacity=np.stack([level[point] for level in device.capacity], axis=1),
+        bandwidth=np.stack([level[point] for level in device.bandwidth], axis=1),
     )
     # every integer here is far below 2^53, so a float64 key holds it exactly
     key = np.column_stack(gemms).astype(np.float64)
     _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
     distinct = take(gemms, first)
-    flat = {"capacity": distinct.capacity.reshape(-1), "bandwidth": distinct.bandwidth.reshape(-1)}
-    return distinct._replace(**flat), place.reshape(-1)
+    flat = distinct._replace(capacity=distinct.capacity.reshape(-1), bandwidth=distinct.bandwidth.reshape(-1))
+    return flat, place.reshape(-1)
 
 
 def time_kernels(device: Device, work: Work) -> Timing:
