@@ -313,3 +313,28 @@ def take(columns: Rows, rows: Ints) -> Rows:
         taken = [take(column, rows) for column in columns]
         return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
+
+
+def first_of(*reasons: Texts) -> Texts:
+    """Return for every point the first text that is not empty, or the empty one."""
+    found = reasons[0]
+    for reason in reasons[1:]:
+        found = np.where(found != "", found, reason)
+    return found
+
+
+def markdown() -> str:
+    """Return the registry as the tables of `docs/columns.md`."""
+    lines = ["# Columns", "", "Written by `python -m fastflow.columns > docs/columns.md`.", ""]
+    for title, columns in (("Results", RESULTS), ("Inputs", INPUTS)):
+        lines += [f"## {title}", "", "| name | type | unit | meaning | allowed |", "|---|---|---|---|---|"]
+        for column in columns:
+            allowed = column.allowed() if columns is INPUTS else ""
+            unit = column.unit.replace("^2", "²")
+            lines.append(f"| `{column.name}` | {column.kind} | {unit} | {column.meaning} | {allowed} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+if __name__ == "__main__":
+    print(markdown())

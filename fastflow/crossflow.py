@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Ints, Texts, take
-from fastflow.hardware.chip import Chip, generate, peak_flops
+from fastflow.columns import first_of, Floats, Inputs, Ints, Texts, take
+from fastflow.hardware.chip import Chip, generate, peak_flops, unsupported_dtype
 from fastflow.network.collectives import ring_bytes, ring_time
 from fastflow.parallelism.footprint import Footprint, footprint
-from fastflow.parallelism.strategy import Strategies, parse_column
+from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Exchange, Supergraph, cut
 from fastflow.timing.device import device
 from fastflow.timing.energy import energy
@@ -61,7 +61,9 @@ def predict(inputs: Inputs) -> Prediction:
     """
     every_chip = generate(inputs)
     every_strategy, printed = parse_column(inputs["parallel.strategy"])
-    reason = np.where(every_chip.reason != "", every_chip.reason, _misfits(inputs, every_strategy))
+    reason = first_of(
+        every_chip.reason, unsupported_dtype(inputs), misfit(every_strategy, inputs["system.devices"])
+    )
 
     timed = np.flatnonzero(reason == "")
     given, chip, strategies = take(dict(inputs), timed), take(every_chip, timed), take(every_strategy, timed)
@@ -77,36 +79,6 @@ def predict(inputs: Inputs) -> Prediction:
         inputs, every_chip, every_strategy, printed, reason, timed,
         graph, shards, memory, timing, communication, timeline, used,
     )  # fmt: skip
-
-
-def _misfits(inputs: Inputs, strategies: Strategies) -> Texts:
-    """Say for every point whether strategy, system, chip and data type go together; empty where they do."""
-    devices = inputs["system.devices"]
-    supported = np.array(
-        [
-            bool(inputs.get(f"chip.supports.{name}", [False] * (i + 1))[i])
-            and f"tech.core.flop_per_cycle.{name}" in inputs
-            for i, name in enumerate(inputs["model.dtype"])
-        ]
-    )
-    reason = np.full(devices.size, "", dtype=object)
-    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > 1) | ~supported):
-        text = inputs["parallel.strategy"][i]
-        if not supported[i]:
-            able = [
-                key.rsplit(".", 1)[1] for key in inputs if key.startswith("chip.supports.") and inputs[key][i]
-            ]
-            reason[i] = (
-                f"model.dtype={inputs['model.dtype'][i]}: chip {inputs['chip.name'][i]} computes in {', '.join(able)}"
-            )
-        elif strategies.lp[i] > 1:
-            reason[i] = f"parallel.strategy={text}: pipeline stages are not modelled, allowed is p1"
-        else:
-            reason[i] = (
-                f"parallel.strategy={text} takes {strategies.devices[i]} devices, "
-                f"which does not divide system.devices={devices[i]}"
-            )
-    return reason.astype(str)
 
 
 def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Timing:

@@ -67,7 +67,7 @@ def _chip_columns(prediction: Prediction) -> Columns:
     for number, level in enumerate(chip.levels):
         columns[f"l{number}_B"] = level.design.capacity
         columns[f"l{number}_Bps"] = level.design.bandwidth
-        columns[f"l{number}_banks"] = level.design.banks.astype(np.int64)
+        columns[f"l{number}_banks"] = np.nan_to_num(level.design.banks).astype(np.int64)
     return columns
 
 

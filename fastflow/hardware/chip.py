@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import Floats, Inputs, Texts, table
+from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
@@ -103,7 +104,8 @@ def _component(inputs: Inputs, names: Texts, attribute: str) -> Floats:
     """Return an attribute of the library component that each row names."""
     out = np.full(names.size, np.nan)
     for name in np.unique(names):
-        out = np.where(names == name, inputs[f"tech.memory.{name}.{attribute}"], out)
+        known = inputs.get(f"tech.memory.{name}.{attribute}")
+        out = out if known is None else np.where(names == name, known, out)
     return out
 
 
@@ -123,10 +125,8 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
             for field in Sram._fields
             if field not in ("area", "power", "instances", "components")
         }
-        with np.errstate(divide="ignore", invalid="ignore"):
-            design = generate_sram(
-                Sram(**budgets, instances=instances, components=inner / instances, **attributes)
-            )
+        served = np.divide(inner, instances, out=np.zeros_like(inner), where=instances > 0.0)
+        design = generate_sram(Sram(**budgets, instances=instances, components=served, **attributes))
         design = design._replace(
             capacity=_pinned(inputs, f"l{number}_B", design.capacity),
             bandwidth=_pinned(inputs, f"l{number}_Bps", design.bandwidth),
@@ -158,6 +158,15 @@ def _links(inputs: Inputs, part: str) -> LinkDesign:
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part))
     design = generate_links(link, table(Supply, inputs, f"net.{part}"))
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
+
+
+def _check_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+    """Name a level whose component the technology does not have."""
+    library = sorted({key.split(".")[2] for key in inputs if key.startswith("tech.memory.")})
+    for number in level_numbers(inputs):
+        key = f"chip.memory.l{number}.component"
+        for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):
+            reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
 
 
 def _check_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
@@ -213,6 +222,7 @@ def generate(inputs: Inputs) -> Chip:
     Where the budgets sum to more than 1, or leave a component empty, `reason` says so.
     """
     reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
+    _check_levels(inputs, reason)
     _check_supplies(inputs, reason)
     _check_sums(inputs, reason)
     cores, core_power = _cores(inputs)
@@ -239,3 +249,18 @@ def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
         rate = np.where(dtype == name, inputs[f"tech.core.flop_per_cycle.{name}"], rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak
+
+
+def unsupported_dtype(inputs: Inputs) -> Texts:
+    """Say for every point why its chip does not compute in the model's data type; empty where it does."""
+    reason = np.full(inputs["model.dtype"].size, "", dtype=object)
+    for i, dtype in enumerate(inputs["model.dtype"]):
+        if not (f"chip.supports.{dtype}" in inputs and inputs[f"chip.supports.{dtype}"][i]):
+            able = [
+                key.rsplit(".", 1)[1] for key in inputs if key.startswith("chip.supports.") and inputs[key][i]
+            ]
+            chip = inputs["chip.name"][i]
+            reason[i] = str(
+                InputError("model.dtype", dtype, f"what chip {chip} computes in: {', '.join(able)}")
+            )
+    return reason.astype(str)

@@ -55,7 +55,9 @@ def generate_sram(level: Sram) -> SramDesign:
         bank_area = bits * level.cell_area[i] / (1.0 - level.overhead[i])
         bank_area += level.components[i] * level.link_area[i]
         bank_power = bits * level.static_power[i] + level.controller_power[i]
-        banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
+        banks = 0.0
+        if level.instances[i] > 0.0:
+            banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
         if level.instances[i] * banks * bank_power >= level.power[i]:
             banks = np.ceil(level.power[i] / (level.instances[i] * bank_power)) - 1.0
         banks = max(banks, 0.0) * level.instances[i]

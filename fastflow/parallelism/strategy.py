@@ -91,3 +91,16 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     degrees = np.array(parsed, dtype=np.int64)[index]
     printed = np.array([str(strategy) for strategy in parsed])[index]
     return Strategies(*np.ascontiguousarray(degrees.T)), printed
+
+
+def misfit(strategies: Strategies, devices: Ints) -> Texts:
+    """Say for every point why its strategy does not suit `devices` devices; empty where it does."""
+    reason = np.full(devices.size, "", dtype=object)
+    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > 1)):
+        strategy = Strategy(*(int(column[i]) for column in strategies))
+        if strategy.lp > 1:
+            allowed = "one without pipeline stages (p1), which are not modelled"
+        else:
+            allowed = f"one whose {strategy.devices} devices divide system.devices={devices[i]}"
+        reason[i] = str(InputError("parallel.strategy", strategy, allowed))
+    return reason.astype(str)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fastflow.columns import Inputs
+from fastflow.engine.config import Composer
+from fastflow.engine.plan import plan
+
+TECHNOLOGY = ("tech=n12,n7,n5,n3,n2,n1_4,n1", "mem=hbm2,hbm2e,hbm3,hbm4", "net=ndr_x8,xdr_x8,gdr_x8")
+
+
+@pytest.fixture
+def points() -> Callable[..., Inputs]:
+    """Compose overrides and return the inputs of all points that they span."""
+
+    def compose(*overrides: str) -> Inputs:
+        grid = plan(Composer.of_library(), overrides).grid
+        return grid.inputs(0, np.arange(grid.points, dtype=np.int64))
+
+    return compose
