@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -23,14 +24,23 @@ R = TypeVar("R")
 
 
 def _cache_folder() -> Path:
-    """Return the cache folder of exactly these sources, this Numba and this user."""
-    root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    """Return the cache folder of exactly these sources, this Numba and this user.
+
+    FASTFLOW_CACHE, or else the user's cache folder; a temporary one where that cannot be written.
+    """
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
     for source in sorted(package.rglob("*.py")):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
-    return Path(root) / "fastflow" / f"kernels-{digest.hexdigest()[:16]}"
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(root) / "fastflow" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"fastflow-{os.getuid()}" / name
+    return folder
 
 
 _FOLDER = _cache_folder()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import first_of, Floats, Inputs, Ints, Texts, take
+from fastflow.columns import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.hardware.chip import Chip, generate, peak_flops, unsupported_dtype
 from fastflow.network.collectives import ring_bytes, ring_time
 from fastflow.parallelism.footprint import Footprint, footprint

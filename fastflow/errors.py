@@ -1,4 +1,4 @@
-"""What a user's mistake looks like: one line that says which key, which value, what is allowed, and where it stood."""
+"""What a user's mistake looks like: one line with the key, the value, what is allowed, and where it stood."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ class InputError(ValueError):
     """
 
     def __init__(self, key: str, value: object, allowed: str, origin: str = "") -> None:
+        """Take what was given, what is allowed in words, and the file or command line it came from."""
         self.key, self.value, self.allowed, self.origin = key, value, allowed, origin
         super().__init__(key, value, allowed, origin)  # all of them, so that it survives pickling
 
     def __str__(self) -> str:
+        """Return the one line."""
         where = f" (from {self.origin})" if self.origin else ""
         return " ".join(f"{self.key}={self.value}{where}: allowed is {self.allowed}".split())
 
@@ -22,8 +24,10 @@ class CompositionError(InputError):
     """The configuration as asked for does not compose; the message says why."""
 
     def __init__(self, message: str) -> None:
+        """Take what is to be said."""
         self.key, self.value, self.allowed, self.origin = "", "", message, ""
         ValueError.__init__(self, message)
 
     def __str__(self) -> str:
+        """Return the one line."""
         return " ".join(self.allowed.split())

@@ -59,7 +59,9 @@ def generate_sram(level: Sram) -> SramDesign:
         if level.instances[i] > 0.0:
             banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
         if level.instances[i] * banks * bank_power >= level.power[i]:
-            banks = np.ceil(level.power[i] / (level.instances[i] * bank_power)) - 1.0
+            banks = 0.0
+            if bank_power > 0.0:
+                banks = np.ceil(level.power[i] / (level.instances[i] * bank_power)) - 1.0
         banks = max(banks, 0.0) * level.instances[i]
         static = banks * bank_power
         by_power = (level.power[i] - static) / (8.0 * level.dynamic_energy[i])

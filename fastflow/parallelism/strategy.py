@@ -12,7 +12,7 @@ from fastflow.errors import InputError
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
 NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
-_PATTERN = re.compile(r"(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?")
+_PATTERN = re.compile(r"(?!-)(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?", re.ASCII)
 
 
 class Strategy(NamedTuple):

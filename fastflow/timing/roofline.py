@@ -14,7 +14,7 @@ COMPUTE = 0  # limiters: compute, then the levels from the registers outwards, m
 
 
 class Work(NamedTuple):
-    """Kernels to time; shape (kernels,), but `samples` and `seed` (points,). m = 0 marks a memory-bound pass."""
+    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but `samples` and `seed` (points,)."""
 
     point: Ints
     m: Ints

@@ -142,6 +142,9 @@ def model_flop(graph: Graph) -> Floats:
 
     A GEMM counts 2 m k n however it is cut, a memory-bound pass its operations an element.
     """
-    size = graph.repeat * graph.batch * 1.0 * graph.rows * graph.inner * graph.cols
-    flop = np.where(graph.kind <= WEIGHT_GRADIENT, 2.0, graph.flop_per_element) * size
+    gemm = 2.0 * graph.rows * graph.inner * graph.cols
+    # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
+    passed = np.where(graph.kind == ON_WEIGHTS, graph.inner, graph.rows) * 1.0 * graph.cols
+    flop = np.where(graph.kind <= WEIGHT_GRADIENT, gemm, graph.flop_per_element * passed)
+    flop = graph.repeat * graph.batch * flop
     return sum_by_point(graph, flop)
