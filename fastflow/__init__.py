@@ -1,0 +1,78 @@
+"""fastflow: from a technology to the time of one training iteration, a million points at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["InputError", "evaluate", "predict_gemm", "sweep"]
+
+# Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
+
+
+def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Predict every point that the overrides span; one row a point, in written order.
+
+    overrides: as on the command line, `"tech=n7"`, `"mem=hbm2,hbm3"`, `"model.batch=range(1,9)"`,
+    `"+sweeps=fig09"`. config_dir: a folder of your own files, which add to any group.
+
+    Columns are those of `fastflow.columns.RESULTS`, in SI units, which `DataFrame.attrs["units"]`
+    names, and one for each swept leaf. An infeasible point is a row with its `reason`.
+    Raises InputError for a key, a choice or a value that is not allowed.
+    """
+    from fastflow.engine.api import evaluate
+
+    return evaluate(*overrides, config_dir=config_dir)
+
+
+def sweep(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Predict every point that the overrides span into a Parquet dataset; returns its folder.
+
+    The same as `evaluate`, for as many points as fit the disk: `pandas.read_parquet(folder)` reads
+    all of them. output: the folder, by default one named by date and time under `outputs/`. A
+    folder that holds another configuration's dataset is refused with InputError.
+    """
+    from fastflow.engine.api import sweep
+
+    return sweep(*overrides, output=output, config_dir=config_dir)
+
+
+def predict_gemm(
+    m: ArrayLike, k: ArrayLike, n: ArrayLike, chip: str = "a100", dtype: str = "fp16", batch: ArrayLike = 1
+) -> NDArray[np.float64]:
+    """Predict the time of matrix products C[m, n] = A[m, k] B[k, n] on one chip [s].
+
+    m, k, n, batch: whole numbers, or arrays of one length, shape (products,); batch counts independent
+    products in one launch. chip: of the library, as `"a100"`; dtype: `"fp16"`, `"bf16"` or `"fp32"`.
+    Returns an array of shape (products,), or of no dimension for single numbers.
+    Raises InputError for a chip or data type that is not there, or a size below 1.
+    """
+    from fastflow.engine.api import predict_gemm
+
+    return predict_gemm(m, k, n, chip, dtype, batch)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        try:
+            return metadata.version("fastflow")
+        except metadata.PackageNotFoundError:  # a checkout on the path, not installed
+            return "0+unknown"
+    if name == "InputError":
+        from fastflow.errors import InputError
+
+        return InputError
+    raise AttributeError(f"module 'fastflow' has no attribute {name!r}")

@@ -179,7 +179,7 @@ def _check_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         )
         for i in np.flatnonzero(~rising & (reason == "")):
             volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
-            reason[i] = f"{prefix}: voltages must rise from threshold to minimum to maximum, are {volts}"
+            reason[i] = f"{prefix}: supplies must rise from threshold to minimum to maximum, are {volts}"
 
 
 def _check_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
@@ -188,7 +188,9 @@ def _check_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         total = np.sum(list(parts.values()), axis=0)
         for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
-            reason[i] = f"chip.{name}: shares sum to {total[i]:.4g}, at most 1 is there: {shares}"
+            reason[i] = (
+                f"chip.{name}={total[i]:.4g}: allowed is shares that sum to at most 1, these are {shares}"
+            )
 
 
 def _check_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:

@@ -1,0 +1,97 @@
+"""fastflow's plugins for Hydra: a grid as one table, the library on the search path, no empty folders.
+
+Hydra finds plugins under the namespace package `hydra_plugins` alone; `engine.library.use_plugins`
+puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from fastflow.engine.library import library_root
+
+# `params` are the overrides of a study, as for Hydra's own sweeper
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="fastflow",
+    node={"_target_": "hydra_plugins.fastflow_sweeper.FastflowSweeper", "params": {}},
+    provider="fastflow",
+)
+
+
+class FastflowSweeper(Sweeper):
+    """Runs a grid as one table: no Hydra job, and one composition for each combination of groups."""
+
+    def __init__(self, params: Mapping[str, Any] | None = None) -> None:
+        """Take the overrides of a study."""
+        self.params = dict(params or {})
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Keep what Hydra knows: how to load configurations, and the configuration of the sweep."""
+        self.hydra_context, self.config = hydra_context, config
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Run the grid that the command line's overrides span."""
+        from fastflow.engine import command
+
+        assert self.hydra_context is not None
+        assert self.config is not None
+        command.run_from_hydra(self.hydra_context.config_loader, self.config, arguments, self.params)
+
+
+class StudiesSource(FileConfigSource):
+    """The library's root seen as the home of the group `sweeps` alone."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Return the scheme that a search path names it by."""
+        return "studies"
+
+    def is_group(self, config_path: str) -> bool:
+        """Say whether a path is the root or lies in `sweeps`, and is a group."""
+        return _is_study(config_path) and super().is_group(config_path)
+
+    def is_config(self, config_path: str) -> bool:
+        """Say whether a path lies in `sweeps`, and is a file."""
+        return _is_study(config_path) and super().is_config(config_path)
+
+
+def _is_study(config_path: str) -> bool:
+    return config_path.strip("/").partition("/")[0] in ("", "sweeps")
+
+
+class StudiesSearchPath(SearchPathPlugin):
+    """Puts `sweeps/` within reach of `+sweeps=NAME`, for an application over fastflow's own `conf/` alone."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append the studies to a search path whose primary source is the library's `conf/`."""
+        root = library_root()
+        for entry in search_path.get_path():
+            if entry.provider == "main" and entry.path.removeprefix("file://") == str(root / "conf"):
+                search_path.append("fastflow", f"studies://{root}")
+                return
+
+
+class RemoveEmptyFolder(Callback):
+    """Removes the output folder that Hydra made for a run which then wrote nothing into it."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Note which folders do not exist yet."""
+        folder = Path(config.hydra.run.dir).absolute()
+        self.made = [path for path in (folder, *folder.parents) if not path.exists()]
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        """Remove those of them that are empty."""
+        for folder in self.made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()

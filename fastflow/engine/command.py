@@ -1,0 +1,180 @@
+"""`python -m fastflow.sweep`: from Hydra's hands to a dataset and what is printed."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from fastflow.engine.api import explaining, write
+from fastflow.engine.config import COMMAND_LINE, Composer
+from fastflow.engine.library import PACKAGE, library_root, use_plugins
+from fastflow.engine.mistakes import path_of, translated, unwritable
+from fastflow.engine.plan import Study, plan
+from fastflow.errors import CompositionError, InputError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.config_loader import ConfigLoader
+    from omegaconf import DictConfig, ListConfig
+
+
+def run_application() -> int:
+    """Run `python -m fastflow.sweep`; returns the exit code: 0, or 2 after a user's mistake.
+
+    A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
+    use_plugins()
+    arguments = _arguments()
+    if arguments is None:
+        return 2
+    mistakes: list[InputError] = []
+
+    def task(_: DictConfig) -> None:
+        # raised from here, a mistake would make Hydra print lines of its own
+        config = cast("DictConfig", HydraConfig.instance().cfg)
+        try:
+            loader = GlobalHydra.instance().config_loader()
+            run_from_hydra(loader, config, _texts(config.hydra.overrides.task), None)
+        except InputError as error:
+            mistakes.append(error)
+
+    try:
+        hydra.main(config_path=str(library_root() / "conf"), config_name="config", version_base="1.3")(task)()
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left behind", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if not _is_mistake(error):
+            raise
+        mistakes.append(_mistake(error, arguments))
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    return 2 if mistakes else 0
+
+
+def _arguments() -> Namespace | None:
+    """Read the command line as Hydra will; None, after one line of complaint, where it cannot be read."""
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return get_args_parser().parse_args()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+    reason = complaint.getvalue().strip().rpartition("error: ")[2]
+    print(f"{reason}; see python -m fastflow.sweep --help", file=sys.stderr)
+    return None
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Say whether an exception is the user's: ours and Hydra's own, and of Python's those raised in Hydra."""
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | InputError):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[
+        -3:
+    ]  # Hydra's own, or the standard library's that it calls
+    in_hydra = any(f"{os.sep}hydra{os.sep}" in frame.filename for frame in last)
+    in_fastflow = any(Path(frame.filename).is_relative_to(PACKAGE) for frame in last)
+    return isinstance(error, ValueError | OSError) and in_hydra and not in_fastflow
+
+
+def _mistake(error: Exception, arguments: Namespace) -> InputError:
+    """Return what to say of an exception that Hydra raised before our own code had its turn."""
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return unwritable(Path(error.filename or "."), error)
+    try:
+        composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or "config")
+        # most mistakes show again here, where our own words are found for them
+        composer.compose([text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")])
+    except InputError as own:
+        return own
+    return translated(error, composer, arguments.overrides)
+
+
+def _texts(overrides: ListConfig) -> list[str]:
+    """Return Hydra's list of overrides as written: an interpolation in one of them is not its own."""
+    return cast("list[str]", OmegaConf.to_container(overrides, resolve=False))
+
+
+def run_from_hydra(
+    loader: ConfigLoader, config: DictConfig, overrides: Sequence[str], params: Mapping[str, Any] | None
+) -> None:
+    """Run what Hydra was asked for, and print the results; raises InputError.
+
+    config: as Hydra composed it, its own node included. params: the overrides of a study; None
+    for one point.
+    """
+    hydra = config.hydra
+    own = _texts(config.hydra.overrides.hydra)
+    composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
+    study = plan(composer, overrides, params or {})
+    with explaining(composer, study):
+        if params is None:
+            run_point(study, Path(hydra.runtime.output_dir))
+        else:
+            run_grid(study, Path(hydra.sweep.dir))
+
+
+def run_point(study: Study, folder: Path) -> None:
+    """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
+    import fastflow
+    from fastflow.engine import show
+    from fastflow.engine.runner import predict_points, tabulate
+    from fastflow.engine.store import Store, schema_of, to_arrow
+    from fastflow.results import explain
+
+    predicted = predict_points(study.grid, 0, 1)
+    table = tabulate(study.grid, 0, 1, predicted)
+    row = {name: values[0] for name, values in table.items()}
+    if not row["time_s"] == row["time_s"]:
+        raise _without_time(row["reason"])
+    schema = schema_of(study.grid, fastflow.__version__)
+    with Store(folder.absolute(), schema) as store:
+        store.write(to_arrow(table, schema))
+    show.breakdown(row, explain(predicted[0].prediction, 0), study.grid.levels)
+    print(f"Dataset: {path_of(folder)}")
+
+
+def _without_time(reason: str) -> InputError:
+    """Return the refusal of a single point, as one of a key and its value where the reason is one."""
+    named = re.fullmatch(r"([\w.]+)=([^:]*): allowed is (.*)", reason)
+    return InputError(*named.groups()) if named else CompositionError(f"no time can be predicted: {reason}")
+
+
+def run_grid(study: Study, folder: Path) -> None:
+    """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
+    from fastflow.engine import show
+    from fastflow.engine.progress import Progress
+
+    digest = show.Digest()
+    with Progress(study.grid.points) as progress:
+
+        def watch(table: Any) -> None:
+            digest.add(table)
+            progress.advance(len(table["point"]))
+
+        write(study, folder, watch)
+    show.grid(study.grid, digest, folder, progress.seconds)
+    sys.stdout.flush()

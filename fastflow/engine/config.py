@@ -1,0 +1,244 @@
+"""Composing configurations: where the library lies, how Hydra is asked, where a value came from."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.default_element import GroupDefault
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, flag_override
+
+from fastflow.engine.library import library_root, use_plugins
+from fastflow.engine.mistakes import COMPOSITION_ERRORS, first_line, path_of, translated
+from fastflow.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.default_element import InputDefault, ResultDefault
+    from hydra.core.override_parser.types import Override
+    from hydra.plugins.config_source import ConfigResult
+
+COMMAND_LINE = "the command line"
+
+
+class Composition(NamedTuple):
+    """One composed configuration."""
+
+    config: DictConfig
+    choices: dict[str, str]
+    """The final choice in each group, whoever made it."""
+    defaults: list[ResultDefault]
+    """The files that it was merged from, in order."""
+    overrides: tuple[str, ...]
+
+
+class _Repository(CachingConfigRepository):
+    """Configuration files, each read once, without what they say of Hydra's own groups."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        loaded = super().load_config(config_path=config_path)
+        if loaded is not None and loaded.defaults_list:
+            loaded.defaults_list = [
+                default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")
+            ]
+        return loaded
+
+
+def _group_of(default: InputDefault) -> str:
+    """Return the config group that an entry of a defaults list chooses from; "" for a plain file."""
+    return (default.group or "").strip("/") if isinstance(default, GroupDefault) else ""
+
+
+class Composer:
+    """Composes configurations as Hydra does, without Hydra's own node and with every file read once.
+
+    That makes a composition cost about 10 ms instead of 65 ms, and a grid over group choices needs one
+    for each combination. `compositions` counts them.
+    """
+
+    def __init__(
+        self,
+        loader: ConfigLoaderImpl,
+        config_name: str | None = "config",
+        hydra_overrides: Sequence[str] = (),
+        origin: str = COMMAND_LINE,
+    ) -> None:
+        """Take Hydra's loader; `hydra_overrides` may extend its search path, `origin` names the overrides."""
+        self.loader = loader
+        self.config_name = config_name
+        self.origin_of_overrides = origin
+        self.compositions = 0
+        self._latest: Composition | None = None
+        _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
+        self.repository = _Repository(repository.delegate)
+        self.parser = OverridesParser.create(config_loader=loader)
+
+    @classmethod
+    def of_library(
+        cls,
+        config_dir: str | os.PathLike[str] | None = None,
+        origin: str = "the overrides",
+        config_name: str = "config",
+    ) -> Composer:
+        """Return a composer over fastflow's own library, and a user's folder that adds to any group."""
+        use_plugins()
+        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        from hydra._internal.utils import create_config_search_path
+        from hydra.core.config_search_path import SearchPathQuery
+        from hydra.core.utils import setup_globals
+
+        setup_globals()
+        path = create_config_search_path(str(library_root() / "conf"))
+        if config_dir is not None:
+            folder = f"file://{Path(config_dir).resolve()}"
+            path.prepend("command-line", folder, SearchPathQuery(provider="schema"))
+        return cls(ConfigLoaderImpl(path), config_name, origin=origin)
+
+    def parse(self, overrides: Sequence[str]) -> list[Override]:
+        """Read overrides by Hydra's grammar; raises InputError."""
+        try:
+            return self.parser.parse_overrides(list(overrides))
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+
+    def is_group(self, name: str) -> bool:
+        """Say whether a name is that of a config group."""
+        return self.repository.group_exists(name)
+
+    def choices(self, group: str) -> list[str]:
+        """Return what can be chosen in a group."""
+        return self.repository.get_group_options(group)
+
+    def compose(self, overrides: Sequence[str]) -> Composition:
+        """Compose one configuration (no sweeps among the overrides); raises InputError."""
+        if self._latest is not None and self._latest.overrides == tuple(overrides):
+            return self._latest
+        self.compositions += 1
+        try:
+            self._latest = self._compose(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+        return self._latest
+
+    def _compose(self, overrides: Sequence[str]) -> Composition:
+        found = create_defaults_list(
+            repo=self.repository,
+            config_name=self.config_name,
+            overrides_list=self.parser.parse_overrides(list(overrides)),
+            prepend_hydra=False,
+            skip_missing=False,
+        )
+        config = OmegaConf.create()
+        with flag_override(config, "no_deepcopy_set_nodes", True):
+            for default in found.defaults:
+                loaded = self.loader._load_single_config(default, self.repository)
+                kept = loaded is self.repository.load_config(config_path=default.config_path or "")
+                config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+        OmegaConf.set_struct(config, True)
+        self.loader._apply_overrides_to_config(found.config_overrides, config)
+        choices = {key: str(value) for key, value in found.overrides.known_choices.items()}
+        return Composition(config, choices, found.defaults, tuple(overrides))
+
+    def leaves(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Return the leaves of a configuration, dotted key to value as written, interpolations unresolved."""
+        return flatten(self._compose(overrides).config)
+
+    def origin(self, key: str, composition: Composition) -> str:
+        """Say where the value of a key came from: the command line, or a file; "" if from neither."""
+        names = [override.key_or_group for override in self.parse(composition.overrides)]
+        files = [
+            (default.config_path or "", flatten(self._content(default)))
+            for default in reversed(composition.defaults)
+        ]
+        while key:
+            if any(_related(key, name) for name in names if not self.is_group(name)):
+                return self.origin_of_overrides
+            for path, content in files:
+                if any(_related(key, name) for name in content):
+                    return self.file_of(path)
+            key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
+        return ""
+
+    def _content(self, default: ResultDefault) -> DictConfig:
+        """Return what a file adds to the configuration, at its place in it."""
+        return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
+
+    def file_choosing(self, group: str, choice: str) -> str:
+        """Return the file read so far that overrides the choice of a group with this one; "" if none does."""
+        for key, loaded in self.repository.cache.items():
+            for default in (loaded.defaults_list or ()) if loaded is not None else ():
+                if default.is_override() and _group_of(default) == group and default.get_name() == choice:
+                    return self.file_of(key.removeprefix("config_path="))
+        return ""
+
+    def origin_of_params(self, overrides: Sequence[str]) -> str:
+        """Say which file holds the sweep (`hydra.sweeper.params`) of a study."""
+        for default in reversed(self.compose(overrides).defaults):
+            if OmegaConf.select(self._content(default), "hydra.sweeper.params") is not None:
+                return self.file_of(default.config_path or "")
+        return self.origin_of_overrides
+
+    def resolved(self, composition: Composition) -> dict[str, Any]:
+        """Return the leaves of a composition with interpolations resolved; raises InputError."""
+        try:
+            return flatten(composition.config, resolve=True)
+        except COMPOSITION_ERRORS as error:
+            key = getattr(error, "full_key", None)
+            if not key:
+                raise translated(error, self, composition.overrides) from error
+            written = flatten(composition.config).get(key, "")
+            allowed = f"a value that can be resolved ({first_line(error)})"
+            raise InputError(key, written, allowed, self.origin(key, composition)) from error
+
+    @contextmanager
+    def naming_origins(self, composition: Composition) -> Iterator[None]:
+        """Add to an InputError raised inside where its key's value came from."""
+        try:
+            yield
+        except InputError as error:
+            if error.origin or not error.key:
+                raise
+            origin = self.origin(error.key, composition)
+            raise InputError(error.key, error.value, error.allowed, origin) from None
+
+    def file_of(self, config_path: str) -> str:
+        """Return the file of a configuration such as "tech/n7", relative to the working folder if inside."""
+        loaded = self.repository.load_config(config_path=config_path)
+        folder = loaded.path.partition("://")[2] if loaded is not None else ""
+        return path_of(Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml")
+
+
+def _related(key: str, other: str) -> bool:
+    """Say whether one of two dotted keys holds the other."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+
+
+def flatten(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
+    """Return the leaves of a configuration: dotted key to value.
+
+    An empty mapping, a list and None are leaves. Hydra's own section is left out.
+    """
+    leaves: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for name, part in value.items():
+                walk(f"{prefix}.{name}", part)
+        else:
+            leaves[prefix] = value
+
+    for name in config:
+        if name != "hydra":
+            node: Any = config._get_node(name)
+            if OmegaConf.is_config(node) and not node._is_none() and not node._is_interpolation():
+                walk(str(name), OmegaConf.to_container(node, resolve=resolve, throw_on_missing=resolve))
+            else:
+                walk(str(name), config[name] if resolve else node._value())
+    return leaves

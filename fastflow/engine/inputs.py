@@ -1,0 +1,127 @@
+"""From a composed configuration to the model's inputs: known keys, SI units, allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow import units
+from fastflow.columns import INPUTS, Column, find_input
+from fastflow.engine.mistakes import one_of, suggestion
+from fastflow.errors import InputError
+
+Scalar = float | int | bool | str
+
+SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
+_DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
+_INT64_MAX = 2**63 - 1
+
+
+class Settings(NamedTuple):
+    """The `engine` section: how a grid is evaluated. Neither changes a result."""
+
+    jobs: int
+    """Threads (or a joblib backend's workers); -1 is one for each core."""
+    chunk: int
+    """Points evaluated together, at most."""
+
+
+def is_documentation(key: str) -> bool:
+    """Say whether a leaf is documentation: `source`, or anything below one."""
+    return "source" in key.split(".")
+
+
+def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the inputs of the model among the leaves of a configuration, in SI units.
+
+    Raises InputError for a leaf that is no input, and for a value that is not allowed.
+    """
+    return {
+        key: convert(key, value)
+        for key, value in leaves.items()
+        if not (
+            key.partition(".")[0] in ("engine", "output") or is_documentation(key) or _is_absent(key, value)
+        )
+    }
+
+
+def _is_absent(key: str, value: Any) -> bool:
+    """Say whether a leaf stands for nothing: an empty mapping, or a pin that is not set."""
+    return value == {} or (value is None and (key == "chip.pinned" or key.startswith("chip.pinned.")))
+
+
+def convert(key: str, value: Any) -> Scalar:
+    """Return the value of an input in its unit; raises InputError."""
+    column = find_input(key)
+    if column is None:
+        close = suggestion(key, [known.name for known in INPUTS])
+        section = key.partition(".")[0]
+        where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
+        raise InputError(key, value, f"an input of the model{close or where}")
+    try:
+        return _check(column, _read(column, value))
+    except ValueError as error:
+        reason = f" ({error})" if str(error) else ""
+        written = "null" if value is None else value
+        raise InputError(key, written, column.allowed() + reason) from None
+
+
+def _read(column: Column, value: Any) -> Scalar:
+    """Return a value in the column's type and unit; raises ValueError, empty where the column says enough."""
+    if column.kind in ("str", "bool"):
+        if isinstance(value, str if column.kind == "str" else bool):
+            return value
+        raise ValueError
+    if column.unit:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        return _parse(str(value), column.unit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    if column.kind == "float":
+        return float(value)
+    if not isfinite(value) or value != int(value) or abs(value) > _INT64_MAX:
+        raise ValueError
+    return int(value)
+
+
+_parse = cache(units.parse)
+
+
+def _check(column: Column, value: Scalar) -> Scalar:
+    if isinstance(value, str):
+        if column.choices and value not in column.choices:
+            raise ValueError(suggestion(value, column.choices).removeprefix("; "))
+        return value
+    above = column.low < value if column.above_low else column.low <= value
+    if not (isfinite(value) and above and value <= column.high):
+        raise ValueError
+    return value
+
+
+def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
+    """Return the values of one input as an array of its type, shape (len(values),)."""
+    column = find_input(key)
+    assert column is not None, key
+    return np.array(values, dtype=_DTYPES[column.kind])
+
+
+def settings(section: Any) -> Settings:
+    """Read the `engine` section; raises InputError."""
+    given = dict(section) if isinstance(section, Mapping) else {}
+    for key, value in given.items():
+        if key not in (*Settings._fields, "source"):
+            raise InputError(f"engine.{key}", value, one_of(Settings._fields))
+    for key, least, allowed in (
+        ("jobs", -1, "-1 (all cores) or a whole number from 1"),
+        ("chunk", 1, "a whole number from 1"),
+    ):
+        value = given.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least or value == 0:
+            raise InputError(f"engine.{key}", "null" if value is None else value, allowed)
+    return Settings(given["jobs"], given["chunk"])

@@ -1,0 +1,48 @@
+"""Where fastflow's library of configurations lies, and how Hydra learns of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def library_root() -> Path:
+    """Return the folder that holds `conf/` and `sweeps/`: inside an installed package, or its checkout."""
+    packaged = PACKAGE / "_library"
+    return packaged if packaged.is_dir() else PACKAGE.parent
+
+
+def use_plugins() -> None:
+    """Let Hydra know fastflow's plugins, whether or not the calling application has used Hydra before.
+
+    Hydra looks for plugins under the namespace package `hydra_plugins` alone, and once in a
+    process, so the folder that holds ours goes on `sys.path`, and they are registered by hand.
+    """
+    folder = str(PACKAGE / "_plugins")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    from hydra.core.plugins import Plugins
+
+    plugins = Plugins.instance()
+    from hydra_plugins import fastflow_sweeper as ours
+
+    for plugin in (ours.FastflowSweeper, ours.StudiesSource, ours.StudiesSearchPath):
+        plugins.register(plugin)
+
+
+@contextmanager
+def hydra_rules() -> Iterator[None]:
+    """Compose by Hydra 1.3's rules inside, whatever rules the calling application has chosen."""
+    from hydra import version
+
+    base = version.VersionBase.instance()
+    before = base.version_base
+    version.setbase("1.3")
+    try:
+        yield
+    finally:
+        base.version_base = before

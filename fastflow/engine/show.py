@@ -1,0 +1,243 @@
+"""What a person sees at the end of a run: one point explained, or a grid in short."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Sheet
+
+from fastflow import units
+from fastflow.columns import find_input, find_result
+from fastflow.engine.grid import Grid
+from fastflow.engine.runner import Table
+
+_MOST_ROWS = 20  # of a grid on screen; the dataset holds all
+_FIRST, _BEST = 10, 5
+_MOST_KERNELS = 16
+_ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
+_SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
+
+
+def console() -> Console:
+    """Return a console on standard output, as wide as the terminal; piped text is 120 columns wide."""
+    width = None if sys.stdout.isatty() else shutil.get_terminal_size((120, 24)).columns
+    return Console(highlight=False, width=width)
+
+
+def quantity(name: str, value: Any) -> str:
+    """Write the value of a column for a person, with its unit."""
+    if value is None or value is np.ma.masked or value != value:
+        return "-"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    column = find_result(name) or find_input(name)
+    if isinstance(value, float | np.floating):
+        unit = column.unit if column is not None else ""
+        return units.show(float(value), unit) if unit else f"{value:.4g}"
+    if isinstance(value, int | np.integer):
+        return f"{value:,}"
+    return str(value)
+
+
+def _sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
+    """Return an empty table; columns are names, and whether they hold numbers."""
+    sheet = Sheet(
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for name, is_number in columns:
+        sheet.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    return sheet
+
+
+def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -> None:
+    """Print one point: the chip generated, where the time goes, what limits it, and its memory."""
+    out = console()
+    out.print(
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+    )
+    out.print(_chip(row, levels))
+    out.print(_phases(row))
+    merged = _merged(kernels)
+    out.print(_kernels(merged, wide=out.width >= 110))
+    out.print(_launches(merged, levels))
+    _conclusion(out, row)
+
+
+def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
+    q = {name: quantity(name, value) for name, value in row.items()}
+    sheet = _sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
+    made = f"{q['mcus']} MCUs in {q['bundles']} bundles, {q['core_V']}, {q['core_Hz']}"
+    sheet.add_row("core", "", q["compute_flops"], made)
+    for level in range(levels):
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], f"{q[f'l{level}_banks']} banks")
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], f"{q['dram_devices']} devices")
+    sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
+    if row["intra_Bps"] > 0:
+        sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")
+    return sheet
+
+
+def _phases(row: Mapping[str, Any]) -> Sheet:
+    sheet = _sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
+    total = row["time_s"]
+    notes = {
+        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all"
+    }
+    for name in ("forward_s", "backward_s", "update_s"):
+        if row[name] > 0:
+            sheet.add_row(name.removesuffix("_s"), quantity(name, row[name]), f"{row[name] / total:.1%}", "")
+    sheet.add_section()
+    for name in ("compute_s", "exposed_comm_s"):
+        label = "kernels" if name == "compute_s" else "waiting"
+        sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "")
+    return sheet
+
+
+def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
+    """Put kernels that are alike (the layers of a stack) into one row, largest first."""
+    keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    merged = {name: values[first] for name, values in kernels.items()}
+    for name in ("repeat", "time_s", "comm_s"):
+        merged[name] = np.bincount(group, kernels[name])
+    order = np.argsort(-(merged["time_s"] + merged["comm_s"]), kind="stable")
+    return {name: values[order] for name, values in merged.items()}
+
+
+def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
+    """Tell where the time goes: the largest kernels of each phase."""
+    names = [("kernel", False), ("times", True), ("time", True), ("share", True), ("bound by", False)]
+    size = [("m x k x n", True)] if wide else []
+    sheet = _sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
+    total = kernels["time_s"].sum()
+    shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
+    for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
+        rows = np.flatnonzero(shown & (kernels["phase"] == phase))
+        if rows.size:
+            sheet.add_row(f"[italic]{phase}[/]")
+        for i in rows.tolist():
+            time, comm = (units.show(float(kernels[name][i]), "s") for name in ("time_s", "comm_s"))
+            sheet.add_row(
+                f" {kernels['kernel'][i]}",
+                f"{kernels['repeat'][i]:,.0f}",
+                time,
+                f"{kernels['time_s'][i] / total:.1%}",
+                str(kernels["bound_by"][i]),
+                *([_size(kernels, i)] if wide else []),
+                f"{kernels['comm'][i]} {comm}" if kernels["comm"][i] else "",
+            )
+    if not shown.all():
+        time = kernels["time_s"][~shown].sum()
+        sheet.add_row(f"{(~shown).sum()} others", "", units.show(float(time), "s"), f"{time / total:.1%}")
+    return sheet
+
+
+def _size(kernels: Mapping[str, Any], i: int) -> str:
+    sizes = [kernels[name][i] for name in ("m", "k", "n")]
+    return " x ".join(f"{size:.0f}" for size in sizes) if all(sizes) else ""
+
+
+def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell what one launch takes on each level; the longest limits it."""
+    names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
+    sheet = _sheet("One launch: time on each level", [("kernel", False), *((name, True) for name in names)])
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
+        sheet.add_row(str(kernels["kernel"][i]), *times)
+    return sheet
+
+
+def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
+    q = {name: quantity(name, value) for name, value in row.items()}
+    shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
+    limits = sorted(
+        ((share, name) for share, name in shares if share is not None and share > 0.0005), reverse=True
+    )
+    by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
+    out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
+    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in all; {q['energy_J']} an iteration")
+    parts = ", ".join(
+        f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
+        for name in ("weight", "gradient", "optimizer", "activation")
+    )
+    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device")
+    out.print(f"             {parts}")
+    if not row["feasible"]:
+        out.print(f"[bold red]Not feasible[/] {row['reason']}")
+    out.print()
+
+
+class Digest:
+    """What is kept of a grid for the screen: its first rows, its best ones, and how many are infeasible."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self.head: list[dict[str, Any]] = []
+        self.best: list[dict[str, Any]] = []
+        self.infeasible = 0
+
+    def add(self, table: Table) -> None:
+        """Take the next chunk of results, in point order."""
+        for i in range(min(_MOST_ROWS + 1 - len(self.head), len(table["point"]))):
+            self.head.append({name: values[i] for name, values in table.items()})
+        feasible = np.asarray(table["feasible"], dtype=bool)
+        self.infeasible += int((~feasible).sum())
+        time = np.ma.filled(table["time_s"], np.nan)  # NaN sorts last
+        for i in np.lexsort((time, ~feasible))[:_BEST]:
+            self.best.append({name: values[i] for name, values in table.items()})
+        self.best = sorted(self.best, key=_rank)[:_BEST]
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
+    """Order rows: feasible ones first, fastest first, those without a time last."""
+    time = float(np.ma.filled(row["time_s"], np.nan))
+    return not row["feasible"], time if time == time else float("inf"), int(row["point"])
+
+
+def grid(grid: Grid, digest: Digest, folder: Path, seconds: float) -> None:
+    """Print a grid in short, where its dataset lies and how fast it came."""
+    out = console()
+    columns = [axis.key for axis in grid.axes]
+    columns += [name for name in ("strategy",) if name not in columns and "parallel.strategy" not in columns]
+    columns += ["time_s", "bound_by", "feasible"]
+    if grid.points > _MOST_ROWS:
+        out.print(_rows(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
+        title = (
+            "Fastest feasible points" if digest.infeasible < grid.points else "Fastest points, none feasible"
+        )
+        out.print(_rows(title, columns, digest.best))
+    else:
+        out.print(_rows(f"{grid.points:,} points", columns, digest.head))
+    if digest.infeasible:
+        out.print(
+            f"{digest.infeasible:,} of {grid.points:,} points are not feasible; the column `reason` says why"
+        )
+    out.print()
+    rate = grid.points / max(seconds, 1e-9)
+    speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    print(f"{grid.points:,} points in {seconds:.2f} s: {speed} points/s; {grid.compositions:,} compositions")
+    print(f"Dataset: {folder}")
+
+
+def _rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
+    numbers = {name: bool(rows) and not isinstance(rows[0][name], str | bool | np.bool_) for name in columns}
+    sheet = _sheet(title, [("point", True), *((name.removesuffix("_s"), numbers[name]) for name in columns)])
+    for row in rows:
+        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row[name]) for name in columns))
+    return sheet

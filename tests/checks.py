@@ -1,0 +1,28 @@
+"""What several test files share: settings of the cases, and comparisons that allow for rounding."""
+
+from math import isclose
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+
+
+def cases(count):
+    """Return the settings of a property: `count` cases, the same ones on every run."""
+    return settings(
+        max_examples=count, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def near(got, expected, rel=1e-12):
+    """Say whether two numbers are equal but for rounding."""
+    return isclose(got, expected, rel_tol=rel, abs_tol=1e-300)
+
+
+def row(table, **values):
+    """Return a struct-of-arrays table of one row."""
+    return table(**{name: np.array([value]) for name, value in values.items()})
+
+
+def hair(value):
+    """Return a value a hair smaller and a hair larger: a count on a border may fall either way."""
+    return value * (1 - 1e-12), value * (1 + 1e-12)

@@ -1,0 +1,5 @@
+"""Slow, obvious oracles: plain Python, one point at a time, written from the paper and from DESIGN.md.
+
+None of them imports fastflow. Where a count falls on a border that rounding decides, tests accept
+what the oracle says a hair below and a hair above it.
+"""

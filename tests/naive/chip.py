@@ -1,0 +1,96 @@
+"""The whole chip from a configuration point: dotted key to scalar, in SI units (4.2 to 4.4).
+
+DESIGN.md, "Section 9's inputs": area and power of a cell shrink 1.8x and 1.3x a node at the same
+performance. Scopes (4.2.2): what one instance of a level serves.
+"""
+
+from math import ceil, sqrt
+
+from tests.naive import core, dram, link, sram
+
+
+def _supply(point, prefix):
+    return tuple(point[f"{prefix}.{name}_voltage"] for name in ("nominal", "threshold", "minimum", "maximum"))
+
+
+def generate(point):
+    """Return the generated quantities under the names of the result columns; nothing pinned."""
+    die, tdp, edge = point["chip.die_area"], point["chip.tdp"], 4 * sqrt(point["chip.die_area"])
+    smaller = point["tech.scaling.area"] ** point["tech.generation"]
+    thriftier = point["tech.scaling.power"] ** point["tech.generation"]
+    chip = {}
+
+    mcus, chip["core_V"], chip["core_Hz"] = core.generate(
+        point["chip.area.core"] * die,
+        point["chip.power.core"] * tdp,
+        point["chip.mcus_per_bundle"],
+        point["tech.core.nominal_area"] / smaller,
+        point["tech.core.nominal_power"] / thriftier,
+        point["tech.core.nominal_frequency"],
+        _supply(point, "tech.core"),
+    )
+    bundles = ceil(mcus / point["chip.mcus_per_bundle"])
+    chip["mcus"], chip["bundles"] = mcus, bundles
+    nominal = point["tech.core.nominal_frequency"]
+    per_cycle = point[f"tech.core.flop_per_cycle.{point['model.dtype']}"]
+    chip["compute_flops"] = core.throughput(mcus, per_cycle * nominal, chip["core_Hz"], nominal)
+
+    served = mcus
+    number = 0
+    while f"chip.memory.l{number}.scope" in point:
+        instances = {"mcu": mcus, "bundle": bundles, "global": 1}[point[f"chip.memory.l{number}.scope"]]
+        bank = {
+            name: point[f"tech.memory.{point[f'chip.memory.l{number}.component']}.{name}"]
+            for name in (
+                "dynamic_energy", "static_power", "cell_area", "overhead", "bank_capacity", "bank_width",
+                "bank_frequency", "controller_power", "link_area",
+            )
+        }  # fmt: skip
+        banks, capacity, bandwidth, _ = sram.generate(
+            point[f"chip.area.l{number}"] * die,
+            point[f"chip.power.l{number}"] * tdp,
+            instances,
+            served / instances,
+            bank["dynamic_energy"] / thriftier,
+            bank["static_power"] / thriftier,
+            bank["cell_area"] / smaller,
+            bank["overhead"],
+            bank["bank_capacity"],
+            bank["bank_width"],
+            bank["bank_frequency"],
+            bank["controller_power"] / thriftier,
+            bank["link_area"] / smaller,
+        )
+        chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth
+        chip[f"l{number}_instances"] = instances
+        served = instances
+        number += 1
+
+    chip["dram_devices"], chip["dram_capacity_B"], chip["dram_Bps"] = dram.generate(
+        point["chip.node_area"] - die,
+        point["chip.area.dram"] * die,
+        point["chip.perimeter.dram"] * edge,
+        point["chip.power.dram"] * tdp,
+        point["mem.links_per_device"],
+        point["mem.links_per_length"],
+        point["mem.dynamic_energy"],
+        point["mem.static_power"],
+        point["mem.device_capacity"],
+        point["mem.device_area"],
+        point["mem.controller_area"],
+        point["mem.nominal_frequency"],
+        _supply(point, "mem"),
+    )
+    for part in ("intra", "inter"):
+        _, chip[f"{part}_Bps"] = link.generate(
+            point[f"chip.area.{part}"] * die,
+            point[f"chip.power.{part}"] * tdp,
+            point[f"chip.perimeter.{part}"] * edge,
+            point[f"net.{part}.nominal_frequency"],
+            point[f"net.{part}.nominal_energy"],
+            point[f"net.{part}.nominal_area"],
+            point[f"net.{part}.links_per_length"],
+            point[f"net.{part}.maximum_links"],
+            _supply(point, f"net.{part}"),
+        )
+    return chip

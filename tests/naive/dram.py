@@ -1,0 +1,42 @@
+"""Main memory (4.4.3, Equation 4; DESIGN.md, "Main memory")."""
+
+from tests.naive import voltage
+
+
+def devices(
+    package_area,
+    device_area,
+    controller_budget,
+    controller_area,
+    perimeter,
+    links_per_length,
+    links_per_device,
+):
+    """Equation 4, counted up one device at a time."""
+    count = 0
+    while (
+        (count + 1) * device_area <= package_area
+        and (count + 1) * controller_area <= controller_budget
+        and (count + 1) * links_per_device <= perimeter * links_per_length
+    ):
+        count += 1
+    return count
+
+
+def generate(
+    package_area, controller_budget, perimeter, power, links_per_device, links_per_length, dynamic_energy,
+    static_power, device_bytes, device_area, controller_area, link_rate, supply,
+):  # fmt: skip
+    """Return (devices, capacity [B], bandwidth [B/s]).
+
+    "Bandwidth from links (perimeter and device bounds) times the link frequency that the power left
+    over allows."
+    """
+    count = devices(
+        package_area, device_area, controller_budget, controller_area, perimeter, links_per_length,
+        links_per_device,
+    )  # fmt: skip
+    left = power - count * device_bytes * 8 * static_power
+    links, volts = voltage.operate(count * links_per_device, link_rate * dynamic_energy, left, 1, *supply)
+    rate = link_rate * voltage.speed(volts, supply[0], supply[1])
+    return count, count * device_bytes, links * rate / 8

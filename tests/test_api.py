@@ -1,0 +1,83 @@
+"""The functions that Python users call, on the real model and library."""
+
+import numpy as np
+import pytest
+
+import fastflow
+from fastflow.columns import markdown
+from fastflow.engine.library import library_root
+
+
+def test_bad_points_of_a_grid_are_rows_with_a_reason():
+    frame = fastflow.evaluate("chip.area.core=0,0.3,0.9", "parallel.strategy=d512,d500", "tiling.samples=5")
+    assert frame["time_s"].notna().tolist() == [False, False, True, False, False, False]
+    assert not frame["feasible"].any()
+    assert frame["reason"][0].startswith("core has no room")
+    assert "245.4 GB of memory a device, has 16 GB" in frame["reason"][2]
+    assert "500 devices divide system.devices=512" in frame["reason"][3]
+    assert frame["reason"][4].startswith("chip.area=1.238")
+
+
+def test_a_whole_grid_of_bad_points():
+    frame = fastflow.evaluate("chip=v100", "model.dtype=bf16", "model.batch=512,1024")
+    assert frame["time_s"].isna().all()
+    assert frame["reason"].str.contains("fp16, fp32").all()
+
+
+def test_workloads_and_layers_may_differ_within_a_grid():
+    frame = fastflow.evaluate("model=gemm,lstm_lm", "model.training=true,false")
+    assert frame["time_s"].notna().all()
+    assert frame["model"].tolist() == ["gemm", "gemm", "lstm_lm", "lstm_lm"]
+    layers = fastflow.evaluate("model.layers=3,1,2")["flop"]
+    assert layers[0] - layers[2] == pytest.approx(layers[2] - layers[1])
+
+
+def test_predict_gemm_is_vectorised():
+    together = fastflow.predict_gemm([1, 512, 4096], 1024, [64, 64, 11008], chip="v100", batch=[1, 2, 3])
+    alone = [
+        fastflow.predict_gemm(m, 1024, n, chip="v100", batch=b)
+        for m, n, b in ((1, 64, 1), (512, 64, 2), (4096, 11008, 3))
+    ]
+    assert together.tolist() == [float(time) for time in alone]
+    assert fastflow.predict_gemm(64, 64, 64).shape == ()
+
+
+def test_predict_gemm_agrees_with_a_point():
+    frame = fastflow.evaluate("model=gemm", "chip=a100", "model.m=96", "model.k=4096", "model.n=640")
+    assert fastflow.predict_gemm(96, 4096, 640) == frame["time_s"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"m": 0}, "model.m=0: allowed is a whole number at least 1"),
+        ({"n": [4, 2.5]}, "model.n=2.5"),
+        ({"k": [[1, 2], [3, 4]]}, "one-dimensional"),
+        ({"chip": "v101"}, "allowed is one of a100"),
+        ({"chip": "v100", "dtype": "bf16"}, "fp16, fp32"),
+    ],
+)
+def test_predict_gemm_refuses(change, says):
+    with pytest.raises(fastflow.InputError, match=says):
+        fastflow.predict_gemm(**({"m": 8, "k": 8, "n": 8} | change))
+
+
+def test_bandwidth_and_time_of_the_v100_are_those_of_its_pins():
+    frame = fastflow.evaluate("model=gemm", "chip=v100", "model.m=8192", "model.k=8192", "model.n=8192")
+    assert frame["compute_flops"][0] == pytest.approx(125e12, rel=0.01)
+    assert frame["dram_Bps"][0] == 900e9
+    # cuBLAS reaches 85 to 105 TFLOP/s on such a product (shared measurements, V100 at fp16)
+    assert 2 * 8192.0**3 / frame["time_s"][0] == pytest.approx(95e12, rel=0.15)
+
+
+def test_the_docs_show_the_registry():
+    page = (library_root() / "docs" / "columns.md").read_text(encoding="utf-8")
+    assert page.rstrip("\n") == markdown()
+
+
+def test_numbers_do_not_depend_on_the_batch():
+    """A point's values are the same to the bit alone and among others."""
+    together = fastflow.evaluate("tech=n12,n3", "model.batch=4096,16384", "parallel.strategy=d512,CR-8-d64")
+    alone = fastflow.evaluate("tech=n3", "model.batch=4096", "parallel.strategy=CR-8-d64")
+    numbers = alone.select_dtypes("number").columns.drop("point")
+    np.testing.assert_array_equal(together[numbers].iloc[5], alone[numbers].iloc[0])

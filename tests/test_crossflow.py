@@ -1,0 +1,175 @@
+"""The whole model: what must hold of every point, and one GEMM from technology to time (3.1)."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow import crossflow, results
+from fastflow.columns import find_result, result_order
+from tests.checks import cases, near
+from tests.conftest import columns_of
+from tests.naive import chip as naive_chip
+from tests.naive import collectives, sharding, tiling
+
+STRATEGIES = ("d512", "RC-4-2-d64", "RC-1-8-d64", "RC-8-1-d64", "CR-8-d64", "d64", "RC-16-32", "CR-512")
+# named by the engine, which knows the choices of the groups
+LABELS = {"point", "tech", "mem", "net", "chip", "system", "model", "tiling"}
+
+
+@pytest.fixture(scope="module")
+def points(compose):
+    """A mixed handful: every strategy, both workloads' phases, three data types, chips and memories."""
+    language = [
+        compose(f"tech={tech}", f"mem={mem}", f"parallel.strategy={strategy}", *more)
+        for strategy in STRATEGIES
+        for tech, mem, more in (
+            ("n12", "hbm2", ()),
+            ("n3", "hbm4", ("net=gdr_x8", "model.dtype=fp32", "model.optimizer=adam")),
+            ("n7", "hbm3", ("model.training=false", "model.dtype=bf16", "model.layers=3")),
+        )
+    ]
+    products = [
+        compose(
+            "model=gemm", f"model.training={training}", f"parallel.strategy={strategy}", "system.devices=8"
+        )
+        for training in ("true", "false")
+        for strategy in ("d1", "d8", "CR-8", "RC-4-2", "RC-2-4")
+    ]
+    return {"lstm_lm": language, "gemm": products}
+
+
+@pytest.mark.parametrize("model", ["lstm_lm", "gemm"])
+def test_what_holds_of_every_point(points, predict, model):
+    prediction = predict(points[model])
+    got = results.summary(prediction)
+    time = got["time_s"]
+    assert np.isfinite(time).all()
+    assert np.allclose(time, got["forward_s"] + got["backward_s"] + got["update_s"], rtol=1e-12)
+    assert np.allclose(time, got["compute_s"] + got["exposed_comm_s"], rtol=1e-12)
+    assert (got["exposed_comm_s"] <= got["comm_s"] * (1 + 1e-12)).all()
+    shares = [name for name in got if name.endswith("_bound_frac")]
+    assert np.allclose(sum(got[name] for name in shares), 1.0)
+    parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B")
+    assert np.allclose(got["footprint_B"], sum(got[name] for name in parts))
+    assert ((got["mfu"] > 0.0) & (got["mfu"] <= 1.0)).all()
+    assert np.allclose(got["mfu"], got["flop"] / (time * got["devices"] * got["compute_flops"]))
+    assert (got["energy_J"] > 0.0).all()
+    assert (got["feasible"] == (got["footprint_B"] <= got["dram_capacity_B"])).all()
+    for i in range(time.size):
+        kernels = results.explain(prediction, i)
+        assert near(kernels["time_s"].sum(), got["compute_s"][i], 1e-9)
+        assert near(kernels["comm_s"].sum(), got["comm_s"][i], 1e-9) or got["comm_s"][i] == 0.0
+        longest = dict.fromkeys(kernels["bound_by"], 0.0)
+        for name, seconds in zip(kernels["bound_by"], kernels["time_s"], strict=True):
+            longest[name] += seconds
+        assert all(
+            near(longest[name], got[f"{name}_bound_frac"][i] * got["compute_s"][i], 1e-9) for name in longest
+        )
+        longest["network"] = got["exposed_comm_s"][i]
+        assert near(longest[got["bound_by"][i]], max(longest.values()), 1e-9)
+
+
+@pytest.mark.parametrize("model", ["lstm_lm", "gemm"])
+def test_a_point_does_not_depend_on_its_batch(points, summary, model):
+    """Bit for bit: alone, together, in another order, and beside points that fail."""
+    rows = points[model]
+    together = summary(rows)
+    broken = rows[0] | {"chip.area.core": 0.0}
+    shuffled = summary([broken, *reversed(rows), broken])
+    for i, point in enumerate(rows):
+        alone = summary([point])
+        for name, column in together.items():
+            assert column[i] == alone[name][0], name
+            assert column[i] == shuffled[name][len(rows) - i], name
+
+
+def test_points_of_different_depth_keep_their_places(points, predict):
+    rows = points["lstm_lm"]
+    prediction = predict(rows)
+    for i, point in enumerate(rows):
+        kernels = results.explain(prediction, i)
+        assert (kernels["kernel"] == "lstm cell").sum() == point["model.layers"]
+        assert kernels["repeat"][1] == point["model.sequence"]
+
+
+def test_every_result_is_registered(points, summary):
+    for rows in points.values():
+        got = summary(rows)
+        assert all(find_result(name) is not None for name in got)
+        assert set(result_order(3)) - LABELS == set(got)
+        assert [name for name in result_order(3) if name in got] == list(got)
+        kinds = {"float": "f", "int": "iu", "bool": "b", "str": "U"}
+        for name, column in got.items():
+            assert column.shape == (len(rows),)
+            if name not in ("mcus", "bundles", "devices"):  # no time makes no difference to these
+                assert column.dtype.kind in kinds[find_result(name).kind], name
+
+
+def naive_gemm(point):
+    """One GEMM on a system: chip, product, exchange, each by its oracle."""
+    made = naive_chip.generate(point)
+    levels = [
+        int(key.split(".")[2][1:])
+        for key in point
+        if key.startswith("chip.memory.") and key.endswith("scope")
+    ]
+    element = {"fp16": 2, "bf16": 2, "fp32": 4}[point["model.dtype"]]
+    capacities = [made[f"l{level}_B"] / made[f"l{level}_instances"] for level in levels]
+    bandwidths = [made[f"l{level}_Bps"] * point[f"chip.memory.l{level}.utilization"] for level in levels]
+    bandwidths.append(made["dram_Bps"] * point["chip.dram_utilization"])
+    unit = tuple(point[f"chip.mcu.{axis}"] for axis in "mkn")
+    kernel, kp1, kp2, dp = point["cut"]
+    dims = (point["model.m"], point["model.k"], point["model.n"])
+    parts = sharding.cut(*dims, element, kernel, kp1, kp2, dp)
+    launch = point["chip.launch_overhead"] + point["mem.latency"]
+    launch += sum(
+        point[f"tech.memory.{point[f'chip.memory.l{level}.component']}.latency"] for level in levels
+    )
+    tried = tiling.candidates(len(levels), point["tiling.samples"], point["tiling.seed"], capacities, element)
+    times = []
+    for gemm, (collective, bytes_, ranks) in parts[: 3 if point["model.training"] else 1]:
+        flops = made["compute_flops"] * point["chip.utilization"]
+        flow = point["chip.mcu.dataflow"]
+        time, _ = tiling.search(gemm, 1, element, unit, flow, flops, tried, bandwidths)
+        bandwidth = made["inter_Bps"] * point["net.inter.utilization"]
+        sent = collectives.time(collective, ranks, bytes_, bandwidth, point["net.inter.latency"])
+        times.append((time + launch, sent))
+    # each exchange is waited for; the last, of the weights' gradient, has nothing to hide behind
+    return sum(time + sent for time, sent in times)
+
+
+@st.composite
+def systems(draw):
+    cut = draw(
+        st.sampled_from([("", 1, 1, 1), ("", 1, 1, 4), ("RC", 2, 4, 1), ("RC", 4, 2, 3), ("CR", 8, 1, 2)])
+    )
+    sides = st.sampled_from([1, 100, 128, 1000, 4096, 16384])
+    return cut, (draw(sides), draw(sides), draw(sides)), draw(st.booleans()), draw(st.floats(0.2, 1.0))
+
+
+@given(
+    systems(),
+    st.sampled_from(["n12", "n7", "n1"]),
+    st.sampled_from(["fp16", "fp32"]),
+    st.sampled_from(["best", "weight"]),
+)
+@cases(60)
+def test_a_gemm_from_technology_to_time(compose, summary, system, tech, dtype, flow):
+    (kernel, kp1, kp2, dp), (m, k, n), training, share = system
+    name = {"": "", "RC": f"RC-{kp1}-{kp2}-", "CR": f"CR-{kp1}-"}[kernel] + f"d{dp}"
+    point = compose(f"tech={tech}", "model=gemm") | {
+        "model.m": m, "model.k": k, "model.n": n, "model.dtype": dtype, "model.training": training,
+        "parallel.strategy": name, "system.devices": kp1 * kp2 * dp, "tiling.samples": 3,
+        "chip.mcu.dataflow": flow, "chip.utilization": share, "chip.dram_utilization": share,
+        "chip.memory.l1.utilization": 0.7,
+    }  # fmt: skip
+    assert near(summary([point])["time_s"][0], naive_gemm(point | {"cut": (kernel, kp1, kp2, dp)}), 1e-9)
+
+
+def test_predict_leaves_its_inputs_alone(points):
+    inputs = columns_of(points["gemm"])
+    before = {key: column.copy() for key, column in inputs.items()}
+    crossflow.predict(inputs)
+    assert inputs.keys() == before.keys()
+    assert all((inputs[key] == before[key]).all() for key in inputs)

@@ -1,0 +1,232 @@
+"""Grids: what is composed, what is a column, and that both give what composing each point would."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastflow.engine.config import Composer
+from fastflow.engine.grid import Axis, Batch, Grid
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import plan
+from fastflow.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _rules():
+    with hydra_rules():
+        yield
+
+
+@pytest.fixture
+def composer():
+    return Composer.of_library()
+
+
+def points_of(grid):
+    """All points of a grid as dictionaries, through the batches."""
+    every = np.arange(grid.points)
+    found = {}
+    batch = grid.batch[grid.combinations(every)]
+    for number in np.unique(batch):
+        points = every[batch == number]
+        inputs = grid.inputs(int(number), points)
+        for i, point in enumerate(points):
+            found[int(point)] = {key: values[i].item() for key, values in inputs.items()}
+    return [found[point] for point in range(grid.points)]
+
+
+def check_against_composing_each(axes, fixed=()):
+    """Compare a grid with a composition for each point, in the order of itertools.product."""
+    overrides = [*fixed, *(f"{key}={','.join(values)}" for key, values in axes)]
+    got = points_of(plan(Composer.of_library(), overrides).grid)
+    choices = itertools.product(*(values for _, values in axes))
+    names = [key for key, _ in axes]
+    one = Composer.of_library()
+    want = [
+        points_of(plan(one, [*fixed, *(f"{k}={v}" for k, v in zip(names, chosen, strict=True))]).grid)[0]
+        for chosen in choices
+    ]
+    assert got == want
+
+
+def test_a_grid_is_what_composing_each_point_gives():
+    check_against_composing_each(
+        [("tech", ["n12", "n7"]), ("model.batch", ["8", "16"]), ("mem", ["hbm2", "hbm3"])]
+    )
+
+
+def test_an_interpolated_key_is_never_wrong():
+    # parallel.strategy and system.devices follow the model, unless they are set
+    check_against_composing_each([("model.devices", ["64", "128"]), ("model.strategy", ["d64", "d32"])])
+    check_against_composing_each([("parallel.strategy", ["d64", "d32"]), ("model.strategy", ["d1", "d2"])])
+
+
+def test_different_keys_make_batches_and_keep_the_order():
+    check_against_composing_each([("model", ["gemm", "lstm_lm", "gemm"]), ("chip.tdp", ["200 W", "300 W"])])
+
+
+def test_pins_come_and_go():
+    check_against_composing_each([("+chip.pinned", ["{mcus:640}", "null"]), ("model.batch", ["8", "16"])])
+
+
+def test_which_axes_are_composed(composer):
+    grid = plan(
+        composer, ["tech=n12,n7", "model.batch=1,2,3", "model.devices=64,128", "tiling.seed=0,1"]
+    ).grid
+    assert grid.axes == (
+        Axis("tech", 2, True),
+        Axis("model.batch", 3, False),
+        Axis("model.devices", 2, True),
+        Axis("tiling.seed", 2, False),
+    )
+    assert grid.points == 24
+
+
+def test_compositions_are_one_for_each_combination_of_groups(composer):
+    assert plan(composer, ["tech=n12,n7,n3", "model.batch=range(1,1001)"], {}).grid.compositions == 3
+
+
+def test_many_points_cost_no_loop(composer):
+    grid = plan(composer, ["model=gemm", "model.m=range(1,1001)", "model.k=range(1,1001)"]).grid
+    assert grid.points == 1_000_000
+    points = np.array([0, 999, 1000, 999_999])
+    inputs = grid.inputs(0, points)
+    assert inputs["model.m"].tolist() == [1, 1, 2, 1000]
+    assert inputs["model.k"].tolist() == [1, 1000, 1, 1000]
+    assert all(values.shape == (4,) and values.flags.c_contiguous for values in inputs.values())
+
+
+def test_choices_are_the_final_ones(composer):
+    def labels(*overrides):
+        return {name: values.tolist() for name, values in plan(composer, list(overrides)).grid.labels.items()}
+
+    assert labels("chip=pathfinding,v100,a100")["tech"] == ["n12", "n12", "n7"]
+    assert labels("chip=a100", "tech=n3,n2")["tech"] == ["n3", "n2"]
+    assert labels("chip=a100")["chip"] == ["a100"]
+
+
+def test_glob_range_and_choice(composer):
+    grid = plan(composer, ["mem=glob(hbm2*)", "model.batch=range(8,33,8)", "model.layers=choice(1,3)"]).grid
+    assert grid.labels["mem"].tolist() == ["hbm2", "hbm2e"]
+    assert grid.columns["model.batch"].tolist() == [8, 16, 24, 32]
+    assert grid.columns["model.layers"].tolist() == [1, 3]
+
+
+def test_the_last_override_of_a_key_counts(composer):
+    grid = plan(composer, ["model.batch=8", "tech=n7,n5", "model.batch=4,5"]).grid
+    assert [axis.key for axis in grid.axes] == ["model.batch", "tech"]
+    assert plan(composer, ["model.batch=4,5", "model.batch=8"]).grid.points == 1
+
+
+def test_a_study_and_what_comes_after_it(composer):
+    grid = plan(composer, ["+sweeps=technology"]).grid
+    assert grid.points == 84
+    assert [axis.key for axis in grid.axes] == ["tech", "mem", "net"]
+    assert plan(composer, ["+sweeps=technology", "mem=hbm3"]).grid.points == 21
+
+
+def test_fingerprint_follows_what_results_follow_from(composer):
+    def fingerprint(*overrides):
+        return plan(composer, list(overrides)).grid.fingerprint
+
+    plain = fingerprint("tech=n7")
+    assert plain == fingerprint("tech=n7")
+    assert plain == fingerprint("tech=n7", "engine.jobs=1", "engine.chunk=7", "output=/somewhere")
+    assert plain == fingerprint("tech=n7", "chip.tdp=0.3 kW")
+    others = {
+        fingerprint("tech=n5"),
+        fingerprint("tech=n7", "chip.tdp=301 W"),
+        fingerprint("tech=n7,n5"),
+        fingerprint("tech=n5,n7"),
+        fingerprint("tech=n7", "model.batch=1,2"),
+        fingerprint("tech=n7", "model.batch=2,1"),
+    }
+    assert len(others | {plain}) == 7
+
+
+def test_fingerprint_follows_the_names_of_choices(composer):
+    # the same inputs by two names: the datasets differ in the column `chip`
+    grids = [plan(composer, [f"chip={name}"]).grid for name in ("a100", "a100_sxm_80")]
+    assert points_of(grids[0]) == points_of(grids[1])
+    assert grids[0].fingerprint != grids[1].fingerprint
+
+
+def test_one_composition_leaves_no_trace_in_the_next(composer):
+    fresh = composer.leaves([])
+    composer.compose(["output=elsewhere", "model.batch=3", "tech=n7", "tech.core.nominal_power=9 W"])
+    assert composer.leaves([]) == fresh
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("tech=n12,n13", "tech=n13 (from the overrides): allowed is one of n1, n12"),
+        ("tech=glob(x*)", "allowed is one of n1"),
+        ("tecch=n12,n7", "did you mean tech?"),
+        ("model.bach=1,2", "did you mean model.batch?"),
+        ("model.batch=1,none", "model.batch=none (from the overrides): allowed is a whole number"),
+        ("model.batch=interval(1,2)", "a list, range(), choice() or glob()"),
+        ("engine.jobs=1,2", "it is no input of the model"),
+        ("output=a,b", "it is no input of the model"),
+        ("chip.pinned.mcus=1", "+chip.pinned.mcus=1"),
+        ("+foo.bar=1", "begin with one of tech"),
+        ("model.batch=[1", "cannot be read"),
+        ("tech=3", "tech=3 (from the overrides): allowed is one of n1"),
+        ("model.batch=${nothing.here}", "Interpolation key 'nothing.here' not found"),
+    ],
+)
+def test_refusals_are_one_line(composer, override, says):
+    with pytest.raises(InputError) as refused:
+        plan(composer, [override])
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_where_a_value_came_from(tmp_path):
+    (tmp_path / "tech").mkdir()
+    (tmp_path / "tech" / "mine.yaml").write_text("defaults: [n7, _self_]\ncore: {nominal_power: 3}\n")
+    (tmp_path / "tech" / "torn.yaml").write_text("core: {nominal_power: 3\n")
+    (tmp_path / "tech" / "bare.yaml").write_text("core: {nominal_aera: 3 mm2}\n")
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip" / "odd.yaml").write_text(
+        "defaults: [pathfinding, _self_, {override /tech@_global_.tech: n77}]\n"
+    )
+    composer = Composer.of_library(tmp_path)
+    file = tmp_path / "tech" / "mine.yaml"
+    with pytest.raises(InputError, match=rf"core\.nominal_power=3 \(from {file}\): .*no unit given"):
+        plan(composer, ["tech=n7,mine"])
+    with pytest.raises(InputError, match=r"torn\.yaml, line \d+: not valid YAML"):
+        plan(composer, ["tech=torn"])
+    with pytest.raises(InputError, match=r"bare\.yaml.*did you mean tech\.core\.nominal_area"):
+        plan(composer, ["tech=bare"])
+    with pytest.raises(InputError, match=r"tech=n77 \(from .*odd\.yaml\)"):
+        plan(composer, ["chip=odd"])
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=5))
+@settings(deadline=None)
+def test_mixed_radix_is_itertools_product(axes):
+    combinations = int(np.prod([size for size, composed in axes if composed], initial=1))
+    grid = Grid(
+        axes=tuple(Axis(f"model.a{i}", size, composed) for i, (size, composed) in enumerate(axes)),
+        batches=(Batch({"model.one": np.arange(combinations)}),),
+        batch=np.zeros(combinations, np.int64),
+        row=np.arange(combinations),
+        labels={},
+        columns={f"model.a{i}": np.arange(size) for i, (size, composed) in enumerate(axes) if not composed},
+        fingerprint="",
+        overrides=(),
+        compositions=0,
+        levels=0,
+    )
+    digits = list(itertools.product(*(range(size) for size, _ in axes)))
+    assert grid.points == len(digits)
+    points = np.arange(grid.points)
+    assert [tuple(row) for row in np.array(grid.digits(points)).T.reshape(len(digits), len(axes))] == digits
+    composed = list(itertools.product(*(range(size) for size, is_composed in axes if is_composed)))
+    got = [composed[c] for c in grid.combinations(points)]
+    assert got == [tuple(d for d, (_, c) in zip(digit, axes, strict=True) if c) for digit in digits]
+    assert grid.inputs(0, points)["model.one"].tolist() == grid.combinations(points).tolist()

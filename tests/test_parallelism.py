@@ -1,0 +1,169 @@
+"""Strategies and the distributed GEMM against the oracles (3.3, 5.1)."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fastflow.errors import InputError
+from fastflow.parallelism.strategy import (
+    COLUMN_ROW,
+    NO_KERNEL,
+    ROW_COLUMN,
+    Strategies,
+    Strategy,
+    parse,
+    parse_column,
+)
+from fastflow.parallelism.supergraph import cut
+from fastflow.workload.gemm import Gemm, build
+from fastflow.workload.graph import COLLECTIVES
+from tests.checks import cases
+from tests.naive import sharding
+from tests.naive import strategy as naive
+
+KERNELS = {"": NO_KERNEL, "RC": ROW_COLUMN, "CR": COLUMN_ROW}
+degrees = st.integers(1, 100_000) | st.sampled_from([1, 2, 512])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RC-4-2-d3-p2", ("RC", 4, 2, 3, 2)),
+        ("CR-8-d4-p1", ("CR", 8, 1, 4, 1)),
+        ("d512", ("", 1, 1, 512, 1)),
+        ("RC-4-2-d64-p1", ("RC", 4, 2, 64, 1)),
+        ("CR-8", ("CR", 8, 1, 1, 1)),
+        ("RC-1-1", ("RC", 1, 1, 1, 1)),
+        ("p4", ("", 1, 1, 1, 4)),
+        ("d2-p4", ("", 1, 1, 2, 4)),
+    ],
+)
+def test_notation(text, expected):
+    assert naive.parse(text) == expected
+    kernel, *rest = expected
+    assert parse(text) == (KERNELS[kernel], *rest)
+    assert parse(text).devices == np.prod(rest)
+
+
+words = st.sampled_from(["RC", "CR", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"])
+
+
+@given(st.lists(words, max_size=9).map("".join) | st.text(max_size=8))
+@example("")
+@example("RC-4")
+@example("RC-4-2-p2-d3")
+@example("CR-8d4")
+@example("d4d2")
+@example("-d4")
+@example("-p2")
+@example("d4-")
+@example("d0")
+@example("RC-0-2")
+@example("d-4")
+@example("d4\n")
+@example("CR-d4")
+@example("d\u0664")
+@cases(600)
+def test_what_is_no_strategy_is_refused(text):
+    expected = naive.parse(text)
+    if expected is None:
+        with pytest.raises(InputError):
+            parse(text)
+    else:
+        assert parse(text) == (KERNELS[expected[0]], *expected[1:])
+
+
+@st.composite
+def strategies(draw):
+    kernel = draw(st.sampled_from([NO_KERNEL, ROW_COLUMN, COLUMN_ROW]))
+    kp1 = draw(degrees) if kernel != NO_KERNEL else 1
+    kp2 = draw(degrees) if kernel == ROW_COLUMN else 1
+    return Strategy(kernel, kp1, kp2, draw(degrees), draw(degrees))
+
+
+@given(strategies())
+@cases(300)
+def test_parser_and_printer_round_trip(strategy):
+    text = str(strategy)
+    assert parse(text) == strategy
+    assert str(parse(text)) == text
+    kernel, *rest = naive.parse(text)
+    assert (KERNELS[kernel], *rest) == strategy
+
+
+def test_a_column_of_strategies_keeps_its_order():
+    texts = ["d512", "RC-4-2-d64-p1", "CR-8-d4", "d512", "d1"]
+    table, printed = parse_column(np.array(texts))
+    assert [parse(text) for text in texts] == list(zip(*(column.tolist() for column in table), strict=True))
+    assert [parse(text) for text in printed] == [parse(text) for text in texts]
+    assert table.devices.tolist() == [512, 512, 32, 512, 1]
+
+
+sides = st.integers(1, 5000)
+ways = st.sampled_from([1, 1, 2, 3, 4, 7, 16, 100])
+
+
+@given(
+    st.lists(
+        st.tuples(sides, sides, sides, st.sampled_from(["", "RC", "CR"]), ways, ways, ways),
+        min_size=1,
+        max_size=4,
+    )
+)
+@example([(4096, 4096, 4096, "RC", 4, 2, 3)])
+@example([(4096, 4096, 4096, "CR", 8, 1, 4)])
+@example([(1, 1, 1, "RC", 4, 2, 3)])
+@example([(5, 3, 7, "CR", 100, 1, 1)])
+@cases(400)
+def test_distributed_gemm(points):
+    element = 2.0
+    points = [
+        (m, k, n, kernel, kp1 if kernel else 1, kp2 if kernel == "RC" else 1, dp)
+        for m, k, n, kernel, kp1, kp2, dp in points
+    ]
+    whole = [np.array(column) for column in list(zip(*points, strict=True))[:3]]
+    graph = build(Gemm(*whole, batch=np.ones(len(points), dtype=np.int64)), training=True)
+    table = Strategies(
+        np.array([KERNELS[point[3]] for point in points]),
+        *(np.array([point[place] for point in points]) for place in (4, 5, 6)),
+        np.ones(len(points), dtype=np.int64),
+    )
+    shards = cut(graph, table, np.full(len(points), element))
+    for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
+        expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
+        for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
+            row = 3 * i + product
+            assert (shards.m[row], shards.k[row], shards.n[row]) == size
+            waited = product < 2  # the weight gradient's sum may overlap what follows
+            exchange, other = (shards.sync, shards.gradient) if waited else (shards.gradient, shards.sync)
+            assert COLLECTIVES[exchange.collective[row]] == collective
+            assert COLLECTIVES[other.collective[row]] == ""
+            assert exchange.bytes[row] == bytes_
+            assert other.bytes[row] == 0.0
+            if collective:
+                assert exchange.ranks[row] == ranks
+
+
+@pytest.mark.parametrize(
+    "text", ["d1", "d4", "RC-2-2", "RC-4-1", "RC-1-4-d2", "CR-4", "CR-2-d2", "RC-2-4-d4"]
+)
+def test_flop_of_the_model_do_not_depend_on_the_strategy(compose, summary, text):
+    point = compose("model=gemm", "model.training=true") | {
+        "parallel.strategy": text, "system.devices": parse(text).devices,
+    }  # fmt: skip
+    got = summary([point])
+    assert got["flop"][0] == 3 * 2 * point["model.m"] * point["model.k"] * point["model.n"]
+    assert got["devices"][0] == parse(text).devices
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "word"),
+    [("d512", 8, "divide"), ("d3", 8, "divide"), ("d4-p2", 8, "pipeline")],
+)
+def test_a_strategy_that_does_not_suit_the_system_has_a_reason(compose, summary, strategy, devices, word):
+    point = compose("model=gemm") | {"parallel.strategy": strategy, "system.devices": devices}
+    got = summary([point])
+    assert np.isnan(got["time_s"][0])
+    assert word in got["reason"][0]
+    assert f"parallel.strategy={strategy}" in got["reason"][0]
