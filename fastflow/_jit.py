@@ -4,7 +4,8 @@ The flags: no GIL, NumPy's division, and of fast-math only contraction to fused 
 so that NaN and infinity keep their meaning and a value never depends on its place in a batch.
 
 The cache: Numba notices an edit of the file that holds a kernel, but not of another file whose
-kernel it inlined. The cache folder is therefore named by a hash of all sources of the package.
+kernel or constant it inlined. The cache folder is therefore named by a hash of all sources of the
+model: those of every room below `engine/`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_NO_KERNELS = ("engine", "_plugins")
+
+
 def _cache_folder() -> Path:
     """Return the cache folder of exactly these sources, this Numba and this user.
 
@@ -30,7 +34,8 @@ def _cache_folder() -> Path:
     """
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
-    for source in sorted(package.rglob("*.py")):
+    sources = (path for path in package.rglob("*.py") if path.parts[len(package.parts)] not in _NO_KERNELS)
+    for source in sorted(sources):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"

@@ -191,12 +191,17 @@ class Digest:
         self.head: list[dict[str, Any]] = []
         self.best: list[dict[str, Any]] = []
         self.infeasible = 0
+        self.reason = ""
+        """The first infeasible point, and why it is so."""
 
     def add(self, table: Table) -> None:
         """Take the next chunk of results, in point order."""
         for i in range(min(_MOST_ROWS + 1 - len(self.head), len(table["point"]))):
             self.head.append({name: values[i] for name, values in table.items()})
         feasible = np.asarray(table["feasible"], dtype=bool)
+        if not self.infeasible and not feasible.all():
+            first = int(np.argmin(feasible))
+            self.reason = f"point {table['point'][first]} {table['reason'][first]}"
         self.infeasible += int((~feasible).sum())
         time = np.ma.filled(table["time_s"], np.nan)  # NaN sorts last
         for i in np.lexsort((time, ~feasible))[:_BEST]:
@@ -225,9 +230,8 @@ def grid(grid: Grid, digest: Digest, folder: Path, seconds: float) -> None:
     else:
         out.print(_rows(f"{grid.points:,} points", columns, digest.head))
     if digest.infeasible:
-        out.print(
-            f"{digest.infeasible:,} of {grid.points:,} points are not feasible; the column `reason` says why"
-        )
+        count = f"{digest.infeasible:,} of {grid.points:,} points are not feasible"
+        out.print(f"{count} (see the column `reason`): {digest.reason}")
     out.print()
     rate = grid.points / max(seconds, 1e-9)
     speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
