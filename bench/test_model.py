@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from conftest import TECHNOLOGY
@@ -45,3 +48,14 @@ def test_predict_64_gemms(benchmark: BenchmarkFixture, points: Points) -> None:
     inputs = points("model=gemm", "chip=a100", f"model.m={sizes}", f"model.k={sizes}", f"model.n={sizes}")
     prediction = benchmark(predict, inputs)
     assert prediction.timed.size == 64
+
+
+def test_readme_sweep_from_a_shell(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """README's six points as a whole process, start to dataset."""
+    command = [sys.executable, "-m", "fastflow.sweep", "-m", "tech=n12,n7,n3", "mem=hbm2,hbm3"]
+    benchmark.pedantic(
+        lambda: subprocess.run([*command, "output=out"], cwd=tmp_path, check=True, capture_output=True),
+        rounds=3,
+        warmup_rounds=1,
+    )
+    assert (tmp_path / "out" / "part-00000.parquet").exists()
