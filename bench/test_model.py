@@ -30,7 +30,7 @@ def test_compose_84_points(benchmark: BenchmarkFixture) -> None:
 def test_generate_10000_chips(benchmark: BenchmarkFixture, points: Points) -> None:
     inputs = take(dict(points(*TECHNOLOGY)), np.arange(10_000) % 84)
     chip = benchmark(generate, inputs)
-    assert (chip.reason == "").all()
+    assert (chip.cores.mcus > 0).all()
 
 
 def test_predict_one_point(benchmark: BenchmarkFixture, points: Points) -> None:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.columns import Floats, Inputs, Ints, Texts, first_of, take
-from fastflow.hardware.chip import Chip, generate, peak_flops, unsupported_dtype
+from fastflow.hardware.chip import Chip, generate, peak_flops
+from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.network.collectives import ring_bytes, ring_time
 from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
@@ -62,7 +63,9 @@ def predict(inputs: Inputs) -> Prediction:
     every_chip = generate(inputs)
     every_strategy, printed = parse_column(inputs["parallel.strategy"])
     reason = first_of(
-        every_chip.reason, unsupported_dtype(inputs), misfit(every_strategy, inputs["system.devices"])
+        chip_faults(inputs, every_chip),
+        unsupported_dtype(inputs),
+        misfit(every_strategy, inputs["system.devices"]),
     )
 
     timed = np.flatnonzero(reason == "")

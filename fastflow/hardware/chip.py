@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.columns import Floats, Inputs, Texts, table
-from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
@@ -38,7 +36,6 @@ class Chip(NamedTuple):
     dram: DramDesign
     intra: LinkDesign
     inter: LinkDesign
-    reason: Texts  # why the budgets make no chip; empty where they do
 
 
 def level_numbers(inputs: Inputs) -> list[int]:
@@ -160,88 +157,19 @@ def _links(inputs: Inputs, part: str) -> LinkDesign:
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 
-def _check_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
-    """Name a level whose component the technology does not have."""
-    library = sorted({key.split(".")[2] for key in inputs if key.startswith("tech.memory.")})
-    for number in level_numbers(inputs):
-        key = f"chip.memory.l{number}.component"
-        for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):
-            reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
-
-
-def _check_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
-    for prefix in ("tech.core", "mem", "net.intra", "net.inter"):
-        supply = table(Supply, inputs, prefix)
-        rising = (
-            (supply.threshold_voltage < supply.minimum_voltage)
-            & (supply.threshold_voltage < supply.nominal_voltage)
-            & (supply.minimum_voltage <= supply.maximum_voltage)
-        )
-        for i in np.flatnonzero(~rising & (reason == "")):
-            volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
-            reason[i] = f"{prefix}: supplies must rise from threshold to minimum to maximum, are {volts}"
-
-
-def _check_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
-    for name in ("area", "power", "perimeter"):
-        parts = {key: column for key, column in inputs.items() if key.startswith(f"chip.{name}.")}
-        total = np.sum(list(parts.values()), axis=0)
-        for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
-            shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
-            reason[i] = (
-                f"chip.{name}={total[i]:.4g}: allowed is shares that sum to at most 1, these are {shares}"
-            )
-
-
-def _check_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
-    """Name the first component that its budgets leave empty or without throughput."""
-    parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
-    parts += [
-        (f"l{number}", level.design.capacity, level.design.bandwidth)
-        for number, level in zip(level_numbers(inputs), chip.levels, strict=True)
-    ]
-    parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
-    parts.append(("inter", chip.inter.bandwidth, chip.inter.bandwidth))
-    for part, amount, rate in parts:
-        # a single device needs no network
-        needed = inputs["system.devices"] > 1 if part == "inter" else np.True_
-        for i in np.flatnonzero(~((amount > 0.0) & (rate > 0.0)) & needed & (reason == "")):
-            budgets = ", ".join(
-                f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
-                for name in ("area", "power", "perimeter")
-                if f"chip.{name}.{part}" in inputs
-            )
-            what = "has no room" if not amount[i] > 0.0 else "has no power left to work"
-            reason[i] = f"{part} {what}: its budgets are {budgets}"
-
-
 def generate(inputs: Inputs) -> Chip:
     """Generate a chip for every row of the inputs.
 
     inputs: the columns of `tech`, `mem`, `net` and `chip`, each of shape (points,). A quantity
-    under `chip.pinned` replaces the generated one, and what depends on it follows.
-
-    Where the budgets sum to more than 1, or leave a component empty, `reason` says so.
+    under `chip.pinned` replaces the generated one, and what depends on it follows. Budgets that make
+    no chip leave zeros, which `hardware.faults` explains.
     """
-    reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
-    _check_levels(inputs, reason)
-    _check_supplies(inputs, reason)
-    _check_sums(inputs, reason)
     cores, core_power = _cores(inputs)
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])
     levels = tuple(_levels(inputs, cores.mcus, bundles))
-    chip = Chip(
-        cores,
-        bundles,
-        core_power,
-        levels,
-        _dram(inputs),
-        _links(inputs, "intra"),
-        _links(inputs, "inter"),
-        reason.astype(str),
+    return Chip(
+        cores, bundles, core_power, levels, _dram(inputs), _links(inputs, "intra"), _links(inputs, "inter")
     )
-    _check_components(inputs, chip, reason)
-    return chip._replace(reason=reason.astype(str))
 
 
 def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
@@ -251,18 +179,3 @@ def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
         rate = np.where(dtype == name, inputs[f"tech.core.flop_per_cycle.{name}"], rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak
-
-
-def unsupported_dtype(inputs: Inputs) -> Texts:
-    """Say for every point why its chip does not compute in the model's data type; empty where it does."""
-    reason = np.full(inputs["model.dtype"].size, "", dtype=object)
-    for i, dtype in enumerate(inputs["model.dtype"]):
-        if not (f"chip.supports.{dtype}" in inputs and inputs[f"chip.supports.{dtype}"][i]):
-            able = [
-                key.rsplit(".", 1)[1] for key in inputs if key.startswith("chip.supports.") and inputs[key][i]
-            ]
-            chip = inputs["chip.name"][i]
-            reason[i] = str(
-                InputError("model.dtype", dtype, f"what chip {chip} computes in: {', '.join(able)}")
-            )
-    return reason.astype(str)

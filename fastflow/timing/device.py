@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Ints
+from fastflow.columns import Floats, Inputs, Ints, look_up
 from fastflow.hardware.chip import Chip, peak_flops
 from fastflow.timing.dataflow import DATAFLOW_CODES
 
@@ -43,5 +43,5 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         inputs["chip.mcu.m"],
         inputs["chip.mcu.k"],
         inputs["chip.mcu.n"],
-        np.array([DATAFLOW_CODES[name] for name in inputs["chip.mcu.dataflow"]], dtype=np.int64),
+        look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
     )

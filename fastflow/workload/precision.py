@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import DTYPE_BYTES, Floats, Inputs
+from fastflow.columns import DTYPE_BYTES, Floats, Inputs, look_up
 
 MASTER_BYTES = 4.0
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
@@ -36,9 +36,9 @@ class Precision(NamedTuple):
 
 def precision(inputs: Inputs) -> Precision:
     """Look the model's data type and optimizer up."""
-    operand = np.array([DTYPE_BYTES[name] for name in inputs["model.dtype"]], dtype=np.float64)
-    states = np.array([STATES[name] for name in inputs["model.optimizer"]], dtype=np.float64)
-    flop = np.array([UPDATE_FLOP[name] for name in inputs["model.optimizer"]], dtype=np.float64)
+    operand = look_up(DTYPE_BYTES, inputs["model.dtype"])
+    states = look_up(STATES, inputs["model.optimizer"])
+    flop = look_up(UPDATE_FLOP, inputs["model.optimizer"])
     training = inputs["model.training"]
     master = np.where(training & (operand < MASTER_BYTES), MASTER_BYTES, 0.0)
     return Precision(operand, master, np.where(training, MASTER_BYTES * states, 0.0), flop)

@@ -1,0 +1,99 @@
+"""Why a point has no chip: budgets, voltages and levels that do not go together, in words.
+
+A fault is the point's, not the program's: the point becomes a row with this reason (4.3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import Floats, Inputs, Texts, table
+from fastflow.errors import InputError
+from fastflow.hardware.chip import Chip, level_numbers
+from fastflow.hardware.voltage import Supply
+
+
+def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
+    """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
+    reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
+    _name_levels(inputs, reason)
+    _name_supplies(inputs, reason)
+    _name_sums(inputs, reason)
+    _name_components(inputs, chip, reason)
+    return reason.astype(str)
+
+
+def unsupported_dtype(inputs: Inputs) -> Texts:
+    """Say for every point why its chip does not compute in the model's data type; empty where it does."""
+    wanted = inputs["model.dtype"]
+    reason = np.full(wanted.size, "", dtype=object)
+    supports = {key.split(".")[2]: has for key, has in inputs.items() if key.startswith("chip.supports.")}
+    for dtype in np.unique(wanted):
+        able = supports.get(str(dtype), np.zeros(wanted.size, dtype=bool))
+        for i in np.flatnonzero((wanted == dtype) & ~able):
+            others = ", ".join(name for name, has in supports.items() if has[i])
+            allowed = f"what chip {inputs['chip.name'][i]} computes in: {others}"
+            reason[i] = str(InputError("model.dtype", dtype, allowed))
+    return reason.astype(str)
+
+
+def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+    """Name levels with a gap in their numbers, and a component that the technology does not have."""
+    numbers = level_numbers(inputs)
+    if numbers != list(range(len(numbers))):
+        names = ", ".join(f"l{number}" for number in numbers)
+        reason[:] = f"chip.memory: levels must be numbered l0, l1 and so on, are {names}"
+    library = sorted({key.split(".")[2] for key in inputs if key.startswith("tech.memory.")})
+    for number in numbers:
+        key = f"chip.memory.l{number}.component"
+        for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):
+            reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
+
+
+def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+    """Name supplies that do not rise from threshold to minimum to maximum."""
+    for prefix in ("tech.core", "mem", "net.intra", "net.inter"):
+        supply = table(Supply, inputs, prefix)
+        rising = (
+            (supply.threshold_voltage < supply.minimum_voltage)
+            & (supply.threshold_voltage < supply.nominal_voltage)
+            & (supply.minimum_voltage <= supply.maximum_voltage)
+        )
+        for i in np.flatnonzero(~rising & (reason == "")):
+            volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
+            reason[i] = f"{prefix}: supplies must rise from threshold to minimum to maximum, are {volts}"
+
+
+def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+    """Name a breakdown whose shares sum to more than 1."""
+    for name in ("area", "power", "perimeter"):
+        parts = {key: column for key, column in inputs.items() if key.startswith(f"chip.{name}.")}
+        total = np.sum(list(parts.values()), axis=0)
+        for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
+            shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
+            reason[i] = (
+                f"chip.{name}={total[i]:.4g}: allowed is shares that sum to at most 1, these are {shares}"
+            )
+
+
+def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
+    """Name the first component that its budgets leave empty or without throughput."""
+    parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
+    parts += [
+        (f"l{number}", level.design.capacity, level.design.bandwidth)
+        for number, level in zip(level_numbers(inputs), chip.levels, strict=True)
+    ]
+    parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
+    parts.append(("inter", chip.inter.bandwidth, chip.inter.bandwidth))
+    for part, amount, rate in parts:
+        # a single device needs no network
+        needed = inputs["system.devices"] > 1 if part == "inter" else np.True_
+        for i in np.flatnonzero(~((amount > 0.0) & (rate > 0.0)) & needed & (reason == "")):
+            budgets = ", ".join(
+                f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
+                for name in ("area", "power", "perimeter")
+                if f"chip.{name}.{part}" in inputs
+            )
+            what = "has no room" if not amount[i] > 0.0 else "has no power left to work"
+            reason[i] = f"{part} {what}: its budgets are {budgets}"
