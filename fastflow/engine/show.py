@@ -74,6 +74,7 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))
     out.print(_launches(merged, levels))
+    out.print(_tiles(merged, levels))
     _conclusion(out, row)
 
 
@@ -160,6 +161,18 @@ def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
         sheet.add_row(str(kernels["kernel"][i]), *times)
+    return sheet
+
+
+def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell which tile of each level the search chose for a GEMM, and which operand stays put there."""
+    names = [f"l{level}" for level in reversed(range(levels))]
+    title = "Tiles of the GEMMs, m x k x n, and the operand that stays put"
+    sheet = _sheet(title, [("kernel", False), *((name, True) for name in names)])
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
+            sheet.add_row(str(kernels["kernel"][i]), *tiles)
     return sheet
 
 

@@ -27,7 +27,7 @@ def generate(
     package_area, controller_budget, perimeter, power, links_per_device, links_per_length, dynamic_energy,
     static_power, device_bytes, device_area, controller_area, link_rate, supply,
 ):  # fmt: skip
-    """Return (devices, capacity [B], bandwidth [B/s]).
+    """Return (devices, capacity [B], bandwidth [B/s], energy [J/bit], standby power [W]).
 
     "Bandwidth from links (perimeter and device bounds) times the link frequency that the power left
     over allows."
@@ -36,7 +36,10 @@ def generate(
         package_area, device_area, controller_budget, controller_area, perimeter, links_per_length,
         links_per_device,
     )  # fmt: skip
-    left = power - count * device_bytes * 8 * static_power
+    standby = count * device_bytes * 8 * static_power
+    left = power - standby
     links, volts = voltage.operate(count * links_per_device, link_rate * dynamic_energy, left, 1, *supply)
     rate = link_rate * voltage.speed(volts, supply[0], supply[1])
-    return count, count * device_bytes, links * rate / 8
+    # a bit at a scaled supply takes (V / Vn)^2 of its nominal energy
+    energy = dynamic_energy * (volts / supply[0]) ** 2
+    return count, count * device_bytes, links * rate / 8, energy, standby

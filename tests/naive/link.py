@@ -6,7 +6,7 @@ from tests.naive import voltage
 def generate(
     area, power, perimeter, link_rate, link_energy, link_area, links_per_length, maximum_links, supply
 ):
-    """Return (links, bandwidth [B/s]): links by area, die edge and port, then their rate by power."""
+    """Return (links, bandwidth [B/s], energy [J/bit]): links by area, die edge and port, then their rate by power."""
     links = 0
     while (
         (links + 1) * link_area <= area
@@ -15,4 +15,5 @@ def generate(
     ):
         links += 1
     links, volts = voltage.operate(links, link_rate * link_energy, power, 1, *supply)
-    return links, links * link_rate * voltage.speed(volts, supply[0], supply[1]) / 8
+    bandwidth = links * link_rate * voltage.speed(volts, supply[0], supply[1]) / 8
+    return links, bandwidth, link_energy * (volts / supply[0]) ** 2
