@@ -187,7 +187,7 @@ INPUTS: tuple[Column, ...] = (
     _text("parallel.strategy", "parallel strategy, as RC-4-2-d3 or d512"),
     # --- tiling search (6.2)
     _text("tiling.tiles", "where the tried tiles come from", ("random",)),
-    _count("tiling.samples", "tiles tried at each level (the paper's N)"),
+    Column("tiling.samples", "int", "", "tiles tried at each level (the paper's N)", 1.0, 1000.0),
     _count("tiling.seed", "seed of the tile sequence", low=0),
     # --- workloads
     _text("model.name", "workload", ("gemm", "lstm_lm")),
@@ -238,7 +238,12 @@ RESULTS: tuple[Column, ...] = (
     Column("weight_B", "float", "B", "weights of one device, master copies included"),
     Column("gradient_B", "float", "B", "gradients of one device"),
     Column("optimizer_B", "float", "B", "optimizer state of one device"),
-    Column("activation_B", "float", "B", "activations of one device kept for the backward pass"),
+    Column(
+        "activation_B",
+        "float",
+        "B",
+        "activations of one device kept for the backward pass; of a GEMM, A and C",
+    ),
     Column("dram_capacity_B", "float", "B", "main memory of one device"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),
     Column("dram_devices", "int", "", "memory devices (HBM stacks)"),

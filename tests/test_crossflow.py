@@ -10,7 +10,7 @@ from fastflow.columns import find_result, result_order
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.naive import chip as naive_chip
-from tests.naive import collectives, sharding, tiling
+from tests.naive import collectives, energy, sharding, tiling
 
 STRATEGIES = ("d512", "RC-4-2-d64", "RC-1-8-d64", "RC-8-1-d64", "CR-8-d64", "d64", "RC-16-32", "CR-512")
 # named by the engine, which knows the choices of the groups
@@ -115,7 +115,7 @@ def naive_gemm(point):
         if key.startswith("chip.memory.") and key.endswith("scope")
     ]
     element = {"fp16": 2, "bf16": 2, "fp32": 4}[point["model.dtype"]]
-    capacities = [made[f"l{level}_B"] / made[f"l{level}_instances"] for level in levels]
+    capacities = [made[f"l{level}_B"] / made[f"_l{level}_instances"] for level in levels]
     bandwidths = [made[f"l{level}_Bps"] * point[f"chip.memory.l{level}.utilization"] for level in levels]
     bandwidths.append(made["dram_Bps"] * point["chip.dram_utilization"])
     unit = tuple(point[f"chip.mcu.{axis}"] for axis in "mkn")
@@ -165,6 +165,51 @@ def test_a_gemm_from_technology_to_time(compose, summary, system, tech, dtype, f
         "chip.memory.l1.utilization": 0.7,
     }  # fmt: skip
     assert near(summary([point])["time_s"][0], naive_gemm(point | {"cut": (kernel, kp1, kp2, dp)}), 1e-9)
+
+
+@pytest.mark.parametrize("model", ["lstm_lm", "gemm"])
+def test_energy(points, predict, model):
+    prediction = predict(points[model])
+    got = results.summary(prediction)
+    graph, sent = prediction.graph, prediction.communication
+    for i, point in enumerate(points[model]):
+        made = naive_chip.generate(point)
+        rows = range(graph.offset[i], graph.offset[i + 1])
+        kernels = [
+            (int(graph.repeat[row]), prediction.timing.flop[row], prediction.timing.bytes[row])
+            for row in rows
+        ]
+        names = ("l0", "l1", "l2", "dram")
+        expected = energy.iteration(
+            kernels,
+            made["_flop_J"],
+            [made[f"_{name}_bit_J"] for name in names],
+            made["_inter_bit_J"],
+            sum(int(graph.repeat[row]) * sent.sync_sent[row] + sent.gradient_sent[row] for row in rows),
+            made["_standing_W"],
+            got["time_s"][i],
+        )
+        assert near(got["energy_J"][i], expected * got["devices"][i], 1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["CR-8", "RC-1-8", "CR-512"])
+def test_without_replicas_all_communication_is_waited_for(compose, summary, strategy):
+    """Kernel parallelism alone has no gradients to sum, and the next kernel needs what it exchanges."""
+    devices = int(strategy.rpartition("-")[2])
+    got = summary([compose(f"parallel.strategy={strategy}", f"system.devices={devices}")])
+    assert got["comm_s"][0] > 0.0
+    assert near(got["exposed_comm_s"][0], got["comm_s"][0], 1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["d512", "RC-4-2-d64", "RC-8-1-d64", "CR-8-d64"])
+def test_only_gradients_hide_behind_kernels(compose, predict, summary, strategy):
+    point = compose(f"parallel.strategy={strategy}")
+    prediction = predict([point])
+    waited = (prediction.graph.repeat * prediction.communication.sync_s).sum()
+    gradients = prediction.communication.gradient_s.sum()
+    assert gradients > 0.0
+    got = summary([point])
+    assert waited * (1 - 1e-9) <= got["exposed_comm_s"][0] <= (waited + gradients) * (1 + 1e-9)
 
 
 def test_predict_leaves_its_inputs_alone(points):

@@ -207,6 +207,8 @@ def test_dram(supply, by_package, by_controller, by_edge, links_per_device, fact
     assert got.capacity[0] == got.devices[0] * 4e9
     if fewest[0] == most[0]:
         assert fewest[2] * (1 - 1e-9) <= got.bandwidth[0] <= most[2] * (1 + 1e-9)
+        assert fewest[3] * (1 - 1e-9) <= got.energy[0] <= most[3] * (1 + 1e-9)
+        assert near(got.static_power[0], most[4])
 
 
 @given(
@@ -224,9 +226,12 @@ def test_links(supply, by_area, by_edge, port, factor):
         table_of(supply),
     )  # fmt: skip
     rest = (100e9, 6e-12, 0.66e-6, 3e3, port, supply)
-    (few, slow), (many, fast) = (link.generate(area * h, power * h, perimeter * h, *rest) for h in hair(1.0))
+    (few, slow, low), (many, fast, high) = (
+        link.generate(area * h, power * h, perimeter * h, *rest) for h in hair(1.0)
+    )
     assert few <= got.links[0] <= many <= port
     assert slow * (1 - 1e-9) <= got.bandwidth[0] <= fast * (1 + 1e-9) or few < many
+    assert low * (1 - 1e-9) <= got.energy[0] <= high * (1 + 1e-9) or few < many
 
 
 def test_a_link_without_energy_runs_at_its_highest_rate():

@@ -50,6 +50,35 @@ def test_memory(
     assert near(memory.activations[0], kept * element if training else 0)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "cut", "rows", "columns"),
+    [
+        ("d64", 1, 64, 1),
+        ("RC-4-2-d8", 2, 32, 2),  # weights by KP2, sequences by DP and KP1, activations by KP2
+        ("RC-1-8-d8", 8, 8, 8),
+        ("RC-8-1-d8", 1, 64, 1),
+        ("CR-8-d8", 8, 8, 8),  # weights by KP1, activations by the scatter of the sums
+    ],
+)
+def test_memory_under_a_cut(base, predict, strategy, cut, rows, columns):
+    """On sides that divide evenly: what is cut is held once among the devices that cut it."""
+    hidden, batch, vocabulary, layers, sequence = 1024, 2048, 64_000, 2, 10
+    point = base | {
+        "model.hidden": hidden, "model.batch": batch, "model.vocabulary": vocabulary, "model.layers": layers,
+        "model.sequence": sequence, "system.devices": 64, "parallel.strategy": strategy,
+    }  # fmt: skip
+    memory = predict([point]).footprint
+    weights = lstm_lm.parameters(hidden, vocabulary, layers) / cut
+    assert near(memory.weights[0], weights * 6)
+    assert near(memory.gradients[0], weights * 2)
+    # RC gathers what the next product reads whole: h of every step, and the embedding
+    whole = 1 if strategy.startswith("RC") else columns
+    tokens = batch * sequence / rows
+    kept = tokens * layers * ((4 + 1) * hidden / columns + hidden / whole)
+    kept += tokens * (hidden / whole + vocabulary / columns)
+    assert near(memory.activations[0], kept * 2)
+
+
 @given(
     st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 100_000), st.integers(1, 4),
     st.integers(1, 50), st.booleans(),

@@ -158,6 +158,18 @@ def test_flop_of_the_model_do_not_depend_on_the_strategy(compose, summary, text)
 
 
 @pytest.mark.parametrize(
+    "text", ["d99999999999999999999", "RC-4294967296-4294967296", "d9223372036854775807-p2"]
+)
+def test_degrees_beyond_any_machine_are_refused(compose, summary, text):
+    """In words, and not by an overflow on the way."""
+    try:
+        said = summary([compose("model=gemm") | {"parallel.strategy": text}])["reason"][0]
+    except InputError as error:
+        said = str(error)
+    assert text in said
+
+
+@pytest.mark.parametrize(
     ("strategy", "devices", "word"),
     [("d512", 8, "divide"), ("d3", 8, "divide"), ("d4-p2", 8, "pipeline")],
 )

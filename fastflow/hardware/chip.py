@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.columns import Floats, Inputs, Texts, table
+from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
@@ -39,10 +40,16 @@ class Chip(NamedTuple):
 
 
 def level_numbers(inputs: Inputs) -> list[int]:
-    """Return the numbers of the on-chip levels that the inputs describe: [0, 1, 2] for l0 to l2."""
-    return sorted(
-        int(key.split(".")[2][1:]) for key in inputs if re.fullmatch(r"chip\.memory\.l\d+\.scope", key)
-    )
+    """Return the numbers of the on-chip levels that the inputs describe: [0, 1, 2] for l0 to l2.
+
+    Raises InputError where a number is left out.
+    """
+    keys = [key for key in inputs if re.fullmatch(r"chip\.memory\.l\d+\.scope", key)]
+    numbers = sorted(int(key.split(".")[2][1:]) for key in keys)
+    if not numbers or numbers != list(range(len(numbers))):
+        names = " and ".join(f"l{number}" for number in numbers) or "nothing"
+        raise InputError("chip.memory", names, "levels numbered l0, l1 and so on, without a gap")
+    return numbers
 
 
 def _node_scaling(inputs: Inputs) -> tuple[Floats, Floats]:
@@ -81,6 +88,9 @@ def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
         nominal_area=inputs["tech.core.nominal_area"] / area_scale,
         nominal_frequency=inputs["tech.core.nominal_frequency"],
     )
+    if "chip.pinned.mcus" in inputs:
+        # a known number of MCUs takes the area that it needs, and shares the power there is
+        core = core._replace(area=(inputs["chip.pinned.mcus"] + 0.5) * core.nominal_area)
     design = generate_cores(core, supply)
     frequency = _pinned(inputs, "core_Hz", design.frequency)
     voltage = design.voltage

@@ -39,13 +39,9 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
 
 
 def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
-    """Name levels with a gap in their numbers, and a component that the technology does not have."""
-    numbers = level_numbers(inputs)
-    if numbers != list(range(len(numbers))):
-        names = ", ".join(f"l{number}" for number in numbers)
-        reason[:] = f"chip.memory: levels must be numbered l0, l1 and so on, are {names}"
+    """Name a level whose component the technology does not have."""
     library = sorted({key.split(".")[2] for key in inputs if key.startswith("tech.memory.")})
-    for number in numbers:
+    for number in level_numbers(inputs):
         key = f"chip.memory.l{number}.component"
         for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):
             reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
@@ -95,5 +91,8 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
                 for name in ("area", "power", "perimeter")
                 if f"chip.{name}.{part}" in inputs
             )
+            if part == "dram":
+                package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
+                budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
             what = "has no room" if not amount[i] > 0.0 else "has no power left to work"
             reason[i] = f"{part} {what}: its budgets are {budgets}"

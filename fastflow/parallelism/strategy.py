@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastflow.errors import InputError
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
 NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
+MOST_DEVICES = 10**15  # far below what 64-bit integers count
 _PATTERN = re.compile(r"(?!-)(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?", re.ASCII)
 
 
@@ -78,6 +80,8 @@ def parse(text: str) -> Strategy:
     degrees = [int(group) for group in groups if group is not None]
     if not degrees or 0 in degrees:
         raise InputError("parallel.strategy", text, NOTATION)
+    if prod(degrees) > MOST_DEVICES:
+        raise InputError("parallel.strategy", text, f"one that takes at most {MOST_DEVICES:,} devices")
     row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
     if groups[0]:
         return Strategy(ROW_COLUMN, row, column, dp, lp)

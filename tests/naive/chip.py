@@ -6,7 +6,7 @@ performance. Scopes (4.2.2): what one instance of a level serves.
 
 from math import ceil, sqrt
 
-from tests.naive import core, dram, link, sram
+from tests.naive import core, dram, link, sram, voltage
 
 
 def _supply(point, prefix):
@@ -14,7 +14,11 @@ def _supply(point, prefix):
 
 
 def generate(point):
-    """Return the generated quantities under the names of the result columns; nothing pinned."""
+    """Return the generated quantities under the names of the result columns; nothing pinned.
+
+    Names that begin with "_" are no result columns: instances of a level, energies [J], and the power
+    that a chip takes whether it works or not [W].
+    """
     die, tdp, edge = point["chip.die_area"], point["chip.tdp"], 4 * sqrt(point["chip.die_area"])
     smaller = point["tech.scaling.area"] ** point["tech.generation"]
     thriftier = point["tech.scaling.power"] ** point["tech.generation"]
@@ -35,8 +39,13 @@ def generate(point):
     per_cycle = point[f"tech.core.flop_per_cycle.{point['model.dtype']}"]
     chip["compute_flops"] = core.throughput(mcus, per_cycle * nominal, chip["core_Hz"], nominal)
 
+    watts = mcus * point["tech.core.nominal_power"] / thriftier
+    watts *= voltage.power(chip["core_V"], *_supply(point, "tech.core")[:2])
+    chip["_flop_J"] = watts / chip["compute_flops"] if mcus else 0.0
+
     served = mcus
     number = 0
+    chip["_standing_W"] = 0.0
     while f"chip.memory.l{number}.scope" in point:
         instances = {"mcu": mcus, "bundle": bundles, "global": 1}[point[f"chip.memory.l{number}.scope"]]
         bank = {
@@ -46,7 +55,7 @@ def generate(point):
                 "bank_frequency", "controller_power", "link_area",
             )
         }  # fmt: skip
-        banks, capacity, bandwidth, _ = sram.generate(
+        banks, capacity, bandwidth, static = sram.generate(
             point[f"chip.area.l{number}"] * die,
             point[f"chip.power.l{number}"] * tdp,
             instances,
@@ -62,11 +71,13 @@ def generate(point):
             bank["link_area"] / smaller,
         )
         chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth
-        chip[f"l{number}_instances"] = instances
+        chip[f"_l{number}_instances"] = instances
+        chip[f"_l{number}_bit_J"] = bank["dynamic_energy"] / thriftier
+        chip["_standing_W"] += static
         served = instances
         number += 1
 
-    chip["dram_devices"], chip["dram_capacity_B"], chip["dram_Bps"] = dram.generate(
+    memory = dram.generate(
         point["chip.node_area"] - die,
         point["chip.area.dram"] * die,
         point["chip.perimeter.dram"] * edge,
@@ -81,8 +92,10 @@ def generate(point):
         point["mem.nominal_frequency"],
         _supply(point, "mem"),
     )
+    chip["dram_devices"], chip["dram_capacity_B"], chip["dram_Bps"], chip["_dram_bit_J"], standby = memory
+    chip["_standing_W"] += standby
     for part in ("intra", "inter"):
-        _, chip[f"{part}_Bps"] = link.generate(
+        _, chip[f"{part}_Bps"], chip[f"_{part}_bit_J"] = link.generate(
             point[f"chip.area.{part}"] * die,
             point[f"chip.power.{part}"] * tdp,
             point[f"chip.perimeter.{part}"] * edge,

@@ -6,7 +6,10 @@ from tests.naive import voltage
 def generate(
     area, power, perimeter, link_rate, link_energy, link_area, links_per_length, maximum_links, supply
 ):
-    """Return (links, bandwidth [B/s], energy [J/bit]): links by area, die edge and port, then their rate by power."""
+    """Return (links, bandwidth [B/s], energy [J/bit]).
+
+    Links by area, die edge and port, then their rate by power.
+    """
     links = 0
     while (
         (links + 1) * link_area <= area
