@@ -78,7 +78,7 @@ def _share(name: str, meaning: str) -> Column:
 
 
 def _count(name: str, meaning: str, low: int = 1) -> Column:
-    return Column(name, "int", "", meaning, low=float(low))
+    return Column(name, "int", "", meaning, low=float(low), high=1e12)
 
 
 def _text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:
@@ -134,6 +134,7 @@ INPUTS: tuple[Column, ...] = (
     _positive("tech.memory.*.bank_width", "B", "bytes that one bank moves in a cycle"),
     _positive("tech.memory.*.bank_frequency", "Hz", "clock of a bank"),
     _nonnegative("tech.memory.*.controller_power", "W", "power of one bank's controller"),
+    _nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
     _nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
     # --- main memory (4.1.2, 4.4.3)
     _text("mem.name", "memory technology"),
@@ -167,7 +168,9 @@ INPUTS: tuple[Column, ...] = (
     _share("chip.utilization", "highest share of the peak that a kernel reaches"),
     _share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
     _nonnegative("chip.launch_overhead", "s", "time to launch one kernel"),
-    Column("chip.supports.*", "bool", "", "whether the chip computes in this data type"),
+    _fraction("chip.rate.*", "share of the MCU's rate that the chip has in a data type; 0: it cannot"),
+    _text("chip.made.tech", "technology node that the pinned quantities belong to"),
+    _text("chip.made.mem", "memory technology that the pinned quantities belong to"),
     _text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     _text("chip.memory.l*.scope", "what one instance of the level serves", SCOPES),
     _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
@@ -205,9 +208,6 @@ INPUTS: tuple[Column, ...] = (
     _count("model.layers", "LSTM layers"),
     _count("model.sequence", "steps of a sequence"),
 )
-
-LIMITERS_BEFORE_LEVELS = ("compute",)
-LIMITERS_AFTER_LEVELS = ("dram", "network", "launch")
 
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),

@@ -18,7 +18,7 @@ from fastflow.network.collectives import ring_bytes, ring_time
 from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Exchange, Supergraph, cut
-from fastflow.timing.device import device
+from fastflow.timing.device import VECTOR_DTYPE, device
 from fastflow.timing.energy import energy
 from fastflow.timing.roofline import Timing, Work, time_kernels
 from fastflow.timing.schedule import Tasks, Timeline, schedule
@@ -77,7 +77,7 @@ def predict(inputs: Inputs) -> Prediction:
     timing = _time_kernels(given, chip, graph, shards)
     communication = _time_communication(given, chip, graph, shards)
     timeline = _schedule(graph, timing, communication)
-    used = _energy(given, chip, graph, timing, communication, timeline)
+    used = _energy(given, chip, graph, shards, timing, communication, timeline)
     return Prediction(
         inputs, every_chip, every_strategy, printed, reason, timed,
         graph, shards, memory, timing, communication, timeline, used,
@@ -123,9 +123,17 @@ def _schedule(graph: Graph, timing: Timing, communication: Communication) -> Tim
 
 
 def _energy(
-    inputs: Inputs, chip: Chip, graph: Graph, timing: Timing, communication: Communication, timeline: Timeline
+    inputs: Inputs,
+    chip: Chip,
+    graph: Graph,
+    shards: Supergraph,
+    timing: Timing,
+    communication: Communication,
+    timeline: Timeline,
 ) -> Floats:
     """Return the energy of one iteration of one device [J], shape (points,)."""
     sent = sum_by_point(graph, graph.repeat * communication.sync_sent + communication.gradient_sent)
-    peak = peak_flops(inputs, chip, inputs["model.dtype"])
-    return energy(chip, peak, graph, timing, sent, timeline.total)
+    gemm_rate = peak_flops(inputs, chip, inputs["model.dtype"])
+    pass_rate = peak_flops(inputs, chip, np.full(gemm_rate.size, VECTOR_DTYPE))
+    rate = np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])
+    return energy(chip, rate, graph, timing, sent, timeline.total)

@@ -176,13 +176,17 @@ def test_energy(points, predict, model):
         made = naive_chip.generate(point)
         rows = range(graph.offset[i], graph.offset[i + 1])
         kernels = [
-            (int(graph.repeat[row]), prediction.timing.flop[row], prediction.timing.bytes[row])
+            (
+                int(graph.repeat[row]),
+                prediction.timing.flop[row],
+                made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
+                prediction.timing.bytes[row],
+            )
             for row in rows
         ]
         names = ("l0", "l1", "l2", "dram")
         expected = energy.iteration(
             kernels,
-            made["_flop_J"],
             [made[f"_{name}_bit_J"] for name in names],
             made["_inter_bit_J"],
             sum(int(graph.repeat[row]) * sent.sync_sent[row] + sent.gradient_sent[row] for row in rows),

@@ -127,10 +127,11 @@ def srams(draw):
         "bank_width": draw(st.sampled_from([1.0, 32.0, 64.0])),
         "bank_frequency": draw(st.floats(1e8, 3e9)),
         "controller_power": draw(st.sampled_from([0.0, 0.04]) | st.floats(1e-4, 0.1)),
+        "controller_area": draw(st.sampled_from([0.0]) | st.floats(1e-12, 1e-8)),
         "link_area": draw(st.sampled_from([0.0]) | st.floats(1e-12, 1e-8)),
     }
     bank = level["bank_capacity"] * 8 * level["cell_area"] / (1 - level["overhead"])
-    bank += level["components"] * level["link_area"]
+    bank += level["controller_area"] + level["components"] * level["link_area"]
     standing = level["bank_capacity"] * 8 * level["static_power"] + level["controller_power"]
     level["area"] = draw(st.floats(0.0, 120.0)) * bank * level["instances"]
     level["power"] = draw(st.floats(0.0, 5.0) | st.just(0.0)) * level["instances"] * max(standing * 20, 1e-3)
@@ -143,7 +144,7 @@ def naive_sram(level, hair=1.0):
         level["area"] * hair, level["power"] * hair, level["instances"], level["components"],
         level["dynamic_energy"], level["static_power"], level["cell_area"], level["overhead"],
         level["bank_capacity"], level["bank_width"], level["bank_frequency"], level["controller_power"],
-        level["link_area"],
+        level["controller_area"], level["link_area"],
     )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def test_sram_without_power_has_no_banks():
         "area": 1e-4, "power": 0.0, "instances": 1.0, "components": 1.0, "latency": 0.0,
         "dynamic_energy": 1e-13, "static_power": 0.0, "cell_area": 1e-13, "overhead": 0.2,
         "bank_capacity": 1024.0, "bank_width": 32.0, "bank_frequency": 1e9, "controller_power": 0.0,
-        "link_area": 0.0,
+        "controller_area": 0.0, "link_area": 0.0,
     }  # fmt: skip
     got = generate_sram(row(Sram, **level))
     assert (got.banks[0], got.capacity[0], got.bandwidth[0], got.static_power[0]) == (0.0, 0.0, 0.0, 0.0)

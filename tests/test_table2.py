@@ -29,6 +29,7 @@ SCENARIOS = {
         "chip.memory.l0.scope": "global", "chip.memory.l1.scope": "global",
         "tech.memory.registers.link_area": 1e-11, "tech.memory.registers.controller_power": 1e-3,
         "tech.memory.scratchpad.controller_power": 1e-3,
+        "tech.memory.registers.controller_area": 1e-9, "tech.memory.scratchpad.controller_area": 1e-9,
         "tech.memory.cache.link_area": 1e-12, "tech.memory.cache.controller_power": 1e-3,
     },
     "a small package": {"chip.node_area": 850e-6 + 4.05 * 92e-6},
@@ -118,3 +119,48 @@ def test_what_is_said_to_be_inert_is(moved):
 )
 def test_a_parameter_matters_where_its_resource_is_scarce(moved, key, scenario):
     assert scenario in moved[key]
+
+
+# Table 2 of the paper, written out: its attributes, and the keys that hold them.
+TABLE_2 = {
+    "tech.core": {
+        "technology node": "tech.name", "nominal area": "nominal_area", "nominal voltage": "nominal_voltage",
+        "threshold voltage": "threshold_voltage", "nominal frequency": "nominal_frequency",
+        "minimum voltage": "minimum_voltage", "nominal op rate": "flop_per_cycle.fp16",
+        "maximum voltage": "maximum_voltage",
+    },
+    **{
+        f"tech.memory.{component}": {
+            "technology": "technology", "latency": "latency", "dynamic energy per bit": "dynamic_energy",
+            "static energy per bit": "static_power", "area per bit": "cell_area",
+            "total area overhead": "overhead", "bank capacity": "bank_capacity",
+            "controller area overhead per bank": "controller_area",
+            "controller power overhead per bank": "controller_power",
+        }
+        for component in ("cache", "scratchpad", "registers")
+    },
+    "mem": {
+        "technology": "name", "number of links per device": "links_per_device",
+        "dynamic energy per bit": "dynamic_energy", "nominal voltage": "nominal_voltage",
+        "static power per bit": "static_power", "nominal frequency": "nominal_frequency",
+        "device capacity": "device_capacity", "minimum voltage": "minimum_voltage",
+        "device area": "device_area", "maximum voltage": "maximum_voltage",
+        "memory controller and I/O area": "controller_area", "access latency": "latency",
+    },
+    **{
+        f"net.{network}": {
+            "nominal voltage": "nominal_voltage", "number of links per mm": "links_per_length",
+            "nominal frequency": "nominal_frequency", "threshold voltage": "threshold_voltage",
+            "nominal energy per link": "nominal_energy", "minimum voltage": "minimum_voltage",
+            "nominal area per link": "nominal_area", "link latency": "latency",
+        }
+        for network in ("intra", "inter")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("component", TABLE_2)
+def test_the_library_has_every_attribute_of_table_2(bases, component):
+    for attribute, key in TABLE_2[component].items():
+        whole = key if key.startswith("tech.") else f"{component}.{key}"
+        assert whole in bases["default"], attribute

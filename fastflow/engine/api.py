@@ -97,6 +97,8 @@ def predict_gemm(
             raise InputError(key, wrong[0], "a whole number at least 1")
     with hydra_rules():
         study = plan(Composer.of_library(), ("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
+    if sizes["model.m"].size == 0:
+        return np.zeros(0)
     first = np.zeros(sizes["model.m"].size, dtype=np.int64)
     inputs = study.grid.inputs(0, first) | {
         key: np.array(column, dtype=np.int64).ravel() for key, column in sizes.items()

@@ -97,6 +97,8 @@ class Composer:
         setup_globals()
         path = create_config_search_path(str(library_root() / "conf"))
         if config_dir is not None:
+            if not Path(config_dir).is_dir():
+                raise InputError("config_dir", config_dir, "a folder that exists", origin)
             folder = f"file://{Path(config_dir).resolve()}"
             path.prepend("command-line", folder, SearchPathQuery(provider="schema"))
         return cls(ConfigLoaderImpl(path), config_name, origin=origin)

@@ -76,6 +76,8 @@ def _read(column: Column, value: Any) -> Scalar:
     if column.kind in ("str", "bool"):
         if isinstance(value, str if column.kind == "str" else bool):
             return value
+        if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
+            return str(value)  # a text that YAML took for a number
         raise ValueError
     if column.unit:
         if isinstance(value, bool) or not isinstance(value, str | int | float):

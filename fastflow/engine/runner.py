@@ -90,7 +90,8 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> T
         elif name in grid.labels:
             table[name] = grid.labels[name][combinations].astype(object)
         else:
-            column = np.ma.masked_all(stop - start, _KINDS[kind_of(name, grid)])  # type: ignore[no-untyped-call]
+            empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
+            column: Any = np.ma.MaskedArray(empty, mask=True)
             for one, results in zip(predicted, summaries, strict=True):
                 values = results.get(name, one.inputs.get(name))
                 if values is not None:

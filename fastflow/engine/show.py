@@ -123,7 +123,8 @@ def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
     """Tell where the time goes: the largest kernels of each phase."""
-    names = [("kernel", False), ("times", True), ("time", True), ("share", True), ("bound by", False)]
+    launches = [("times", True)] if wide else []
+    names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
     sheet = _sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
     total = kernels["time_s"].sum()
@@ -136,7 +137,7 @@ def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
             time, comm = (units.show(float(kernels[name][i]), "s") for name in ("time_s", "comm_s"))
             sheet.add_row(
                 f" {kernels['kernel'][i]}",
-                f"{kernels['repeat'][i]:,.0f}",
+                *([f"{kernels['repeat'][i]:,.0f}"] if wide else []),
                 time,
                 f"{kernels['time_s'][i] / total:.1%}",
                 str(kernels["bound_by"][i]),
@@ -145,7 +146,12 @@ def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
             )
     if not shown.all():
         time = kernels["time_s"][~shown].sum()
-        sheet.add_row(f"{(~shown).sum()} others", "", units.show(float(time), "s"), f"{time / total:.1%}")
+        sheet.add_row(
+            f"{(~shown).sum()} others",
+            *([""] if wide else []),
+            units.show(float(time), "s"),
+            f"{time / total:.1%}",
+        )
     return sheet
 
 
@@ -180,7 +186,7 @@ def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
     q = {name: quantity(name, value) for name, value in row.items()}
     shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
     limits = sorted(
-        ((share, name) for share, name in shares if share is not None and share > 0.0005), reverse=True
+        ((share, name) for share, name in shares if share is not None and share >= 0.005), reverse=True
     )
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
@@ -203,19 +209,21 @@ class Digest:
         """Start with nothing seen."""
         self.head: list[dict[str, Any]] = []
         self.best: list[dict[str, Any]] = []
-        self.infeasible = 0
-        self.reason = ""
-        """The first infeasible point, and why it is so."""
+        self.infeasible = {"have no time": 0, "do not fit their memory": 0}
+        self.reason: dict[str, str] = {}
+        """The first point of each kind, and why it is so."""
 
     def add(self, table: Table) -> None:
         """Take the next chunk of results, in point order."""
         for i in range(min(_MOST_ROWS + 1 - len(self.head), len(table["point"]))):
             self.head.append({name: values[i] for name, values in table.items()})
         feasible = np.asarray(table["feasible"], dtype=bool)
-        if not self.infeasible and not feasible.all():
-            first = int(np.argmin(feasible))
-            self.reason = f"point {table['point'][first]} {table['reason'][first]}"
-        self.infeasible += int((~feasible).sum())
+        timed = np.isfinite(np.ma.filled(table["time_s"], np.nan))
+        for kind, rows in zip(self.infeasible, (~timed, timed & ~feasible), strict=True):
+            if rows.any() and not self.infeasible[kind]:
+                first = int(np.argmax(rows))
+                self.reason[kind] = f"point {table['point'][first]}: {table['reason'][first]}"
+            self.infeasible[kind] += int(rows.sum())
         time = np.ma.filled(table["time_s"], np.nan)  # NaN sorts last
         for i in np.lexsort((time, ~feasible))[:_BEST]:
             self.best.append({name: values[i] for name, values in table.items()})
@@ -236,15 +244,14 @@ def grid(grid: Grid, digest: Digest, folder: Path, seconds: float) -> None:
     columns += ["time_s", "bound_by", "feasible"]
     if grid.points > _MOST_ROWS:
         out.print(_rows(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
-        title = (
-            "Fastest feasible points" if digest.infeasible < grid.points else "Fastest points, none feasible"
-        )
+        infeasible = sum(digest.infeasible.values())
+        title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
         out.print(_rows(title, columns, digest.best))
     else:
         out.print(_rows(f"{grid.points:,} points", columns, digest.head))
-    if digest.infeasible:
-        count = f"{digest.infeasible:,} of {grid.points:,} points are not feasible"
-        out.print(f"{count} (see the column `reason`): {digest.reason}")
+    for kind, count in digest.infeasible.items():
+        if count:
+            out.print(f"{count:,} of {grid.points:,} points {kind} (column `reason`); {digest.reason[kind]}")
     out.print()
     rate = grid.points / max(seconds, 1e-9)
     speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"

@@ -119,7 +119,7 @@ def _component(inputs: Inputs, names: Texts, attribute: str) -> Floats:
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
     """Generate the on-chip levels, from the registers outwards."""
     area_scale, power_scale = _node_scaling(inputs)
-    scales = {"cell_area": area_scale, "link_area": area_scale}
+    scales = dict.fromkeys(("cell_area", "controller_area", "link_area"), area_scale)
     scales |= dict.fromkeys(("dynamic_energy", "static_power", "controller_power"), power_scale)
     inner = mcus  # what the innermost level serves
     for number in level_numbers(inputs):
@@ -186,6 +186,7 @@ def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
     """Return the peak rate of each point's chip in a data type (Equation 1) [flop/s], shape (points,)."""
     rate = np.full(dtype.size, np.nan)
     for name in np.unique(dtype):
-        rate = np.where(dtype == name, inputs[f"tech.core.flop_per_cycle.{name}"], rate)
+        of_chip = inputs[f"tech.core.flop_per_cycle.{name}"] * inputs[f"chip.rate.{name}"]
+        rate = np.where(dtype == name, of_chip, rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak

@@ -18,6 +18,7 @@ def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
     reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
     _name_levels(inputs, reason)
+    _name_pins(inputs, reason)
     _name_supplies(inputs, reason)
     _name_sums(inputs, reason)
     _name_components(inputs, chip, reason)
@@ -28,14 +29,26 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
     """Say for every point why its chip does not compute in the model's data type; empty where it does."""
     wanted = inputs["model.dtype"]
     reason = np.full(wanted.size, "", dtype=object)
-    supports = {key.split(".")[2]: has for key, has in inputs.items() if key.startswith("chip.supports.")}
+    rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
     for dtype in np.unique(wanted):
-        able = supports.get(str(dtype), np.zeros(wanted.size, dtype=bool))
-        for i in np.flatnonzero((wanted == dtype) & ~able):
-            others = ", ".join(name for name, has in supports.items() if has[i])
+        rate = rates.get(str(dtype), np.zeros(wanted.size))
+        for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
+            others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
             allowed = f"what chip {inputs['chip.name'][i]} computes in: {others}"
             reason[i] = str(InputError("model.dtype", dtype, allowed))
     return reason.astype(str)
+
+
+def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+    """Name a technology that a chip with pinned quantities is not made in: the pins would hide it."""
+    if not any(key.startswith("chip.pinned.") for key in inputs):
+        return
+    for group in ("tech", "mem"):
+        made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
+        for i in np.flatnonzero((made != inputs[f"{group}.name"]) & (reason == "")):
+            chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
+            allowed = f"{made[i]}, whose figures {chip} pins; chip.pinned=null generates them"
+            reason[i] = str(InputError(f"{group}.name", other, allowed))
 
 
 def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:

@@ -9,6 +9,10 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.columns import Floats
 
+# The paper only asks that controllers and leakage leave power to move data (4.4.2). Without a floor the
+# last bank that fits can take nearly all of it, and a larger budget makes a slower memory.
+LEAST_DATA_POWER = 0.25
+
 
 class Sram(NamedTuple):
     """What the generator needs to know of one on-chip memory level; shape (points,)."""
@@ -26,6 +30,7 @@ class Sram(NamedTuple):
     bank_width: Floats  # [B] a cycle
     bank_frequency: Floats  # [Hz]
     controller_power: Floats  # [W] a bank
+    controller_area: Floats  # [m^2] a bank
     link_area: Floats  # [m^2] a bank and component: a crosspoint of the crossbar
 
 
@@ -42,26 +47,25 @@ class SramDesign(NamedTuple):
 def generate_sram(level: Sram) -> SramDesign:
     """Fit banks and their crossbar into the area, then spend the power that is left on moving data.
 
-    An instance has the largest whole number of banks whose cells (over 1 - overhead) and crossbar
-    (banks x components in scope) fit its area, and whose leakage (Equation 2) and controllers
-    leave power to move data. Bandwidth is what that power moves (Equation 3), and at most what the
-    banks' width and clock can: without that ceiling a small cache with much power looks absurdly
-    fast.
+    An instance has the largest whole number of banks whose cells (over 1 - overhead), controllers and
+    crossbar (banks x components in scope) fit its area, and whose leakage (Equation 2) and controllers
+    leave at least LEAST_DATA_POWER of its power to move data. Bandwidth is what the power left moves
+    (Equation 3), and at most what the banks' width and clock can: without that ceiling a small cache
+    with much power looks absurdly fast.
     """
     rows = level.area.size
     out = SramDesign(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows))
     for i in range(rows):
         bits = 8.0 * level.bank_capacity[i]
         bank_area = bits * level.cell_area[i] / (1.0 - level.overhead[i])
-        bank_area += level.components[i] * level.link_area[i]
+        bank_area += level.controller_area[i] + level.components[i] * level.link_area[i]
         bank_power = bits * level.static_power[i] + level.controller_power[i]
         banks = 0.0
-        if level.instances[i] > 0.0:
+        if level.instances[i] > 0.0 and level.power[i] > 0.0:
             banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
-        if level.instances[i] * banks * bank_power >= level.power[i]:
-            banks = 0.0
-            if bank_power > 0.0:
-                banks = np.ceil(level.power[i] / (level.instances[i] * bank_power)) - 1.0
+        standing = (1.0 - LEAST_DATA_POWER) * level.power[i]
+        if level.instances[i] * banks * bank_power > standing:
+            banks = np.floor(standing / (level.instances[i] * bank_power))
         banks = max(banks, 0.0) * level.instances[i]
         static = banks * bank_power
         by_power = (level.power[i] - static) / (8.0 * level.dynamic_energy[i])

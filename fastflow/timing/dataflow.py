@@ -5,7 +5,12 @@ from __future__ import annotations
 from fastflow._jit import kernel
 
 WEIGHT_STATIONARY, ACTIVATION_STATIONARY, OUTPUT_STATIONARY, BEST = 0, 1, 2, 3
-DATAFLOW_CODES = {"weight": 0, "activation": 1, "output": 2, "best": 3}
+DATAFLOW_CODES = {
+    "weight": WEIGHT_STATIONARY,
+    "activation": ACTIVATION_STATIONARY,
+    "output": OUTPUT_STATIONARY,
+    "best": BEST,
+}
 
 
 @kernel

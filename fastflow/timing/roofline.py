@@ -10,8 +10,6 @@ from fastflow.columns import Floats, Ints, take
 from fastflow.timing.device import Device
 from fastflow.timing.tiling import Gemms, Tilings, search
 
-COMPUTE = 0  # limiters: compute, then the levels from the registers outwards, main memory, launch
-
 
 class Work(NamedTuple):
     """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but `samples` and `seed` (points,)."""
@@ -67,8 +65,9 @@ def _distinct_gemms(device: Device, work: Work, rows: Ints) -> tuple[Gemms, Ints
         capacity=np.stack([level[point] for level in device.capacity], axis=1),
         bandwidth=np.stack([level[point] for level in device.bandwidth], axis=1),
     )
-    # every integer here is far below 2^53, so a float64 key holds it exactly
-    key = np.column_stack(gemms).astype(np.float64)
+    # every integer here is far below 2^53, so a float64 key holds it exactly; capacities first, so that
+    # GEMMs which try the same tiles follow each other
+    key = np.column_stack(gemms[::-1]).astype(np.float64)
     _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
     distinct = take(gemms, first)
     flat = distinct._replace(capacity=distinct.capacity.reshape(-1), bandwidth=distinct.bandwidth.reshape(-1))

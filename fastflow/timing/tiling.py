@@ -168,13 +168,47 @@ def compute_time(gemms: Gemms, g: int) -> float:
 
 
 @kernel
-def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, out: Tilings) -> None:
+def grow_candidates(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints) -> None:
+    """Write the distinct tiles that GEMM g tries at each level.
+
+    candidates: shape (levels, samples, 3) or more; counts: how many of them each level has, (levels,).
+    """
+    direction = np.empty(3)
+    for level in range(levels):
+        tiles, count = candidates[level], 0
+        capacity = gemms.capacity[g * levels + level]
+        for sample in range(gemms.samples[g]):
+            set_direction(level, sample, gemms.seed[g], direction)
+            grow_tile(direction, capacity, gemms.element_bytes[g], tiles[count])
+            known = False
+            for other in range(count):
+                known = known or (tiles[other] == tiles[count]).all()
+            count += 0 if known else 1
+        counts[level] = count
+
+
+@kernel
+def shares_candidates(gemms: Gemms, g: int, levels: int) -> bool:
+    """Return whether GEMM g tries the same tiles as the one before it."""
+    if g == 0 or gemms.element_bytes[g] != gemms.element_bytes[g - 1]:
+        return False
+    if gemms.samples[g] != gemms.samples[g - 1] or gemms.seed[g] != gemms.seed[g - 1]:
+        return False
+    here, before = (
+        gemms.capacity[g * levels : (g + 1) * levels],
+        gemms.capacity[(g - 1) * levels : g * levels],
+    )
+    return bool((here == before).all())
+
+
+@kernel
+def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints, out: Tilings) -> None:
     """Try every combination of the candidate tiles of all levels for GEMM g; write the best to `out`.
 
-    candidates: shape (levels, samples, 3). Depth first from the outermost level, so that what an
-    outer tile moves is found once for all tiles inside it.
+    candidates, counts: as `grow_candidates` writes them. Depth first from the outermost level, so
+    that what an outer tile moves is found once for all tiles inside it; a branch that is already
+    slower than the best, or as slow and moves more from main memory, is left.
     """
-    samples = candidates.shape[1]
     m, k, n = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g])
     size, batch = gemms.element_bytes[g], float(gemms.batch[g])
     floor = compute_time(gemms, g)
@@ -192,7 +226,7 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, out: Tilings
     level = levels - 1
     while level < levels:
         chosen[level] += 1
-        if chosen[level] == samples:
+        if chosen[level] == counts[level]:
             chosen[level] = -1
             level += 1
             continue
@@ -206,6 +240,8 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, out: Tilings
         serving = gemms.dram_bandwidth[g] if level == levels - 1 else gemms.bandwidth[index]
         so_far[level] = max(so_far[level + 1], moved[level + 1] / serving)
         if so_far[level] > best_time:
+            continue
+        if so_far[level] == best_time and moved[levels] > best_moved[levels]:
             continue
         if level > 0:
             level -= 1
@@ -236,13 +272,12 @@ def search(gemms: Gemms, levels: int) -> Tilings:
         np.empty(count * levels * 3, dtype=np.int64),
         np.empty(count * levels, dtype=np.int64),
     )
-    direction = np.empty(3)
+    most = gemms.samples.max() if count else 0
+    # one more than can be distinct: a tile is written there before it is compared
+    candidates = np.empty((levels, most + 1, 3), dtype=np.int64)
+    counts = np.zeros(levels, dtype=np.int64)
     for g in range(count):
-        candidates = np.empty((levels, gemms.samples[g], 3), dtype=np.int64)
-        for level in range(levels):
-            for sample in range(gemms.samples[g]):
-                set_direction(level, sample, gemms.seed[g], direction)
-                capacity = gemms.capacity[g * levels + level]
-                grow_tile(direction, capacity, gemms.element_bytes[g], candidates[level, sample])
-        search_one(gemms, g, levels, candidates, out)
+        if not shares_candidates(gemms, g, levels):
+            grow_candidates(gemms, g, levels, candidates, counts)
+        search_one(gemms, g, levels, candidates, counts, out)
     return out

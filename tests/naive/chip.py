@@ -36,12 +36,16 @@ def generate(point):
     bundles = ceil(mcus / point["chip.mcus_per_bundle"])
     chip["mcus"], chip["bundles"] = mcus, bundles
     nominal = point["tech.core.nominal_frequency"]
-    per_cycle = point[f"tech.core.flop_per_cycle.{point['model.dtype']}"]
+    per_cycle, of_passes = (
+        point[f"tech.core.flop_per_cycle.{dtype}"] * point[f"chip.rate.{dtype}"]
+        for dtype in (point["model.dtype"], "fp32")
+    )
     chip["compute_flops"] = core.throughput(mcus, per_cycle * nominal, chip["core_Hz"], nominal)
 
     watts = mcus * point["tech.core.nominal_power"] / thriftier
     watts *= voltage.power(chip["core_V"], *_supply(point, "tech.core")[:2])
     chip["_flop_J"] = watts / chip["compute_flops"] if mcus else 0.0
+    chip["_pass_flop_J"] = chip["_flop_J"] * per_cycle / of_passes  # memory-bound passes compute in fp32
 
     served = mcus
     number = 0
@@ -52,7 +56,7 @@ def generate(point):
             name: point[f"tech.memory.{point[f'chip.memory.l{number}.component']}.{name}"]
             for name in (
                 "dynamic_energy", "static_power", "cell_area", "overhead", "bank_capacity", "bank_width",
-                "bank_frequency", "controller_power", "link_area",
+                "bank_frequency", "controller_power", "controller_area", "link_area",
             )
         }  # fmt: skip
         banks, capacity, bandwidth, static = sram.generate(
@@ -68,6 +72,7 @@ def generate(point):
             bank["bank_width"],
             bank["bank_frequency"],
             bank["controller_power"] / thriftier,
+            bank["controller_area"] / smaller,
             bank["link_area"] / smaller,
         )
         chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth

@@ -1,14 +1,14 @@
 """Energy of one iteration of one device: what moves and computes, and what leaks meanwhile (Table 2)."""
 
 
-def iteration(kernels, per_flop, per_bit, per_bit_sent, sent, standing, time):
+def iteration(kernels, per_bit, per_bit_sent, sent, standing, time):
     """Return joules.
 
-    kernels: (launches, operations, bytes of each level and of main memory) of one launch; per_bit:
-    energies of those levels; sent: bytes on the network; standing: watts; time: seconds.
+    kernels: (launches, and of one launch operations, joules of one, bytes of each level and of main
+    memory); per_bit: energies of those levels; sent: bytes on the network; standing: watts; time: seconds.
     """
     joules = standing * time + sent * 8 * per_bit_sent
-    for launches, flop, moved in kernels:
+    for launches, flop, per_flop, moved in kernels:
         for _ in range(launches):
             joules += flop * per_flop
             for bytes_, energy in zip(moved, per_bit, strict=True):
