@@ -81,3 +81,37 @@ def test_numbers_do_not_depend_on_the_batch():
     alone = fastflow.evaluate("tech=n3", "model.batch=4096", "parallel.strategy=CR-8-d64")
     numbers = alone.select_dtypes("number").columns.drop("point")
     np.testing.assert_array_equal(together[numbers].iloc[5], alone[numbers].iloc[0])
+
+
+def test_a_real_chip_is_made_in_its_own_technology():
+    frame = fastflow.evaluate("chip=v100", "model=gemm", "tech=n12,n3")
+    assert frame["time_s"].notna().tolist() == [True, False]
+    assert frame["reason"][1].startswith("tech.name=N3: allowed is N12")
+    generated = fastflow.evaluate("chip=v100", "model=gemm", "tech=n12,n3", "chip.pinned=null")
+    assert generated["time_s"][1] < generated["time_s"][0]
+
+
+def test_fp32_of_the_real_chips():
+    frame = fastflow.evaluate("chip=v100,a100", "model=gemm", "model.dtype=fp32")
+    # NVIDIA's whitepapers: 15.7 and 19.5 TFLOP/s
+    assert frame["compute_flops"].tolist() == pytest.approx([15.7e12, 19.5e12], rel=0.01)
+
+
+def test_the_default_search_does_not_depend_on_its_seed():
+    frame = fastflow.evaluate("mem=hbm2,hbm4", "tiling.seed=0,1,2,3,8")
+    for memory in ("hbm2", "hbm4"):
+        times = frame.loc[frame["mem"] == memory, "time_s"]
+        assert times.max() <= 1.005 * times.min()
+
+
+@pytest.mark.parametrize(
+    ("axis", "worst"),
+    [
+        ("chip.tdp=100 W,150 W,200 W,250 W,300 W,400 W", 1.0),
+        ("chip.area.l2=0.04,0.08,0.12,0.16,0.2,0.24", 1.05),
+    ],
+)
+def test_a_larger_budget_makes_no_slower_chip(axis, worst):
+    """Up to what a cache gives up in bandwidth, a quarter of its power at most, for capacity."""
+    times = fastflow.evaluate("tech=n7", axis)["time_s"].to_numpy()
+    assert (times[1:] <= worst * times[:-1]).all(), times

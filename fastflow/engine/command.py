@@ -46,6 +46,11 @@ def run_application() -> int:
     arguments = _arguments()
     if arguments is None:
         return 2
+    if {"output=", "output=null"} & set(
+        arguments.overrides
+    ):  # Hydra's own folder follows it, and would choke
+        print(InputError("output", "null", "a folder", COMMAND_LINE), file=sys.stderr)
+        return 2
     mistakes: list[InputError] = []
 
     def task(_: DictConfig) -> None:

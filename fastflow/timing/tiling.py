@@ -159,6 +159,17 @@ def is_better(time: float, moved: Floats, best_time: float, best_moved: Floats) 
 
 
 @kernel
+def may_win(so_far: float, moved: Floats, level: int, best_time: float, best_moved: Floats) -> bool:
+    """Return whether a tiling that is fixed from main memory in to `level` may still beat the best."""
+    if so_far != best_time:
+        return so_far < best_time
+    for outer in range(moved.size - 1, level - 1, -1):
+        if moved[outer] != best_moved[outer]:
+            return bool(moved[outer] < best_moved[outer])
+    return True
+
+
+@kernel
 def compute_time(gemms: Gemms, g: int) -> float:
     """Return the time of a GEMM's operations alone [s], its sides filled up to whole matrix units."""
     m = np.ceil(gemms.m[g] / gemms.unit_m[g]) * gemms.unit_m[g]
@@ -206,8 +217,8 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints
     """Try every combination of the candidate tiles of all levels for GEMM g; write the best to `out`.
 
     candidates, counts: as `grow_candidates` writes them. Depth first from the outermost level, so
-    that what an outer tile moves is found once for all tiles inside it; a branch that is already
-    slower than the best, or as slow and moves more from main memory, is left.
+    that what an outer tile moves is found once for all tiles inside it; a branch that can no longer
+    beat the best is left.
     """
     m, k, n = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g])
     size, batch = gemms.element_bytes[g], float(gemms.batch[g])
@@ -239,9 +250,7 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints
         index = g * levels + level + 1
         serving = gemms.dram_bandwidth[g] if level == levels - 1 else gemms.bandwidth[index]
         so_far[level] = max(so_far[level + 1], moved[level + 1] / serving)
-        if so_far[level] > best_time:
-            continue
-        if so_far[level] == best_time and moved[levels] > best_moved[levels]:
+        if not may_win(so_far[level], moved, level + 1, best_time, best_moved):
             continue
         if level > 0:
             level -= 1
