@@ -281,7 +281,9 @@ def search(gemms: Gemms, levels: int) -> Tilings:
         np.empty(count * levels * 3, dtype=np.int64),
         np.empty(count * levels, dtype=np.int64),
     )
-    most = gemms.samples.max() if count else 0
+    most = 0
+    for g in range(count):
+        most = max(most, gemms.samples[g])
     # one more than can be distinct: a tile is written there before it is compared
     candidates = np.empty((levels, most + 1, 3), dtype=np.int64)
     counts = np.zeros(levels, dtype=np.int64)
