@@ -20,7 +20,7 @@ Columns = dict[str, NDArray[Any]]
 def summary(prediction: Prediction) -> Columns:
     """Return the result columns of every point, but its number and the names of the groups' choices.
 
-    A point without a time has NaN (0 for whole numbers) in what follows from a time.
+    A point without a time has NaN, or an empty text, in what follows from a time.
     """
     points = prediction.reason.size
     columns = _chip_columns(prediction)
