@@ -26,12 +26,11 @@ class Supply(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Operating points, shape (points,): units in use, supply [V], speed and power over nominal."""
+    """Operating points, shape (points,): units in use, supply [V], speed over nominal."""
 
     units: Floats
     voltage: Floats
     speed: Floats
-    power: Floats
 
 
 @kernel
@@ -82,7 +81,7 @@ def operate(
     are given up until it does (4.4.1). No unit at all is a valid answer, for the caller to name.
     """
     rows = units.size
-    out = Operation(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows))
+    out = Operation(np.empty(rows), np.empty(rows), np.empty(rows))
     for i in range(rows):
         nominal, threshold = supply.nominal_voltage[i], supply.threshold_voltage[i]
         minimum, maximum = supply.minimum_voltage[i], supply.maximum_voltage[i]
@@ -98,7 +97,6 @@ def operate(
         out.units[i] = used
         out.voltage[i] = voltage
         out.speed[i] = speed_ratio(voltage, nominal, threshold)
-        out.power[i] = power_ratio(voltage, nominal, threshold)
     return out
 
 
