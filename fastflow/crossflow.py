@@ -24,7 +24,7 @@ from fastflow.timing.roofline import Timing, Work, time_kernels
 from fastflow.timing.schedule import Tasks, Timeline, schedule
 from fastflow.workload import build_graph
 from fastflow.workload.graph import Graph, sum_by_point
-from fastflow.workload.precision import precision
+from fastflow.workload.precision import Precision, precision
 
 
 class Communication(NamedTuple):
@@ -74,7 +74,7 @@ def predict(inputs: Inputs) -> Prediction:
     graph = build_graph(given, numbers)
     shards = cut(graph, strategies, numbers.operand)
     memory = footprint(graph, shards, numbers, given["model.training"])
-    timing = _time_kernels(given, chip, graph, shards)
+    timing = _time_kernels(given, chip, graph, shards, numbers)
     communication = _time_communication(given, chip, graph, shards)
     timeline = _schedule(graph, timing, communication)
     used = _energy(given, chip, graph, shards, timing, communication, timeline)
@@ -84,11 +84,11 @@ def predict(inputs: Inputs) -> Prediction:
     )  # fmt: skip
 
 
-def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Timing:
+def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
     work = Work(
         graph.point, shards.m, shards.k, shards.n, graph.batch,
-        precision(inputs).operand[graph.point],
+        numbers.operand[graph.point],
         shards.elements * graph.bytes_per_element,
         shards.elements * graph.flop_per_element,
         inputs["tiling.samples"], inputs["tiling.seed"],

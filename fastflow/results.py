@@ -24,7 +24,7 @@ def summary(prediction: Prediction) -> Columns:
     """
     points = prediction.reason.size
     columns = _chip_columns(prediction)
-    for name, column in _timed_columns(prediction).items():
+    for name, column in _timed_columns(prediction, columns["compute_flops"]).items():
         if column.dtype.kind != "U":
             full: NDArray[Any] = np.full(points, np.nan)
         else:
@@ -74,13 +74,14 @@ def _chip_columns(prediction: Prediction) -> Columns:
 def _known_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology knows no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
-    known = np.array([f"tech.core.flop_per_cycle.{name}" in prediction.inputs for name in dtype])
+    with_rate = [name for name in np.unique(dtype) if f"tech.core.flop_per_cycle.{name}" in prediction.inputs]
+    known = np.isin(dtype, with_rate)
     safe = np.where(known, dtype, "fp32")
     return np.where(known, peak_flops(prediction.inputs, prediction.chip, safe), np.nan)
 
 
-def _timed_columns(prediction: Prediction) -> Columns:
-    """Return what follows from a time; of the timed points."""
+def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
+    """Return what follows from a time; of the timed points. peak_of_all [flop/s]: of every point."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     points, levels = prediction.timed.size, len(prediction.chip.levels)
     kernel_s = graph.repeat * timing.time
@@ -93,7 +94,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     waits = np.concatenate([by_limiter, timeline.exposed[:, None]], axis=1)
     flop = model_flop(graph)
     devices = prediction.strategies.devices[prediction.timed]
-    peak = _known_peak(prediction)[prediction.timed]
+    peak = peak_of_all[prediction.timed]
     memory = prediction.footprint
     columns: Columns = {
         "time_s": timeline.total,

@@ -93,7 +93,8 @@ def predict_gemm(
             raise InputError(
                 key, f"an array of {column.ndim} dimensions", "a number or a one-dimensional array"
             )
-        if wrong := [size for size in column.ravel() if size < 1 or size != int(size)]:
+        wrong = column[(column < 1) | (column != np.floor(column))]
+        if wrong.size:
             raise InputError(key, wrong[0], "a whole number at least 1")
     with hydra_rules():
         study = plan(Composer.of_library(), ("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))

@@ -46,9 +46,8 @@ def run_application() -> int:
     arguments = _arguments()
     if arguments is None:
         return 2
-    if {"output=", "output=null"} & set(
-        arguments.overrides
-    ):  # Hydra's own folder follows it, and would choke
+    # Hydra's own folder follows `output`, and cannot be nothing
+    if {"output=", "output=null"} & set(arguments.overrides):
         print(InputError("output", "null", "a folder", COMMAND_LINE), file=sys.stderr)
         return 2
     mistakes: list[InputError] = []
@@ -97,9 +96,8 @@ def _is_mistake(error: Exception) -> bool:
     """Say whether an exception is the user's: ours and Hydra's own, and of Python's those raised in Hydra."""
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | InputError):
         return True
-    last = traceback.extract_tb(error.__traceback__)[
-        -3:
-    ]  # Hydra's own, or the standard library's that it calls
+    # Hydra's own frames, or the standard library's that it calls
+    last = traceback.extract_tb(error.__traceback__)[-3:]
     in_hydra = any(f"{os.sep}hydra{os.sep}" in frame.filename for frame in last)
     in_fastflow = any(Path(frame.filename).is_relative_to(PACKAGE) for frame in last)
     return isinstance(error, ValueError | OSError) and in_hydra and not in_fastflow

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints
+from fastflow.columns import Floats, Ints, take
 from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN, Strategies
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -107,7 +107,7 @@ def cut(graph: Graph, strategies: Strategies, operand_bytes: Floats) -> Supergra
 
     strategies, operand_bytes: shape (points,). Pipelines (LP > 1) are the caller's to refuse.
     """
-    strategy = Strategies(*(column[graph.point] for column in strategies))
+    strategy = take(strategies, graph.point)
     operand = operand_bytes[graph.point]
     is_layer = graph.kind != ON_WEIGHTS
     rows = np.where(is_layer, _ceil_div(graph.rows, strategy.row_shards), graph.rows)

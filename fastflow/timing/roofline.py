@@ -32,9 +32,7 @@ class Timing(NamedTuple):
     time: Floats  # launch included [s]
     flop: Floats
     limiter: Ints  # column of `times` that is largest
-    times: (
-        Floats  # compute, each level from the registers outwards, main memory, launch: (kernels, levels + 3)
-    )
+    times: Floats  # as `limiter_names` lists them: (kernels, levels + 3)
     bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
     tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (kernels, levels, 3)
     stays: Ints  # operand that stays put in each level, -1 for none: (kernels, levels)

@@ -19,8 +19,8 @@ fewest bytes of each level inwards.
 
 Tried tiles come from a fixed, seeded sequence of directions. A tile grows along its direction by
 doubling one dimension at a time until the next doubling would not fit. So a larger memory's tile
-holds the smaller one's, and powers of two divide each other: a better design is never told worse
-by the luck of its tiles.
+holds the smaller one's, and powers of two divide each other: with as many directions as are tried by
+default, a better design is not told worse by the luck of its tiles.
 """
 
 from __future__ import annotations
@@ -148,25 +148,18 @@ def best_operand(
 
 
 @kernel
-def is_better(time: float, moved: Floats, best_time: float, best_moved: Floats) -> bool:
-    """Return whether a tiling beats the best so far: less time, then fewer bytes from outside in."""
+def compare(time: float, moved: Floats, level: int, best_time: float, best_moved: Floats) -> int:
+    """Return -1, 0 or 1: whether a tiling comes before, beside or after the best so far.
+
+    Less time comes first, then fewer bytes from main memory in to `level`. For a tiling that is fixed
+    only as far as `level`, time is a lower bound: 1 then means that it can no longer win.
+    """
     if time != best_time:
-        return time < best_time
-    for level in range(moved.size - 1, -1, -1):
-        if moved[level] != best_moved[level]:
-            return bool(moved[level] < best_moved[level])
-    return False
-
-
-@kernel
-def may_win(so_far: float, moved: Floats, level: int, best_time: float, best_moved: Floats) -> bool:
-    """Return whether a tiling that is fixed from main memory in to `level` may still beat the best."""
-    if so_far != best_time:
-        return so_far < best_time
+        return -1 if time < best_time else 1
     for outer in range(moved.size - 1, level - 1, -1):
         if moved[outer] != best_moved[outer]:
-            return bool(moved[outer] < best_moved[outer])
-    return True
+            return -1 if moved[outer] < best_moved[outer] else 1
+    return 0
 
 
 @kernel
@@ -250,7 +243,7 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints
         index = g * levels + level + 1
         serving = gemms.dram_bandwidth[g] if level == levels - 1 else gemms.bandwidth[index]
         so_far[level] = max(so_far[level + 1], moved[level + 1] / serving)
-        if not may_win(so_far[level], moved, level + 1, best_time, best_moved):
+        if compare(so_far[level], moved, level + 1, best_time, best_moved) > 0:
             continue
         if level > 0:
             level -= 1
@@ -261,7 +254,7 @@ def search_one(gemms: Gemms, g: int, levels: int, candidates: Ints, counts: Ints
         )  # fmt: skip
         moved[0] = 2.0 * m * k * n * batch * accesses * size
         time = max(so_far[0], moved[0] / gemms.bandwidth[g * levels])
-        if is_better(time, moved, best_time, best_moved):
+        if compare(time, moved, 0, best_time, best_moved) < 0:
             best_time = time
             best_moved[:] = moved
             out.tile[g * levels * 3 : (g + 1) * levels * 3] = tile[:levels].ravel()
