@@ -1,7 +1,7 @@
 """How a kernel compiles. Every Numba kernel of fastflow is decorated here and nowhere else.
 
-The flags: no GIL, NumPy's division, and of fast-math only contraction to fused multiply-adds,
-so that NaN and infinity keep their meaning and a value never depends on its place in a batch.
+The flags: no GIL, NumPy's division, and no fast-math at all: NaN and infinity keep their meaning, and
+two kernels that add up the same terms agree to the bit, wherever either was inlined.
 
 The cache: Numba notices an edit of the file that holds a kernel, but not of another file whose
 kernel or constant it inlined. The cache folder is therefore named by a hash of all sources of the
@@ -56,9 +56,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
     try:
-        compiled: Callable[P, R] = numba.njit(
-            cache=True, nogil=True, error_model="numpy", fastmath={"contract"}
-        )(function)
+        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled

@@ -88,10 +88,12 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
     work = Work(
         graph.point, shards.m, shards.k, shards.n, graph.batch,
-        numbers.operand[graph.point],
         shards.elements * graph.bytes_per_element,
         shards.elements * graph.flop_per_element,
-        inputs["tiling.samples"], inputs["tiling.seed"],
+        numbers.operand,
+        np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.samples", 0), 0),
+        np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.seed", 0), 0),
+        inputs["tiling.search"] == "brute",
     )  # fmt: skip
     return time_kernels(device(inputs, chip), work)
 

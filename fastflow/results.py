@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Bools, Floats, result_order, take
+from fastflow.columns import Bools, Floats, Ints, Texts, result_order, take
 from fastflow.crossflow import Prediction
 from fastflow.hardware.chip import peak_flops
+from fastflow.timing.distinct import distinct_rows
 from fastflow.timing.roofline import limiter_names
-from fastflow.timing.tiling import OPERANDS
+from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point
 
 Columns = dict[str, NDArray[Any]]
@@ -25,8 +26,15 @@ def summary(prediction: Prediction) -> Columns:
     points = prediction.reason.size
     columns = _chip_columns(prediction)
     for name, column in _timed_columns(prediction, columns["compute_flops"]).items():
-        if column.dtype.kind != "U":
-            full: NDArray[Any] = np.full(points, np.nan)
+        full: NDArray[Any]
+        if column.dtype.kind == "i":
+            full = (
+                column
+                if column.size == points
+                else np.ma.MaskedArray(np.zeros(points, column.dtype), mask=True)
+            )
+        elif column.dtype.kind != "U":
+            full = np.full(points, np.nan)
         else:
             full = np.full(points, "", dtype=column.dtype)
         full[prediction.timed] = column
@@ -115,7 +123,41 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
         "activation_B": memory.activations,
     }
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
+    columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
+    return columns | _longest_gemm(prediction, peak)
+
+
+def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
+    """Return how the GEMM that takes longest is tiled; of the timed points. peak [flop/s]: of a device."""
+    graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
+    score = np.where(prediction.shards.m > 0, graph.repeat * timing.time, 0.0)
+    order = np.lexsort((-score, graph.point))  # stable: the first of several that take as long
+    rows = order[graph.offset[:-1]]
+    names = limiter_names(levels)
+    columns: Columns = {
+        "gemm": graph.names[graph.label[rows]],
+        "gemm_s": timing.time[rows],
+        "gemm_bound_by": np.array(names)[timing.limiter[rows]],
+        "gemm_utilization": timing.flop[rows] / (peak * timing.time[rows]),
+        "gemm_waves": timing.waves[rows],
+        "gemm_parts": timing.parts[rows],
+        "gemm_busy_frac": timing.busy[rows],
+        "gemm_compute_s": timing.times[rows, 0],
+    }
+    for number, name in enumerate(names[1:-1]):
+        columns[f"gemm_{name}_moved_B"] = timing.bytes[rows, number]
+        columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
+    for level in range(levels):
+        columns[f"gemm_l{level}_tile"] = _written(timing.tile[rows, level])
+        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
     return columns
+
+
+def _written(tiles: Ints) -> Texts:
+    """Write tiles as m x k x n, "" for none; (rows, 3) to (rows,)."""
+    first, place = distinct_rows(tiles.astype(np.float64))
+    names = ["x".join(map(str, tile)) if any(tile) else "" for tile in tiles[first].tolist()]
+    return take(np.array(names, dtype=np.str_), place)
 
 
 def explain(prediction: Prediction, point: int) -> Columns:
@@ -145,12 +187,15 @@ def explain(prediction: Prediction, point: int) -> Columns:
         "comm_s": repeat * communication.sync_s + communication.gradient_s,
         "flop": timing.flop[rows],
     }
+    columns |= {
+        "waves": timing.waves[rows],
+        "parts": timing.parts[rows],
+        "busy_frac": timing.busy[rows],
+        "candidates": timing.candidates[rows],
+    }
     columns |= {f"{name}_s": timing.times[rows, i] for i, name in enumerate(names)}
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
-        tiles = timing.tile[rows, level]
-        columns[f"l{level}_tile"] = np.array(
-            ["x".join(map(str, tile)) if tile.any() else "" for tile in tiles], dtype=str
-        )
+        columns[f"l{level}_tile"] = _written(timing.tile[rows, level])
         columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
     return columns

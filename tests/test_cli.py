@@ -244,7 +244,14 @@ def test_exit_code_and_line_from_a_shell(tmp_path):
 
 
 def test_an_interrupt_leaves_nothing(tmp_path):
-    command = [*RUN, "-m", "tiling.seed=range(100000)", "tiling.samples=5", "engine.jobs=1", "output=out"]
+    command = [
+        *RUN,
+        "-m",
+        "model.batch=range(1,1001)",
+        "model.hidden=range(1,1001)",
+        "engine.jobs=1",
+        "output=out",
+    ]
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "out").exists():
         assert process.poll() is None

@@ -126,12 +126,15 @@ def naive_gemm(point):
     launch += sum(
         point[f"tech.memory.{point[f'chip.memory.l{level}.component']}.latency"] for level in levels
     )
-    tried = tiling.candidates(len(levels), point["tiling.samples"], point["tiling.seed"], capacities, element)
+    dealt = max(level for level in levels if point[f"chip.memory.l{level}.scope"] != "global")
+    tried = tiling.candidates(point["tiling.samples"], point["tiling.seed"], capacities, element, dealt)
+    machine = tiling.Machine(
+        element, unit, point["chip.mcu.dataflow"], made["compute_flops"] * point["chip.utilization"],
+        bandwidths, dealt, made[f"_l{dealt}_instances"],
+    )  # fmt: skip
     times = []
     for gemm, (collective, bytes_, ranks) in parts[: 3 if point["model.training"] else 1]:
-        flops = made["compute_flops"] * point["chip.utilization"]
-        flow = point["chip.mcu.dataflow"]
-        time, _ = tiling.search(gemm, 1, element, unit, flow, flops, tried, bandwidths)
+        time = tiling.search(gemm, 1, machine, tried).time
         bandwidth = made["inter_Bps"] * point["net.inter.utilization"]
         sent = collectives.time(collective, ranks, bytes_, bandwidth, point["net.inter.latency"])
         times.append((time + launch, sent))
@@ -158,7 +161,7 @@ def systems(draw):
 def test_a_gemm_from_technology_to_time(compose, summary, system, tech, dtype, flow):
     (kernel, kp1, kp2, dp), (m, k, n), training, share = system
     name = {"": "", "RC": f"RC-{kp1}-{kp2}-", "CR": f"CR-{kp1}-"}[kernel] + f"d{dp}"
-    point = compose(f"tech={tech}", "model=gemm") | {
+    point = compose(f"tech={tech}", "model=gemm", "tiling=random") | {
         "model.m": m, "model.k": k, "model.n": n, "model.dtype": dtype, "model.training": training,
         "parallel.strategy": name, "system.devices": kp1 * kp2 * dp, "tiling.samples": 3,
         "chip.mcu.dataflow": flow, "chip.utilization": share, "chip.dram_utilization": share,

@@ -74,13 +74,14 @@ def test_pins_come_and_go():
 
 def test_which_axes_are_composed(composer):
     grid = plan(
-        composer, ["tech=n12,n7", "model.batch=1,2,3", "model.devices=64,128", "tiling.seed=0,1"]
+        composer,
+        ["tech=n12,n7", "model.batch=1,2,3", "model.devices=64,128", "chip.mcu.dataflow=best,weight"],
     ).grid
     assert grid.axes == (
         Axis("tech", 2, True),
         Axis("model.batch", 3, False),
         Axis("model.devices", 2, True),
-        Axis("tiling.seed", 2, False),
+        Axis("chip.mcu.dataflow", 2, False),
     )
     assert grid.points == 24
 

@@ -1,263 +1,276 @@
-"""Tiles, dataflows and rooflines against the oracles (6.1 to 6.3)."""
+"""The search for tilings against the brute force, and both against the oracle (6.1, 6.2).
 
-from itertools import pairwise
+How many GEMMs: `BATCHES` through the pruned search and the brute force, and some two thousand through
+the oracle too.
+"""
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.timing.dataflow import DATAFLOW_CODES, register_accesses_per_flop
-from fastflow.timing.device import Device
-from fastflow.timing.roofline import Work, limiter_names, time_kernels
-from fastflow.timing.tiling import Gemms, grow_tile, search, set_direction
+from fastflow.timing.brute import search_all
+from fastflow.timing.dataflow import DATAFLOW_CODES
 from tests.checks import cases, near
-from tests.naive import dataflow, roofline, tiling
+from tests.naive import tiling
+from tests.tilings import Design, alike, batches, designs, gemms, random_batch, small_gemms, solve, solve_all
 
-OPERANDS = "ABC"
-# samples a level that keep the brute force at some thousand combinations
-SAMPLES = {1: 6, 2: 5, 3: 3, 4: 2}
-
-sides = st.sampled_from([1, 2, 3, 7, 8, 16, 37, 100, 129, 1000, 4096]) | st.integers(1, 5000)
-dataflows = st.sampled_from(sorted(DATAFLOW_CODES))
-
-
-def solve(gemm, batch, element, unit, flow, flops, capacities, bandwidths, samples, seed):
-    """Return time, bytes of each level, tiles and stationary operands as the kernel finds them."""
-    levels = len(capacities)
-    whole = dict(
-        zip(("m", "k", "n", "unit_m", "unit_k", "unit_n"), (*gemm, *unit), strict=True),
-        batch=batch, dataflow=DATAFLOW_CODES[flow], samples=samples, seed=seed,
-    )  # fmt: skip
-    real = {"element_bytes": element, "compute_flops": flops, "dram_bandwidth": bandwidths[-1]}
-    gemms = Gemms(
-        **{name: np.array([value], dtype=np.int64) for name, value in whole.items()},
-        **{name: np.array([value], dtype=np.float64) for name, value in real.items()},
-        capacity=np.array(capacities, dtype=np.float64),
-        bandwidth=np.array(bandwidths[:-1], dtype=np.float64),
-    )
-    found = search(gemms, levels)
-    tiles = [tuple(int(side) for side in tile) for tile in found.tile.reshape(levels, 3)]
-    return found.time[0], list(found.bytes), tiles, [OPERANDS[i] for i in found.stays], found.compute_time[0]
+# by on-chip levels: GEMMs that the two kernels compare, and the most samples a level
+BATCHES = {1: (4000, 60), 2: (6000, 20), 3: (6000, 8), 4: (4000, 5), 5: (2000, 3)}
+A100 = Design((1e4, 1e5, 1e7), (1e14, 2e13, 4e12, 1e12), dealt=1, instances=108, samples=3)
+EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 
 
-@st.composite
-def problems(draw):
-    levels = draw(st.integers(1, 4))
-    decades = st.integers(0, 9)
-    # few distinct bandwidths, so that levels often tie
-    rates = st.builds(
-        lambda digit, decade: digit * 10.0**decade, st.sampled_from([1.0, 3.0]), st.integers(10, 13)
-    )
-    return {
-        "gemm": (draw(sides), draw(sides), draw(sides)),
-        "batch": draw(st.sampled_from([1, 1, 3, 64])),
-        "element": draw(st.sampled_from([2, 4])),
-        "unit": tuple(draw(st.sampled_from([(4, 4, 4), (8, 4, 8), (16, 16, 16), (1, 1, 1), (3, 5, 128)]))),
-        "flow": draw(dataflows),
-        "flops": 10.0 ** draw(st.integers(9, 15)),
-        "capacities": [draw(st.integers(1, 9)) * 10.0 ** draw(decades) for _ in range(levels)],
-        "bandwidths": [draw(rates) for _ in range(levels + 1)],
-        "samples": draw(st.integers(1, SAMPLES[levels])),
-        "seed": draw(st.integers(0, 5)),
-    }  # fmt: skip
+# --- the pruned search, the brute force and the oracle agree
 
 
-def problem(gemm, capacities, bandwidths, batch=1, flops=1e14, samples=2, flow="best", unit=(4, 4, 4)):
-    return {
-        "gemm": gemm, "batch": batch, "element": 2, "unit": unit, "flow": flow, "flops": flops,
-        "capacities": capacities, "bandwidths": bandwidths, "samples": samples, "seed": 0,
-    }  # fmt: skip
+@given(gemms, batches, designs())
+@example((1, 1, 1), 1, EQUAL)
+@example((1, 16384, 16384), 1, A100)
+@example((4096, 1, 4096), 1, A100)
+@example((4096, 4096, 1), 3, A100)
+@example((64, 65536, 64), 1, A100)  # hardly a bundle busy without parts of the inner dimension
+@example((4096, 4096, 4096), 1, EQUAL)
+@example((4096, 4096, 4096), 1, EQUAL._replace(capacities=(1e17, 1e17, 1e17)))  # all fits everywhere
+@example((512, 512, 512), 1, EQUAL._replace(capacities=(1.0, 7.0, 8.0), dealt=2, instances=5))  # nothing fits
+@example((64, 64, 64), 1, EQUAL._replace(capacities=(1e9, 1e4, 1e2), dealt=1, instances=9))  # shrink outwards
+@example((1024, 1024, 1024), 1, A100._replace(bandwidths=(1e18,) * 4, flops=1.0))  # all tie in time
+@example((5000, 3, 5000), 1, Design((1e5,), (1e12, 1e12), dealt=0, instances=7, samples=20))
+@cases(2500)
+def test_random_search_is_the_exact_optimum(gemm, batch, design):
+    """Exact minimum of the stated space and all that is told of it, by the whole rule for ties."""
+    expected = tiling.search(gemm, batch, design.machine(), design.candidates(0))
+    assert alike(solve(gemm, batch, design), expected)
+    assert alike(solve(gemm, batch, design, how=search_all), expected)
 
 
-EQUAL = [1e12, 1e12, 1e12, 1e12]
+@given(small_gemms, st.sampled_from([1, 1, 3]), designs(st.integers(1, 3), st.integers(0, 90), st.just(0)))
+@example((12, 11, 9), 1, Design((0, 0), (1e12, 1e12, 1e12), 1, 50, 0))
+@cases(600)
+def test_divisor_search_is_the_exact_optimum(gemm, batch, design):
+    expected = tiling.search(gemm, batch, design.machine(), design.candidates(4))
+    assert alike(solve(gemm, batch, design), expected)
+    if len(design.capacities) < 3:
+        assert alike(solve(gemm, batch, design, thinned=False, how=search_all), expected)
 
 
-@given(problems())
-@example(problem((1, 1, 1), [1e4, 1e5, 1e7], EQUAL))
-@example(problem((1, 16384, 16384), [1e4, 1e5, 1e7], EQUAL))
-@example(problem((4096, 4096, 4096), [1e4, 1e5, 1e7], EQUAL))
-@example(problem((4096, 4096, 4096), [1e17, 1e17, 1e17], EQUAL))  # everything fits everywhere
-@example(problem((512, 512, 512), [1.0, 7.0, 8.0], EQUAL))  # not even one element of each
-@example(problem((64, 64, 64), [1e9, 1e4, 1e2], EQUAL))  # capacities that shrink outwards
-@example(problem((1024, 1024, 1024), [1e4, 1e5, 1e7], [1e18, 1e18, 1e18, 1e18], flops=1.0))  # all tie in time
-@example(problem((5000, 3, 5000), [1e5], [1e12, 1e12], samples=20))
-@cases(800)
-def test_search_is_the_exact_optimum(case):
-    """Exact minimum of the stated space, ties by the fewest bytes from main memory inwards."""
-    time, moved, tiles, stays, floor = solve(**case)
-    tried = tiling.candidates(
-        len(case["capacities"]), case["samples"], case["seed"], case["capacities"], case["element"]
-    )
-    best, fewest = tiling.search(
-        case["gemm"], case["batch"], case["element"], case["unit"], case["flow"], case["flops"], tried,
-        case["bandwidths"],
-    )  # fmt: skip
-    assert near(time, best)
-    assert all(near(got, expected) for got, expected in zip(moved, fewest, strict=True))
-    assert near(floor, tiling.compute_time(case["gemm"], case["batch"], case["unit"], case["flops"]))
-    # the tiles and operands that a user sees explain the bytes that he sees
-    explained = tiling.served(
-        case["gemm"], case["batch"], case["element"], case["unit"], case["flow"], tiles, stays
-    )
-    assert all(near(got, expected) for got, expected in zip(moved, explained, strict=True))
-    outwards = [*tiles, case["gemm"]]
-    for inner, outer in pairwise(outwards):
-        assert all(1 <= i <= o for i, o in zip(inner, outer, strict=True))
-    for tile, capacity in zip(tiles, case["capacities"], strict=True):
-        smallest = tiling.footprint((1, 1, 1), case["element"])
-        assert tiling.footprint(tile, case["element"]) <= max(capacity, smallest)
-
-
-powers = st.integers(0, 5).map(lambda exponent: 2**exponent)
-
-
-@given(
-    st.tuples(powers, powers, powers), st.lists(st.floats(8.0, 3000.0), min_size=1, max_size=3),
-    st.integers(0, 3),
-)  # fmt: skip
-@cases(120)
-def test_bytes_are_those_of_walking_the_loops(gemm, capacities, seed):
-    bandwidths = [1e12] * (len(capacities) + 1)
-    _, moved, tiles, stays, _ = solve(gemm, 1, 2, (4, 4, 4), "best", 1e14, capacities, bandwidths, 5, seed)
-    for level, (tile, operand) in enumerate(zip(tiles, stays, strict=True)):
-        outer = list(reversed(tiles[level + 1 :]))
-        assert tiling.walk(gemm, outer, tile, operand, 2) == moved[level + 1]
-
-
-@given(
-    st.integers(0, 6), st.integers(0, 200), st.integers(0, 30), st.floats(1.0, 1e15), st.sampled_from([2, 4])
-)
-@example(0, 0, 0, 8.0, 2)
-@example(0, 0, 0, 7.0, 2)
-@example(3, 19, 0, 16.0, 4)
-@cases(400)
-def test_tiles_grow_until_they_fill_the_capacity(level, sample, seed, capacity, element):
-    direction, tile = np.empty(3), np.empty(3, dtype=np.int64)
-    set_direction(level, sample, seed, direction)
-    assert all(
-        near(got, share, 1e-9)
-        for got, share in zip(direction, tiling.direction(level, sample, seed), strict=True)
-    )
-    assert near(direction.sum(), 1.0)
-    assert (direction >= 0.0).all()
-    grow_tile(direction, capacity, element, tile)
-    assert tuple(tile) == tiling.grow(tuple(direction), capacity, element)
-    # a larger memory's tile holds the smaller one's
-    larger = np.empty(3, dtype=np.int64)
-    grow_tile(direction, 1.5 * capacity, element, larger)
-    assert (larger >= tile).all()
-
-
-@given(problems(), st.integers(1, 6))
-@cases(300)
-def test_more_samples_are_never_slower(case, more):
-    times = [solve(**case | {"samples": count})[0] for count in (case["samples"], case["samples"] + more)]
-    assert times[1] <= times[0]
-
-
-@given(problems(), st.integers(0, 4), st.floats(1.0, 100.0))
-@cases(300)
-def test_more_bandwidth_is_never_slower(case, which, factor):
-    faster = list(case["bandwidths"])
-    faster[which % len(faster)] *= factor
-    assert solve(**case | {"bandwidths": faster})[0] <= solve(**case)[0]
-
-
-@given(problems(), st.tuples(*[st.integers(0, 14)] * 3), st.integers(0, 3), st.floats(1.0, 100.0))
-@cases(400)
-def test_more_capacity_is_never_slower(case, exponents, which, factor):
-    """For sides that are powers of two; other sides lose a little to tiles that do not divide them."""
-    case = case | {"gemm": tuple(2**exponent for exponent in exponents)}
-    larger = list(case["capacities"])
-    larger[which % len(larger)] *= factor
-    assert solve(**case | {"capacities": larger})[0] <= solve(**case)[0] * (1 + 1e-12)
-
-
-@given(problems())
+@given(gemms, batches, designs(st.integers(1, 3), samples=st.integers(1, 2)))
 @cases(100)
-def test_best_dataflow_is_the_best(case):
-    times = {flow: solve(**case | {"flow": flow})[0] for flow in DATAFLOW_CODES}
-    assert near(times["best"], min(times.values()))
+def test_operands_are_best_chosen_level_by_level(gemm, batch, design):
+    """What the oracle saves elsewhere: all 3^L choices give no other tiling."""
+    problem = gemm, batch, design.machine(), design.candidates(0)
+    assert tiling.search(*problem, every_operand=True) == tiling.search(*problem)
 
 
-@given(dataflows, st.tuples(*[st.integers(1, 256)] * 3), st.tuples(*[st.integers(1, 4096)] * 3))
-@example("weight", (128, 128, 128), (1, 1, 1))
-@cases(300)
-def test_register_accesses(flow, unit, tile):
-    got = register_accesses_per_flop(DATAFLOW_CODES[flow], *unit, *tile)
-    assert near(got * 1000.0, dataflow.register_accesses(flow, 1000.0, unit, tile))
+def same(one, other):
+    """Say whether two searches found the same tilings, bit for bit."""
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in one._fields
+        if name != "candidates"  # how many were looked at: that is what a search saves
+    )
+
+
+@pytest.mark.parametrize("levels", BATCHES)
+def test_pruned_search_is_the_brute_force(levels):
+    """10,000 random GEMMs and more: the same bits, whether tiles that cannot win are tried or not."""
+    count, most = BATCHES[levels]
+    batch = random_batch(np.random.default_rng(levels), levels, count, most)
+    every = solve_all(*batch, thinned=False, how=search_all)
+    assert same(solve_all(*batch, thinned=False), every)
+    pruned = solve_all(*batch)
+    assert same(pruned, every)
+    assert levels == 1 or pruned.candidates.sum() < every.candidates.sum() / 3
+    # the brute force is one, and the batch is bound by everything in turn, in several waves, with parts
+    place = [place for place, *_ in batch[1]]
+    rates = np.array([design.bandwidths for design in batch[0]])[place]
+    dealt = np.array([design.dealt for design in batch[0]])[place]
+    samples = np.array([design.samples for design in batch[0]])[place]
+    assert np.array_equal(every.candidates[dealt < 0], (3 * samples[dealt < 0]) ** levels)
+    assert (every.candidates >= (3 * samples) ** levels).all()
+    idle = np.where(np.arange(levels + 1) <= dealt[:, None], every.idle[:, None], 1.0)
+    times = np.column_stack([every.compute_time, every.bytes.reshape(rates.shape) / rates * idle])
+    assert np.array_equal(every.time, times.max(axis=1))
+    assert (np.bincount(times.argmax(axis=1), minlength=levels + 2) > count / 50).all()
+    assert (every.parts > 1).mean() > 0.05
+    assert (every.waves > 1).mean() > 0.1
+    assert (every.idle > 1.0).mean() > 0.2
+
+
+@pytest.mark.parametrize("most", [2, 4])
+def test_pruned_search_is_the_brute_force_far_outside_of_what_is_dealt_out(most):
+    """What the search knows of the tiles inside has to hold under every tile of two levels outside."""
+    rng = np.random.default_rng(100 + most)
+    found, rows = random_batch(rng, 4, 12000, most)
+    found = [
+        design._replace(dealt=1, capacities=(*design.capacities[:2], *(10.0 ** rng.uniform(2.0, 8.0, 2))))
+        for design in found
+    ]
+    assert same(solve_all(found, rows), solve_all(found, rows, how=search_all))
 
 
 @pytest.mark.parametrize(
-    ("flow", "tile", "expected"),
+    ("levels", "count", "largest", "thinned"),
     [
-        ("weight", (8, 4, 4), (16 + 2 * 4 + 2 * 4) / (2 * 2 * 16)),
-        ("activation", (4, 4, 16), (16 + 4 * 4 + 4 * 4) / (2 * 4 * 16)),
-        ("output", (4, 32, 4), (16 + 8 * 4 + 8 * 4) / (2 * 8 * 16)),
-        ("output", (4, 1, 4), (16 + 4 + 4) / (2 * 16)),  # reuse is at least 1
-        ("best", (8, 32, 4), (16 + 8 * 4 + 8 * 4) / (2 * 8 * 16)),
+        (1, 800, 9e4, False),
+        (2, 800, 1000.0, False),
+        (3, 1000, 60.0, False),
+        (4, 600, 25.0, False),
+        (2, 1000, 2e4, True),  # more capacity than the brute force can fill with tiles that cannot win
+        (3, 1500, 500.0, True),
+        (4, 600, 90.0, True),
+        (5, 200, 40.0, True),
     ],
 )
-def test_equation_5_by_hand(flow, tile, expected):
-    assert near(register_accesses_per_flop(DATAFLOW_CODES[flow], 4, 4, 4, *tile), expected)
-
-
-@given(st.lists(problems(), min_size=1, max_size=3), st.data())
-@cases(80)
-def test_kernels_on_their_devices(cases_, data):
-    """GEMMs and memory-bound passes of several points together, each row by its own device."""
-    levels = min(len(case["capacities"]) for case in cases_)
-    points = [
-        case | {"capacities": case["capacities"][:levels], "bandwidths": case["bandwidths"][-levels - 1 :]}
-        for case in cases_
+def test_pruned_search_is_the_brute_force_over_divisors(levels, count, largest, thinned):
+    rng = np.random.default_rng(levels)
+    found, rows = random_batch(rng, levels, count, 1)
+    found = [
+        design._replace(capacities=tuple(rng.uniform(0.0, largest, levels)), samples=0) for design in found
     ]
-    launch = [data.draw(st.sampled_from([0.0, 1e-6, 9e-6])) for _ in points]
-    samples, vector = 2, 3e12
+    every = solve_all(found, rows, thinned=thinned, how=search_all)
+    assert same(solve_all(found, rows), every)
+    assert same(solve_all(found, rows, thinned=False), every)
 
-    def column(values, dtype=np.float64):
-        return np.array(values, dtype=dtype)
 
-    machines = Device(
-        column([p["flops"] for p in points]),
-        column([vector for _ in points]),
-        tuple(column([p["capacities"][level] for p in points]) for level in range(levels)),
-        tuple(column([p["bandwidths"][level] for p in points]) for level in range(levels)),
-        column([p["bandwidths"][-1] for p in points]),
-        column(launch),
-        *(column([p["unit"][axis] for p in points], np.int64) for axis in range(3)),
-        column([DATAFLOW_CODES[p["flow"]] for p in points], np.int64),
+# --- what a tiling costs
+
+
+@given(gemms, batches, designs() | designs(samples=st.just(0)))
+@cases(300)
+def test_a_tiling_explains_its_own_bytes_and_time(gemm, batch, design):
+    found = solve(gemm, batch, design)
+    assert alike(found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stays, found.parts))
+    outwards = [*found.tiles, gemm]
+    for inner, outer, capacity in zip(found.tiles, outwards[1:], design.capacities, strict=True):
+        assert all(1 <= one <= other for one, other in zip(inner, outer, strict=True))
+        smallest = tiling.footprint((1, 1, 1), design.element)
+        # a side that a tile covers whole may be shorter than the tile
+        assert tiling.footprint(inner, design.element) <= max(capacity, smallest)
+
+
+few = designs(st.integers(1, 3), st.integers(0, 400), st.integers(0, 5))
+
+
+@given(st.tuples(*[st.integers(1, 9)] * 3), few)
+@cases(250)
+def test_bytes_are_those_of_walking_the_loops(gemm, design):
+    found = solve(gemm, 1, design)
+    for level, operand in enumerate(found.stays):
+        loops = gemm, found.tiles, level, operand, design.element, design.dealt, found.parts
+        assert tiling.walk(*loops) == found.moved[level + 1]
+        # what a partial tile lets stay besides is not counted on
+        assert tiling.walk(*loops, keeps=True) <= found.moved[level + 1]
+
+
+@pytest.mark.parametrize(
+    ("gemm", "batch", "instances", "waves", "parts", "depth"),
+    [
+        ((8, 32, 8), 1, 1, 64, 1, 32),
+        ((8, 32, 8), 1, 64, 1, 1, 32),
+        ((8, 32, 8), 1, 63, 2, 1, 32),  # the second wave is one tile
+        ((8, 32, 8), 3, 64, 3, 1, 32),
+        ((8, 32, 8), 1, 65, 1, 1, 32),  # halves of k would take two waves: no gain, and more bytes
+        ((8, 32, 8), 1, 128, 1, 2, 16),
+        ((8, 32, 8), 1, 1000, 1, 8, 4),  # shorter parts still fill the unit's 4
+        ((8, 33, 8), 1, 100, 1, 1, 36),
+        ((7, 33, 9), 1, 63, 1, 1, 36),
+        ((1, 33, 1), 1, 2, 1, 2, 32),  # 32 and 1 long
+        ((1, 33, 1), 1, 3, 1, 3, 16),  # 16, 16 and 1
+        ((1, 1, 1), 1, 1, 1, 1, 4),
+        ((1, 1, 1), 1, 108, 1, 1, 4),
+    ],
+)
+def test_waves_by_hand(gemm, batch, instances, waves, parts, depth):
+    """One level that holds nothing, so that a tile is one element of C; its unit fills it up to 4 x 4."""
+    design = Design((0.0,), (1e30, 1e30), dealt=0, instances=instances, flops=1e12)
+    found = solve(gemm, batch, design)
+    assert (found.waves, found.parts) == (waves, parts)
+    assert near(found.time, 2 * waves * instances * 4 * depth * 4 / 1e12)
+    assert near(found.idle, waves * instances / (gemm[0] * gemm[2] * batch * parts))
+
+
+@pytest.mark.parametrize(("instances", "lengths"), [(63, 1), (64, 1), (65, 2), (128, 2), (129, 3), (9999, 6)])
+def test_k_is_split_while_instances_are_idle(instances, lengths):
+    """The brute force tries every length of the parts, and each operand that stays."""
+    design = Design((0.0,), (1e30, 1e30), dealt=0, instances=instances, samples=1)
+    assert solve_all([design], [(0, (8, 32, 8), 1)], how=search_all).candidates == 3 * lengths
+
+
+@given(gemms, batches, designs(samples=st.integers(0, 4)))
+@cases(200)
+def test_no_design_has_less_than_its_whole_operations_to_do(gemm, batch, design):
+    found = solve(gemm, batch, design)
+    assert found.compute >= 2 * np.prod(gemm, dtype=float) * batch / design.flops * (1 - 1e-12)
+    assert found.idle >= 1.0
+    assert design.dealt >= 0 or (found.idle, found.waves, found.parts) == (1.0, 1, 1)
+
+
+# --- a better design is never slower
+
+
+def both(gemm, batch, one, other, **options):
+    found = solve_all([one, other], [(0, gemm, batch), (1, gemm, batch)], **options)
+    return found.time
+
+
+@given(gemms, batches, designs(), st.integers(1, 30))
+@cases(300)
+def test_more_samples_are_never_slower(gemm, batch, design, more):
+    fewer, most = both(gemm, batch, design, design._replace(samples=design.samples + more))
+    assert most <= fewer
+
+
+any_design = designs(samples=st.integers(0, 6))
+
+
+@given(gemms, batches, any_design, st.integers(0, 5), st.floats(1.0, 100.0))
+@cases(300)
+def test_more_bandwidth_is_never_slower(gemm, batch, design, which, factor):
+    rates = list(design.bandwidths)
+    rates[which % len(rates)] *= factor
+    slower, faster = both(gemm, batch, design, design._replace(bandwidths=tuple(rates)))
+    assert faster <= slower
+
+
+def larger(design, which, factor):
+    capacities = list(design.capacities)
+    capacities[which % len(capacities)] *= factor
+    return design._replace(capacities=tuple(capacities))
+
+
+@given(gemms, batches, designs(samples=st.just(0)), st.integers(0, 4), st.floats(1.0, 100.0))
+@cases(400)
+def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
+    """Over all tiles, for every GEMM and every level."""
+    slower, faster = both(gemm, batch, design, larger(design, which, factor))
+    assert faster <= slower
+
+
+@given(gemms, batches, designs(), st.integers(0, 4), st.floats(1.0, 100.0))
+@cases(300)
+def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, which, factor):
+    """Over random tiles; where tiles are dealt out, a larger one can leave bundles without work."""
+    design = design._replace(dealt=-1)
+    slower, faster = both(gemm, batch, design, larger(design, which, factor))
+    assert faster <= slower
+
+
+@given(gemms, batches, any_design, st.integers(1, 300))
+@cases(300)
+def test_more_instances_are_never_slower(gemm, batch, design, more):
+    """Each as fast as before, with its own levels' bandwidth."""
+    factor = (design.instances + more) / design.instances
+    rates = [rate * factor if i <= design.dealt else rate for i, rate in enumerate(design.bandwidths)]
+    wider = design._replace(
+        instances=design.instances + more, flops=design.flops * factor, bandwidths=tuple(rates)
     )
-    kernels = []  # point, m, k, n, batch, element, bytes and flop of a memory-bound pass
-    for i in range(len(points)):
-        for _ in range(data.draw(st.integers(0, 3))):
-            if data.draw(st.booleans()):
-                gemm = (data.draw(sides), data.draw(sides), data.draw(sides))
-                kernels.append((i, *gemm, data.draw(st.integers(1, 4)), points[i]["element"], 0.0, 0.0))
-            else:
-                passed = data.draw(st.floats(0.0, 1e12)), data.draw(st.floats(0.0, 1e12))
-                kernels.append((i, 0, 0, 0, 1, points[i]["element"], *passed))
-    whole = [np.int64] * 5 + [np.float64] * 3
-    table = [column([kernel[place] for kernel in kernels], dtype) for place, dtype in enumerate(whole)]
-    work = Work(*table, np.full(len(points), samples), column([p["seed"] for p in points], np.int64))
-    got = time_kernels(machines, work)
-    names = limiter_names(levels)
-    for row, (i, m, k, n, batch, element, bytes_, flop) in enumerate(kernels):
-        p = points[i]
-        if m == 0:
-            expected = roofline.memory_bound(bytes_, flop, vector, p["bandwidths"], launch[i])
-            moved = [bytes_] * (levels + 1)
-            compute = flop / vector
-        else:
-            tried = tiling.candidates(levels, samples, p["seed"], p["capacities"], element)
-            rest = ((m, k, n), batch, element, p["unit"], p["flow"])
-            best, moved = tiling.search(*rest, p["flops"], tried, p["bandwidths"])
-            expected = best + launch[i]
-            compute = tiling.compute_time((m, k, n), batch, p["unit"], p["flops"])
-            assert got.flop[row] == 2 * m * k * n * batch
-        assert near(got.time[row], expected)
-        assert all(near(g, e) for g, e in zip(got.bytes[row], moved, strict=True))
-        times = [compute, *(b / w for b, w in zip(moved, p["bandwidths"], strict=True)), launch[i]]
-        assert names[got.limiter[row]] in {
-            name for name, time in zip(names, times, strict=True) if near(time, max(times))
-        }
+    slower, faster = both(gemm, batch, design, wider)
+    assert faster <= slower * (1 + 1e-12)
+
+
+@given(gemms, batches, any_design)
+@cases(100)
+def test_best_dataflow_is_the_best(gemm, batch, design):
+    times = {flow: solve(gemm, batch, design._replace(flow=flow)).time for flow in DATAFLOW_CODES}
+    assert near(times["best"], min(times.values()))

@@ -144,11 +144,12 @@ def run_point(study: Study, folder: Path) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
     import fastflow
     from fastflow.engine import show
-    from fastflow.engine.runner import predict_points, tabulate
+    from fastflow.engine.runner import interrupts_held, predict_points, tabulate
     from fastflow.engine.store import Store, schema_of, to_arrow
     from fastflow.results import explain
 
-    predicted = predict_points(study.grid, 0, 1)
+    with interrupts_held():
+        predicted = predict_points(study.grid, 0, 1)
     table = tabulate(study.grid, 0, 1, predicted)
     row = {name: values[0] for name, values in table.items()}
     if not row["time_s"] == row["time_s"]:

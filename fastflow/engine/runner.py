@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -105,6 +108,26 @@ def rows(grid: Grid, start: int, stop: int) -> Table:
     return tabulate(grid, start, stop, predict_points(grid, start, stop))
 
 
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Raise a KeyboardInterrupt only once the block is done.
+
+    Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
+    there is lost, or ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 def run(grid: Grid, settings: Settings) -> Iterator[Table]:
     """Evaluate all points, chunk after chunk; the tables come in point order.
 
@@ -112,7 +135,9 @@ def run(grid: Grid, settings: Settings) -> Iterator[Table]:
     """
     if grid.points <= _FEWEST or settings.jobs == 1:
         for start, stop in _ranges(grid.points, settings.chunk):
-            yield rows(grid, start, stop)
+            with interrupts_held():
+                table = rows(grid, start, stop)
+            yield table
         return
 
     import joblib
@@ -121,7 +146,8 @@ def run(grid: Grid, settings: Settings) -> Iterator[Table]:
     ranges = _ranges(grid.points, min(settings.chunk, max(_FEWEST, share)))
     # compile, or load from the cache, once: every worker would do it for itself
     for batch in range(len(grid.batches)):
-        _warm(grid, batch)
+        with interrupts_held():
+            _warm(grid, batch)
     parallel = joblib.Parallel(n_jobs=settings.jobs, prefer="threads", return_as="generator")
     yield from parallel(joblib.delayed(rows)(grid, start, stop) for start, stop in ranges)
 

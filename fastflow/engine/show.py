@@ -74,6 +74,7 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))
     out.print(_launches(merged, levels))
+    out.print(_bytes(merged, levels))
     out.print(_tiles(merged, levels))
     _conclusion(out, row)
 
@@ -170,15 +171,32 @@ def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
     return sheet
 
 
+def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell how many bytes each level serves in one launch of a GEMM."""
+    names = [*(f"l{level}" for level in range(levels)), "dram"]
+    sheet = _sheet(
+        "One launch: bytes served by each level", [("kernel", False), *((name, True) for name in names)]
+    )
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            moved = [units.show(float(kernels[f"{name}_B"][i]), "B") for name in names]
+            sheet.add_row(str(kernels["kernel"][i]), *moved)
+    return sheet
+
+
 def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
-    """Tell which tile of each level the search chose for a GEMM, and which operand stays put there."""
+    """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
     names = [f"l{level}" for level in reversed(range(levels))]
-    title = "Tiles of the GEMMs, m x k x n, and the operand that stays put"
-    sheet = _sheet(title, [("kernel", False), *((name, True) for name in names)])
+    title = (
+        "Tiles of the GEMMs, m x k x n, and the operand that stays put; waves over the bundles, parts of k"
+    )
+    columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
+    sheet = _sheet(title, columns)
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         if kernels["l0_tile"][i]:
             tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
-            sheet.add_row(str(kernels["kernel"][i]), *tiles)
+            dealt = (f"{kernels['waves'][i]:,}", f"{kernels['busy_frac'][i]:.0%}", f"{kernels['parts'][i]:,}")
+            sheet.add_row(str(kernels["kernel"][i]), *tiles, *dealt)
     return sheet
 
 

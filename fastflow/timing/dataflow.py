@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from fastflow._jit import kernel
 
 WEIGHT_STATIONARY, ACTIVATION_STATIONARY, OUTPUT_STATIONARY, BEST = 0, 1, 2, 3
@@ -13,33 +17,49 @@ DATAFLOW_CODES = {
 }
 
 
+class Unit(NamedTuple):
+    """A matrix unit of m x k x n multiply-adds, and what its dataflows cost whatever the tile."""
+
+    m: float
+    k: float
+    n: float
+    weight: float  # register accesses an operation with endless reuse; infinite for a dataflow it has not
+    activation: float
+    output: float
+
+
 @kernel
-def accesses_per_flop(across: float, down: float, reuse: float) -> float:
-    """Return register accesses an operation by Equation 5.
-
-    across, down: Nx and Ny, the sides of the stationary operand in the unit; reuse: K, how often
-    an element is used before it is read from the registers again, at least once.
-    """
-    k = max(reuse, 1.0)
-    return (across * down + k * across + k * down) / (2.0 * k * across * down)
+def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
+    """Return a matrix unit with one dataflow, or with all of them (BEST)."""
+    every = dataflow == BEST
+    return Unit(
+        m, k, n,
+        streamed_accesses(k, n) if every or dataflow == WEIGHT_STATIONARY else np.inf,
+        streamed_accesses(m, k) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
+        streamed_accesses(m, n) if every or dataflow == OUTPUT_STATIONARY else np.inf,
+    )  # fmt: skip
 
 
 @kernel
-def register_accesses_per_flop(
-    dataflow: int, unit_m: int, unit_k: int, unit_n: int, tile_m: int, tile_k: int, tile_n: int
-) -> float:
-    """Return register accesses an operation for a tile on an m x k x n unit and a dataflow.
+def streamed_accesses(across: float, down: float) -> float:
+    """Return the register accesses an operation of the two operands that stream by.
 
-    The stationary operand spans two of the unit's dimensions; along the third the others stream
-    by, and the tile's extent over the unit's gives the reuse. BEST is the least of the three.
+    across, down: Nx and Ny, the sides of the stationary operand in the unit. Equation 5,
+    (Nx Ny + K Nx + K Ny) / (2 K Nx Ny), is half the sum of 1 / K, 1 / Ny and 1 / Nx; these are the
+    last two.
     """
-    weight = accesses_per_flop(unit_k, unit_n, tile_m / unit_m)
-    activation = accesses_per_flop(unit_m, unit_k, tile_n / unit_n)
-    output = accesses_per_flop(unit_m, unit_n, tile_k / unit_k)
-    if dataflow == WEIGHT_STATIONARY:
-        return weight
-    if dataflow == ACTIVATION_STATIONARY:
-        return activation
-    if dataflow == OUTPUT_STATIONARY:
-        return output
-    return min(weight, activation, output)
+    return 0.5 * (1.0 / down + 1.0 / across)
+
+
+@kernel
+def register_accesses_per_flop(unit: Unit, per_m: float, per_k: float, per_n: float) -> float:
+    """Return register accesses an operation for a tile on a matrix unit (Equation 5).
+
+    per_m, per_k, per_n: 1 / side of the tile. The stationary operand spans two of the unit's
+    dimensions; along the third the others stream by, and the tile's side over the unit's gives the
+    reuse K, at least 1. Of several dataflows the best counts.
+    """
+    weight = unit.weight + 0.5 * min(unit.m * per_m, 1.0)
+    activation = unit.activation + 0.5 * min(unit.n * per_n, 1.0)
+    output = unit.output + 0.5 * min(unit.k * per_k, 1.0)
+    return min(weight, min(activation, output))

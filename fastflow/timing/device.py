@@ -26,12 +26,18 @@ class Device(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
+    dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
+    instances: Floats  # of that level
 
 
 def device(inputs: Inputs, chip: Chip) -> Device:
     """Return the device that a chip makes for its kernels."""
     utilization = inputs["chip.utilization"]
     vector = np.full(utilization.size, VECTOR_DTYPE)
+    dealt, instances = np.full(utilization.size, -1, dtype=np.int64), np.ones(utilization.size)
+    for number, level in enumerate(chip.levels):
+        own = inputs[f"chip.memory.l{number}.scope"] != "global"
+        dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
     latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
     return Device(
         utilization * peak_flops(inputs, chip, inputs["model.dtype"]),
@@ -44,4 +50,6 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         inputs["chip.mcu.k"],
         inputs["chip.mcu.n"],
         look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
+        dealt,
+        instances,
     )

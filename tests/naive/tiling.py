@@ -2,29 +2,79 @@
 
 "For each level a fixed, seeded sequence of random tiles that meet the level's capacity per scope; the
 first N of it are tried, every combination across L levels, every choice of the operand that stays put
-at each level. Bytes moved between two levels depend on that pair of tiles and on how often the outer
-tile is visited. Time is the maximum over compute and all levels. Ties go to the fewest DRAM bytes,
-then L2 bytes, and so on."
+at each level", or every tile of power-of-two sides that fits. The work inside the tiles of the level
+that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
+parts where bundles would be idle. Time is the maximum over compute and all levels. Ties go to the
+fewest DRAM bytes, then L2 bytes, and so on; then to the largest tiles from the outermost level
+inwards, then to the fewest parts.
+
+Levels count from the registers outwards; tiles and sides are (m, k, n).
 """
 
 from itertools import count, product
-from math import ceil, floor
+from math import floor
+from typing import NamedTuple
 
 from tests.naive.dataflow import register_accesses
 
 PARTIAL_SUM = 4  # bytes
-PLASTIC = 1.3247179572447460  # x^3 = x + 1
+GROWTH = 1.2207440846057596  # x^4 = x + 1
+OPERANDS = "ABC"
+
+
+class Machine(NamedTuple):
+    element: int  # bytes of an element of A, B and C
+    unit: tuple  # m, k, n of the matrix unit
+    dataflow: str
+    flops: float
+    bandwidths: list  # registers outwards, main memory last
+    dealt_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
+    instances: float = 1.0  # of that level
+
+
+class Tiling(NamedTuple):
+    time: float
+    moved: list  # bytes that registers, then each level outwards, then main memory serve
+    compute: float
+    tiles: list
+    stays: list
+    parts: int
+    waves: int
+    idle: float
+
+
+def over(sides, tile):
+    """Return how many tiles lie along each side, the last one perhaps partial."""
+    return tuple(-(-side // extent) for side, extent in zip(sides, tile, strict=True))
+
+
+def no_larger(tile, outer):
+    """Return a tile cut down to the tile outside it."""
+    return tuple(min(t, o) for t, o in zip(tile, outer, strict=True))
+
+
+# --- the tiles that are tried
+
+
+def spread(level, sample, seed):
+    """Return a point of the R3 sequence in the unit cube."""
+    index = 1 + sample + 1000 * level + 7919 * seed
+    points = []
+    for power in (1, 2, 3):
+        x = 0.5 + index / GROWTH**power
+        points.append(x - floor(x))
+    return points
 
 
 def direction(level, sample, seed):
-    """Return shares of m, k, n that sum to 1: a point of the R2 sequence cuts [0, 1] into three."""
-    index = 1 + sample + 1000 * level + 7919 * seed
-    points = []
-    for power in (1, 2):
-        x = 0.5 + index / PLASTIC**power
-        points.append(x - floor(x))
-    points.sort()
-    return points[0], points[1] - points[0], 1 - points[1]
+    """Return shares of m, k, n that sum to 1: two coordinates cut [0, 1] into three."""
+    low, high = sorted(spread(level, sample, seed)[:2])
+    return low, high - low, 1 - high
+
+
+def room(capacity, level, sample, seed, dealt):
+    """Return the bytes that a tile may fill: at the level that is dealt out all, a half, ... or a 32nd."""
+    return capacity / 2 ** floor(6 * spread(level, sample, seed)[2]) if dealt else capacity
 
 
 def footprint(tile, element):
@@ -48,103 +98,202 @@ def grow(direction, capacity, element):
     raise AssertionError("a capacity has an end")
 
 
-def candidates(levels, samples, seed, capacities, element):
-    """Return the tried tiles of each level, from the registers outwards."""
+def random_tiles(level, samples, seed, capacity, element, dealt):
+    """Return the first tiles of a level's random sequence."""
     return [
-        [grow(direction(level, sample, seed), capacities[level], element) for sample in range(samples)]
-        for level in range(levels)
+        grow(direction(level, sample, seed), room(capacity, level, sample, seed, dealt), element)
+        for sample in range(samples)
     ]
 
 
-def level_bytes(gemm, outer, tile, visits, stays, element):
+def power_of_two_tiles(capacity, element, most):
+    """Return every tile that fits of power-of-two sides up to 2**most; one element always."""
+    sides = [2**exponent for exponent in range(most + 1)]
+    tiles = product(sides, repeat=3)
+    return [tile for tile in tiles if tile == (1, 1, 1) or footprint(tile, element) <= capacity]
+
+
+def candidates(samples, seed, capacities, element, dealt_level=-1, most=0):
+    """Return the tried tiles of each level; samples = 0: all powers of two up to 2**most."""
+    if samples == 0:
+        return [power_of_two_tiles(capacity, element, most) for capacity in capacities]
+    return [
+        random_tiles(level, samples, seed, capacity, element, level == dealt_level)
+        for level, capacity in enumerate(capacities)
+    ]
+
+
+# --- what a tiling costs
+
+
+def level_bytes(gemm, outer_visits, visits, parts, stays, element):
     """Return the bytes loaded to and stored from a level over the whole GEMM.
 
-    outer, tile: m, k, n of the tile outside and of this level's; visits: how many outer tiles lie
-    along m, k, n of the GEMM; stays: the operand that stays put.
+    outer_visits, visits: how many tiles of the level outside, and of this level, lie along m, k, n;
+    parts: of the inner dimension, here at the latest; stays: the operand that stays put.
     """
     m, k, n = gemm
-    along_m, along_k, along_n = (ceil(o / t) for o, t in zip(outer, tile, strict=True))
-    visits_m, visits_k, visits_n = visits
-    a = m * k * visits_n * (1 if stays == "A" else along_n)
-    b = k * n * visits_m * (1 if stays == "B" else along_m)
-    passes = visits_k * (1 if stays == "C" else along_k)
+    a = m * k * (outer_visits[2] if stays == "A" else visits[2])
+    b = k * n * (outer_visits[0] if stays == "B" else visits[0])
+    passes = max(outer_visits[1], parts) if stays == "C" else visits[1]
     # all passes but the first read partial sums back, all but the last write them; the last writes C
     c = m * n * (passes - 1) * 2 * PARTIAL_SUM + m * n * element
     return (a + b) * element + c
 
 
-def served(gemm, batch, element, unit, dataflow, tiles, stays):
+def choices(gemm, batch, machine, tiles, parts):
+    """Return for each level the bytes that its three choices of the operand that stays would move."""
+    each = []
+    for level, tile in enumerate(tiles):
+        outside = tiles[level + 1] if level + 1 < len(tiles) else gemm
+        split = parts if level == machine.dealt_level else 1
+        visits = over(gemm, outside), over(gemm, tile)
+        each.append({x: batch * level_bytes(gemm, *visits, split, x, machine.element) for x in OPERANDS})
+    return each
+
+
+def served(gemm, batch, machine, tiles, stays, parts):
     """Return the bytes that each level serves: registers (Equation 5), then outwards, main memory last."""
     m, k, n = gemm
-    moved = []
-    outer, visits = gemm, (1, 1, 1)
-    for tile, operand in zip(reversed(tiles), reversed(stays), strict=True):
-        moved.insert(0, batch * level_bytes(gemm, outer, tile, visits, operand, element))
-        visits = tuple(v * ceil(o / t) for v, o, t in zip(visits, outer, tile, strict=True))
-        outer = tile
-    flop = 2 * m * k * n * batch
-    moved.insert(0, register_accesses(dataflow, flop, unit, tiles[0]) * element)
-    return moved
+    accesses = register_accesses(machine.dataflow, 2 * m * k * n * batch, machine.unit, tiles[0])
+    each = choices(gemm, batch, machine, tiles, parts)
+    return [accesses * machine.element, *(moved[x] for moved, x in zip(each, stays, strict=True))]
 
 
-def compute_time(gemm, batch, unit, flops):
-    """Return the time of the operations; a matrix unit works on whole m x k x n blocks."""
-    blocks = 1
-    for side, extent in zip(gemm, unit, strict=True):
-        blocks *= ceil(side / extent) * extent
-    return 2 * blocks * batch / flops
+def part_lengths(k):
+    """Return how long parts of the inner dimension may be: all of it, and all powers of two below."""
+    lengths = [k]
+    for exponent in range(k.bit_length() - 1, -1, -1):
+        if 2**exponent < k:
+            lengths.append(2**exponent)
+    return lengths
 
 
-def search(gemm, batch, element, unit, dataflow, flops, tried, bandwidths):
-    """Try everything; return (time, bytes of each level) of the best tiling.
+def padded_flop(sides, unit):
+    """Return the operations on whole m x k x n blocks of the matrix unit."""
+    flop = 2
+    for blocks, extent in zip(over(sides, unit), unit, strict=True):
+        flop *= blocks * extent
+    return flop
 
-    tried: tiles of each level from the registers outwards; bandwidths: the same, main memory last.
+
+def bundles_work(gemm, batch, machine, tiles, length):
+    """Return the compute time, the waves, and the bundles' time over that without idle ones."""
+    least = padded_flop(gemm, machine.unit) * batch / machine.flops
+    if machine.dealt_level < 0:
+        return least, 1, 1.0
+    tile = tiles[machine.dealt_level]
+    along_m, _, along_n = over(gemm, tile)
+    units = along_m * along_n * batch * -(-gemm[1] // length)
+    waves = -(-units // int(machine.instances))
+    turns = waves * machine.instances
+    work = padded_flop((tile[0], min(length, gemm[1]), tile[2]), machine.unit)
+    return max(least, turns * work / machine.flops), waves, turns / units
+
+
+def cost(gemm, batch, machine, tiles, stays, parts):
+    """Return the time and everything else of one tiling."""
+    length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
+    compute, waves, idle = bundles_work(gemm, batch, machine, tiles, length)
+    moved = served(gemm, batch, machine, tiles, stays, parts)
+    times = [compute]
+    for level, bytes_ in enumerate(moved):
+        waiting = idle if level <= machine.dealt_level else 1.0
+        times.append(bytes_ / machine.bandwidths[level] * waiting)
+    return Tiling(max(times), moved, compute, tiles, stays, parts, waves, idle)
+
+
+# --- the search
+
+
+def tilings(gemm, batch, machine, tried, level, outer):
+    """Yield the tiles of the levels from the registers to `level`, inside a tile, and the parts."""
+    if level < 0:
+        yield [], 1
+        return
+    dealt = level == machine.dealt_level
+    for tile in sorted({no_larger(candidate, outer) for candidate in tried[level]}):
+        for length in part_lengths(gemm[1]) if dealt else [gemm[1]]:
+            cut = no_larger(tile, (tile[0], length, tile[2]))
+            parts = -(-gemm[1] // length)
+            for inner, inner_parts in tilings(gemm, batch, machine, tried, level - 1, cut):
+                yield [*inner, cut], parts if dealt else inner_parts
+            along_m, _, along_n = over(gemm, tile)
+            if along_m * along_n * batch * parts >= machine.instances:
+                break  # no bundle is idle
+
+
+def rank(gemm, tiling):
+    """Return what is compared: the smallest is the best."""
+    visits = [over(gemm, tile) for tile in reversed(tiling.tiles)]
+    return (tiling.time, *reversed(tiling.moved), *visits, tiling.parts, tiling.stays)
+
+
+def search(gemm, batch, machine, tried, every_operand=False):
+    """Try everything; return the best tiling.
+
+    tried: the tiles of each level. A level's bytes depend on the operand that stays there and on no
+    other level's, so the one of the fewest bytes is taken level by level; `every_operand` tries all
+    3**L choices instead.
     """
     best = None
-    for choice in product(*tried):
-        tiles, outer = [], gemm
-        for tile in reversed(choice):  # no tile is larger than the one outside it
-            outer = tuple(min(t, o) for t, o in zip(tile, outer, strict=True))
-            tiles.insert(0, outer)
-        for stays in product("ABC", repeat=len(tiles)):
-            moved = served(gemm, batch, element, unit, dataflow, tiles, stays)
-            times = [bytes_ / bandwidth for bytes_, bandwidth in zip(moved, bandwidths, strict=True)]
-            time = max(compute_time(gemm, batch, unit, flops), *times)
-            key = (time, *reversed(moved))
-            if best is None or key < best:
-                best = key
-    return best[0], list(reversed(best[1:]))
+    for tiles, parts in tilings(gemm, batch, machine, tried, len(tried) - 1, gemm):
+        each = choices(gemm, batch, machine, tiles, parts)
+        operands = [OPERANDS if every_operand else min(moved, key=moved.get) for moved in each]
+        for stays in product(*operands):
+            tiling = cost(gemm, batch, machine, tiles, list(stays), parts)
+            if best is None or rank(gemm, tiling) < rank(gemm, best):
+                best = tiling
+    return best
 
 
-def walk(gemm, outer_tiles, tile, stays, element):
-    """Count a level's loads and stores by walking its loops; all sides powers of two.
+# --- the loops
 
-    outer_tiles: tiles of the levels outside, outermost first. Every visit of a tile of the next level
-    out starts with nothing loaded; in it, the loop that the operand which stays does not depend on
-    runs innermost.
+
+def cut(intervals, length):
+    """Cut every interval from its start on into pieces of a length, the last one perhaps shorter."""
+    return [(at, min(at + length, end)) for start, end in intervals for at in range(start, end, length)]
+
+
+def overlaps(intervals, others):
+    """Return the intervals in which those of both lists overlap."""
+    both = [(max(a, c), min(b, d)) for (a, b), (c, d) in product(intervals, others)]
+    return [(start, end) for start, end in both if start < end]
+
+
+def walk(gemm, tiles, level, stays, element, dealt_level=-1, parts=1, keeps=False):
+    """Count a level's loads and stores by walking its loops, element by element.
+
+    Every visit of a tile of the next level out starts with nothing loaded, and so does every part; in
+    it, the loop that the operand which stays does not depend on runs innermost, and the other operands
+    stream by: a piece of them is loaded for every tile. keeps: a piece that happens to be the last
+    one's as well is not loaded again.
     """
-    outer = outer_tiles[-1] if outer_tiles else gemm
+    length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
+    outside = {axis: [(0, side)] for axis, side in zip("mkn", gemm, strict=True)}
+    for outer in range(len(tiles) - 1, level - 1, -1):
+        if outer == dealt_level:
+            outside["k"] = overlaps(outside["k"], cut([(0, gemm[1])], length))
+        if outer > level:
+            outside = {x: cut(outside[x], side) for x, side in zip("mkn", tiles[outer], strict=True)}
     order = {"A": "mkn", "B": "knm", "C": "mnk"}[stays]
-    visits = product(*(range(side // part) for side, part in zip(gemm, outer, strict=True)))
-    elements = {"A": tile[0] * tile[1], "B": tile[1] * tile[2], "C": tile[0] * tile[2]}
     of = {"A": "mk", "B": "kn", "C": "mn"}
-    moved, begun, last = 0, {}, 0
-    for visit in visits:
+    loaded, passes = 0, {}
+    for visit in product(*(outside[axis] for axis in order)):
         held = {"A": None, "B": None, "C": None}
-        extent = dict(zip("mkn", (o // t for o, t in zip(outer, tile, strict=True)), strict=True))
-        for indices in product(*(range(extent[axis]) for axis in order)):
-            place = dict(zip(order, indices, strict=True))
-            place = {axis: visit["mkn".index(axis)] * extent[axis] + place[axis] for axis in "mkn"}
-            for operand in "ABC":
-                name = tuple(place[axis] for axis in of[operand])
-                if held[operand] == name:
+        sides = [tiles[level]["mkn".index(axis)] for axis in order]
+        inside = [cut([piece], side) for piece, side in zip(visit, sides, strict=True)]
+        for place in product(*inside):
+            at = dict(zip(order, place, strict=True))
+            for operand in OPERANDS:
+                rows, columns = (at[axis] for axis in of[operand])
+                if held[operand] == (rows, columns) and (keeps or operand == stays):
                     continue
-                held[operand] = name
-                if operand != "C":
-                    moved += elements[operand] * element
-                elif begun.setdefault(name, 0):
-                    moved += elements["C"] * 2 * PARTIAL_SUM  # stored as partial sums before, read back now
-                if operand == "C":
-                    begun[name] += 1
-    last = sum(elements["C"] * element for _ in begun)
-    return moved + last
+                held[operand] = rows, columns
+                for element_at in product(range(*rows), range(*columns)):
+                    if operand == "C":
+                        passes[element_at] = passes.get(element_at, 0) + 1
+                    else:
+                        loaded += 1
+    stored = sum((times - 1) * 2 * PARTIAL_SUM + element for times in passes.values())
+    return loaded * element + stored

@@ -1,0 +1,48 @@
+"""How far N random tiles a level fall behind all power-of-two tiles: the table of `docs/tilings.md`.
+
+`python bench/tiling_gaps.py` runs `sweeps/tilings` and `sweeps/tilings_transformer` and prints it.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import fastflow
+
+STUDIES = {"4K to 32K, the paper's": "tilings", "transformers'": "tilings_transformer"}
+SHAPE = ["model.m", "model.k", "model.n"]
+
+
+def kernel_time(frame: pd.DataFrame) -> pd.Series:
+    """Return the time of each product without its launch [s]."""
+    parts = ["gemm_compute_s", "gemm_l0_s", "gemm_l1_s", "gemm_l2_s", "gemm_dram_s"]
+    return frame[parts].max(axis=1)
+
+
+def gaps(study: str) -> pd.DataFrame:
+    """Return for each tile set the gap to the best known tiling of the same product, and the tiles looked at."""
+    frame = fastflow.evaluate(f"+sweeps={study}")
+    frame["time"] = kernel_time(frame)
+    frame["gap"] = frame["time"] / frame.groupby(SHAPE)["time"].transform("min") - 1.0
+    rows = {}
+    for name, group in frame.groupby("tiling", sort=False):
+        rows[name] = {
+            "products": len(group), "mean": group["gap"].mean(), "median": group["gap"].median(),
+            "90th percentile": group["gap"].quantile(0.9), "worst": group["gap"].max(),
+            "candidates": group["candidates"].median(),
+        }  # fmt: skip
+    return pd.DataFrame(rows).T
+
+
+def main() -> None:
+    """Print the table in Markdown."""
+    print("| products | tiles | mean gap | median | 90th percentile | worst | tiles looked at |")
+    print("|---|---|---|---|---|---|---|")
+    for title, study in STUDIES.items():
+        for name, row in gaps(study).iterrows():
+            parts = " | ".join(f"{row[part]:.1%}" for part in ("mean", "median", "90th percentile", "worst"))
+            print(f"| {title} | `{name}` | {parts} | {row['candidates']:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""GEMMs to search tilings for, and the loop of the brute force in Numba and in C."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fastflow.columns import Inputs, take
+from fastflow.hardware.chip import generate
+from fastflow.timing import brute
+from fastflow.timing.candidates import TIME, Gemms, Hierarchies, lay_gemm, lay_tiles, new_layout
+from fastflow.timing.device import device
+from fastflow.timing.roofline import Work, hierarchies_of
+from fastflow.timing.tiles import TileSets
+
+SIDES = (4096, 8192, 16384, 32768)
+LEVELS = 3
+
+
+def shapes_64() -> Gemms:
+    """Return {4K, 8K, 16K, 32K}^3, on the first hierarchy."""
+    m, k, n = (axis.ravel().astype(np.int64) for axis in np.meshgrid(SIDES, SIDES, SIDES, indexing="ij"))
+    return Gemms(np.zeros(64, np.int64), m, k, n, np.ones(64, np.int64))
+
+
+def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies, TileSets]:
+    """Return the hierarchy of one point's chip with random tile sets, or all powers of two for 0."""
+    one = take(dict(inputs), np.zeros(1, np.int64))
+    none = np.zeros(0, np.int64)
+    work = Work(
+        none, none, none, none, none, np.zeros(0), np.zeros(0),
+        np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
+    )  # fmt: skip
+    hierarchies, sets, _ = hierarchies_of(device(one, generate(one)), work, thinned)
+    return hierarchies, sets
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_double) for name in (
+            "a", "b", "c", "pass_c", "unit_m", "unit_k", "unit_n", "weight", "activation", "output",
+            "batch", "flops", "floor", "access", "instances",
+        )),
+        *((name, ctypes.c_int64) for name in ("top_k", "levels", "dealt", "at", "exponents", "rows")),
+    ]  # fmt: skip
+
+
+def both_loops(
+    hierarchies: Hierarchies, sets: TileSets, gemms: Gemms, folder: Path
+) -> tuple[Callable[[], int], Callable[[], int] | None, np.ndarray]:
+    """Return the brute-force loop over the first GEMM in Numba, and in C where there is a compiler.
+
+    Both return the number of tilings and leave the best one in the table that is returned too.
+    """
+    layout = new_layout(gemms, hierarchies, sets, LEVELS)
+    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
+    for level in range(LEVELS):
+        own = hierarchies.tiles[level]
+        layout.counts[level] = lay_tiles(
+            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 0, level,
+            layout.sides, layout.seen, layout.exponent, layout.tile, layout.least,
+        )  # fmt: skip
+    tables = (
+        hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
+        layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
+    )  # fmt: skip
+
+    def in_numba() -> int:
+        layout.best[0, TIME] = np.inf
+        return int(brute._try_all(problem, *tables))
+
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return in_numba, None, layout.best
+    library = folder / "brute.so"
+    source = Path(__file__).with_name("brute.c")
+    flags = ["-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-lm"], check=True)
+    try_all = ctypes.CDLL(str(library)).try_all
+    try_all.restype = ctypes.c_int64
+    given = _Problem(
+        *problem.whole, *problem.unit, problem.batch, problem.flops, problem.floor, problem.access,
+        problem.instances, problem.top_k, LEVELS, problem.dealt, problem.at,
+        layout.sides.shape[2], layout.exponent.shape[2],
+    )  # fmt: skip
+    pointers = [ctypes.c_void_p(table.ctypes.data) for table in tables]
+
+    def in_c() -> int:
+        layout.best[0, TIME] = np.inf
+        return int(try_all(ctypes.byref(given), *pointers))
+
+    return in_numba, in_c, layout.best

@@ -1,0 +1,130 @@
+"""Brute force over tiles, parts and operands that stay (6.2), for whoever doubts the search."""
+
+from __future__ import annotations
+
+from fastflow._jit import kernel
+from fastflow.columns import Floats, Ints
+from fastflow.timing.candidates import (
+    ACCESSED,
+    COMPUTE,
+    IDLE,
+    MOVED,
+    PARTS,
+    PER_K,
+    PER_M,
+    PER_N,
+    TIME,
+    Gemms,
+    Hierarchies,
+    K,
+    M,
+    N,
+    Problem,
+    Tilings,
+    adopt,
+    lay_gemm,
+    lay_tiles,
+    level_time,
+    new_layout,
+    new_tilings,
+    precedes,
+    record,
+    step,
+)
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.tiles import TileSets
+from fastflow.timing.traffic import A_STAYS, OPERANDS, served
+
+
+@kernel
+def _try_all(
+    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
+    turn: Ints, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+) -> int:  # fmt: skip
+    """Try every tiling of a GEMM; returns how many they are.
+
+    turn: room for the candidate and the operand that stays of each level but the innermost, (levels, 2).
+    """
+    levels, dealt, tried = problem.levels, problem.dealt, 0
+    level = levels - 1
+    turn[level, 0], turn[level, 1] = 0, -1
+    while level < levels:
+        out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
+        serving = bandwidth[problem.at + level + 1]
+        if level > 0:
+            turn[level, 1] += 1
+            if turn[level, 1] == len(OPERANDS):
+                turn[level, 0], turn[level, 1] = turn[level, 0] + 1, 0
+            i, stays = turn[level, 0], turn[level, 1]
+            if i == count[level]:
+                level += 1
+                continue
+            if stays == A_STAYS and not step(problem, sides, level, i, exponent, path, path_exponent):
+                turn[level, 0], turn[level, 1] = i + 1, -1
+                continue
+            passes = max(out_k, path[level, PARTS]) if level == dealt else out_k
+            idle = path[level, IDLE] if level < dealt else 1.0
+            m, k, n = path[level, M], path[level, K], path[level, N]
+            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+            outside = max(path[level + 1, TIME], path[level, COMPUTE])
+            path[level, MOVED], path[level, TIME] = moved, max(outside, level_time(moved, serving, idle))
+            level -= 1
+            turn[level, 0], turn[level, 1] = 0, -1
+            continue
+        per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
+        outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
+        idle_outside = idle if dealt > 0 else 1.0
+        registers = bandwidth[problem.at]
+        behind = False  # whether the levels outside move more bytes than the best tiling's
+        for outer in range(levels - 1, 0, -1):
+            if path[outer, MOVED] != best[outer, MOVED]:
+                behind = path[outer, MOVED] > best[outer, MOVED]
+                break
+        for i in range(count[0]):
+            k = max(tile[0, K, i], out_k)
+            if dealt == 0:
+                if not step(problem, sides, 0, i, exponent, path, path_exponent):
+                    continue
+                outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
+                passes = max(out_k, path[0, PARTS])
+                k = max(k, passes)
+            m, n = max(tile[0, M, i], out_m), max(tile[0, N, i], out_n)
+            accessed = problem.access * register_accesses_per_flop(
+                problem.unit,
+                max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
+            )  # fmt: skip
+            inside = max(outside, level_time(accessed, registers, idle))
+            for stays in range(len(OPERANDS)):
+                moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+                time = max(inside, level_time(moved, serving, idle_outside))
+                tried += 1
+                if time > best[0, TIME] or (behind and time == best[0, TIME]):
+                    continue
+                step(problem, sides, 0, i, exponent, path, path_exponent)
+                path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
+                if precedes(levels, path, best):
+                    adopt(levels, path, path_exponent, best, best_exponent)
+                    behind = False
+        level += 1
+    return tried
+
+
+@kernel
+def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
+    out = new_tilings(gemms.m.size, levels)
+    layout = new_layout(gemms, hierarchies, sets, levels)
+    for g in range(gemms.m.size):
+        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
+        for level in range(levels):
+            tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
+            layout.counts[level] = lay_tiles(
+                problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1], 0,
+                level, layout.sides, layout.seen, layout.exponent, layout.tile, layout.least,
+            )  # fmt: skip
+        tried = _try_all(
+            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
+            layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
+        )  # fmt: skip
+        record(problem, layout, tried, g, out)
+    return out

@@ -1,0 +1,383 @@
+"""GEMMs on memory hierarchies, and one of them laid out for a search: its candidate tiles and its paths.
+
+Kernels that run once for a tile take plain arrays and scalars alone: Numba counts references for
+tuples that hold arrays, which costs more than the arithmetic here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import Floats, Ints
+from fastflow.timing.dataflow import Unit, make_unit
+from fastflow.timing.tiles import TileSets
+from fastflow.timing.traffic import Operands, filled, operands, stays_of
+
+M, K, N = 0, 1, 2
+"""Axes of a GEMM; in a candidate and in a row of a path, the visits along each."""
+PER_M, PER_K, PER_N = 3, 4, 5
+"""1 / side of the tile."""
+PARTS, COMPUTE, IDLE = 6, 7, 8
+"""Parts of the inner dimension; compute time [s] and idle factor once tiles are dealt out."""
+MOVED, TIME, ACCESSED = 9, 10, 11
+"""Bytes moved in to the tile's level; time [s] of all that is fixed; bytes of register accesses."""
+_TILE_COLUMNS, _PATH_COLUMNS = 9, 12
+PART = 3
+"""Exponent of the part of the inner dimension, beside the exponents of the sides."""
+VISITS, FILLED, INVERSE = 0, 1, 2
+"""Of a side of 2^e, or the whole where that is smaller: tiles along it, whole matrix units, 1 / side."""
+
+
+class Hierarchies(NamedTuple):
+    """Distinct memory hierarchies with what computes on them; shape (hierarchies,).
+
+    `bandwidth` is flat, shape (hierarchies * (levels + 1),), from the registers outwards, main memory
+    last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
+    """
+
+    element_bytes: Floats
+    compute_flops: Floats  # achievable [flop/s]
+    unit_m: Ints  # shape of the matrix unit
+    unit_k: Ints
+    unit_n: Ints
+    dataflow: Ints
+    dealt_level: Ints  # the level whose tiles are dealt out to its instances, -1 for none
+    instances: Floats  # of that level
+    bandwidth: Floats  # achievable, all instances [B/s]
+    tiles: Ints
+
+
+class Gemms(NamedTuple):
+    """Distinct GEMMs, each on a hierarchy; shape (gemms,)."""
+
+    hierarchy: Ints
+    m: Ints
+    k: Ints
+    n: Ints
+    batch: Ints
+
+
+class Tilings(NamedTuple):
+    """The best tiling of each GEMM; shape (gemms,) where not said otherwise.
+
+    `bytes` is flat, shape (gemms * (levels + 1),), what each level's bandwidth serves from the registers
+    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stays` is flat,
+    shape (gemms * levels,), the operand that stays put in the level.
+    """
+
+    time: Floats  # [s]
+    compute_time: Floats  # idle instances included [s]
+    bytes: Floats
+    tile: Ints
+    stays: Ints
+    parts: Ints  # of the inner dimension, that different instances work on
+    waves: Ints  # of tiles, one for every instance of the level that is dealt out
+    idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
+    candidates: Ints  # how many tiles, or whole tilings, the search looked at
+
+
+class Problem(NamedTuple):
+    """One GEMM on its hierarchy, as plain numbers."""
+
+    whole: Operands
+    unit: Unit
+    batch: float
+    top_m: int  # exponent of the smallest power of two that holds the side
+    top_k: int
+    top_n: int
+    flops: float  # achievable [flop/s]
+    floor: float  # time of the operations with nothing idle [s]
+    access: float  # bytes of register accesses at one access an operation
+    levels: int
+    dealt: int  # the level whose tiles are dealt out, -1 for none
+    instances: float
+    closed: bool  # no tile that is dealt out can be clipped to one that is not a candidate too
+    at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
+
+
+class Layout(NamedTuple):
+    """Room for the candidates of one GEMM and two paths through them, used again for every GEMM.
+
+    A *path* fixes a tile at each level from the outside in; the row beyond the outermost level is the
+    GEMM itself.
+    """
+
+    sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
+    seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
+    counts: Ints  # candidates of each level, (levels,)
+    exponent: Ints  # of their sides, and PART, (levels, 4, candidates)
+    tile: Floats  # columns up to IDLE, (levels, 9, candidates)
+    least: Floats  # the fewest visits of any candidate, (levels, 3)
+    path: Floats  # all columns, (levels + 1, 12)
+    best: Floats
+    path_exponent: Ints  # (levels + 1, 3)
+    best_exponent: Ints
+    turn: Ints  # for an enumeration: whose turn it is at each level, (levels, 2)
+
+
+@kernel
+def _exponent(side: int) -> int:
+    """Return the exponent of the smallest power of two that holds a side."""
+    fraction, exponent = math.frexp(float(side))
+    return exponent - 1 if fraction == 0.5 else exponent
+
+
+@kernel
+def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Layout:
+    """Return room for any of the GEMMs."""
+    most, top, instances = 1, 1, 1.0
+    for i in range(sets.offset.size - 1):
+        most = max(most, sets.offset[i + 1] - sets.offset[i])
+    for g in range(gemms.m.size):
+        top = max(top, max(gemms.m[g], max(gemms.k[g], gemms.n[g])))
+    for h in range(hierarchies.instances.size):
+        instances = max(instances, hierarchies.instances[h])
+    rows = most * (3 + int(np.ceil(np.log2(instances))))  # parts about double until no instance is idle
+    exponents = _exponent(top) + 1
+    return Layout(
+        np.empty((3, 3, exponents)),
+        np.zeros((exponents, exponents, exponents), dtype=np.int64),
+        np.zeros(levels, dtype=np.int64),
+        np.empty((levels, 4, rows), dtype=np.int64),
+        np.empty((levels, _TILE_COLUMNS, rows)),
+        np.empty((levels, 3)),
+        np.empty((levels + 1, _PATH_COLUMNS)),
+        np.empty((levels + 1, _PATH_COLUMNS)),
+        np.empty((levels + 1, 3), dtype=np.int64),
+        np.empty((levels + 1, 3), dtype=np.int64),
+        np.empty((levels, 2), dtype=np.int64),
+    )
+
+
+@kernel
+def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
+    """Fill an axis's table; returns the exponent of the smallest power of two that holds the side."""
+    top = _exponent(side)
+    for e in range(top + 1):
+        tile = min(float(1 << e), float(side))
+        sides[VISITS, axis, e] = np.ceil(side / tile)
+        sides[FILLED, axis, e] = filled(tile, unit)
+        sides[INVERSE, axis, e] = 1.0 / tile
+    return top
+
+
+@kernel
+def lay_gemm(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
+) -> Problem:
+    """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers."""
+    h = gemms.hierarchy[g]
+    m, k, n, batch = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g]), float(gemms.batch[g])
+    unit = make_unit(
+        hierarchies.dataflow[h],
+        float(hierarchies.unit_m[h]),
+        float(hierarchies.unit_k[h]),
+        float(hierarchies.unit_n[h]),
+    )
+    sides = layout.sides
+    top_m = _lay_axis(M, gemms.m[g], unit.m, sides)
+    top_k = _lay_axis(K, gemms.k[g], unit.k, sides)
+    top_n = _lay_axis(N, gemms.n[g], unit.n, sides)
+    volume = sides[FILLED, M, top_m] * sides[FILLED, K, top_k] * sides[FILLED, N, top_n]
+    size, flops = hierarchies.element_bytes[h], hierarchies.compute_flops[h]
+    floor = 2.0 * volume * batch / flops
+    path, path_exponent = layout.path, layout.path_exponent
+    path_exponent[levels, M], path_exponent[levels, K], path_exponent[levels, N] = top_m, top_k, top_n
+    path[levels, M], path[levels, K], path[levels, N] = 1.0, 1.0, 1.0
+    path[levels, PER_M], path[levels, PER_K], path[levels, PER_N] = 1.0 / m, 1.0 / k, 1.0 / n
+    path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
+    path[levels, TIME] = floor
+    dealt, closed = hierarchies.dealt_level[h], False
+    if dealt >= 0:
+        closed = sets.closed[hierarchies.tiles[h * levels + dealt]]
+    layout.best[0, TIME] = np.inf
+    for level in range(levels):
+        layout.best[level, MOVED] = np.inf
+    return Problem(
+        operands(m, k, n, batch, size), unit, batch, top_m, top_k, top_n, flops, floor,
+        2.0 * m * k * n * batch * size, levels,
+        dealt, hierarchies.instances[h], closed, h * (levels + 1),
+    )  # fmt: skip
+
+
+@kernel
+def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
+    """Deal tiles out to the instances of their level, each over a part of the inner dimension.
+
+    m, n, part: exponents. Returns the compute time [s] and the idle factor.
+    """
+    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part] * problem.batch
+    at_work = np.ceil(tiles / problem.instances) * problem.instances
+    volume = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
+    return max(problem.floor, 2.0 * at_work * volume / problem.flops), at_work / tiles
+
+
+@kernel
+def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
+    """Return whether parts of the inner dimension with this exponent may be tried.
+
+    They may while parts twice as long leave instances idle.
+    """
+    if part >= problem.top_k:
+        return True
+    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part + 1] * problem.batch
+    return bool(tiles < problem.instances)
+
+
+@kernel
+def lay_tiles(
+    problem: Problem, set_m: Ints, set_k: Ints, set_n: Ints, first: int, last: int, mark: int, level: int,
+    sides: Floats, seen: Ints, exponent: Ints, tile: Floats, least: Floats,
+) -> int:  # fmt: skip
+    """List tiles `first` to `last` of a set as a level's candidates; returns how many they are.
+
+    Tiles are clipped to the GEMM. Where they are dealt out, each is there once for every length of the
+    inner dimension's parts that may be tried. mark: 0 keeps tiles that are alike once clipped; any
+    other number, a new one at every call, drops all but the first of them.
+    """
+    count = 0
+    least_m = least_k = least_n = np.inf
+    for i in range(first, last):
+        m, k, n = min(set_m[i], problem.top_m), min(set_k[i], problem.top_k), min(set_n[i], problem.top_n)
+        if mark > 0:
+            if seen[m, k, n] == mark:
+                continue
+            seen[m, k, n] = mark
+        along_m, along_k, along_n = sides[VISITS, M, m], sides[VISITS, K, k], sides[VISITS, N, n]
+        least_m, least_k, least_n = min(least_m, along_m), min(least_k, along_k), min(least_n, along_n)
+        part = problem.top_k
+        while True:
+            exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
+            exponent[level, N, count], exponent[level, PART, count] = n, part
+            tile[level, M, count], tile[level, N, count] = along_m, along_n
+            tile[level, K, count] = max(along_k, sides[VISITS, K, part])
+            tile[level, PER_M, count], tile[level, PER_N, count] = sides[INVERSE, M, m], sides[INVERSE, N, n]
+            tile[level, PER_K, count] = max(sides[INVERSE, K, k], sides[INVERSE, K, part])
+            tile[level, PARTS, count] = sides[VISITS, K, part]
+            if level == problem.dealt:
+                tile[level, COMPUTE, count], tile[level, IDLE, count] = deal(problem, sides, m, n, part)
+            else:
+                tile[level, COMPUTE, count], tile[level, IDLE, count] = problem.floor, 1.0
+            count += 1
+            part -= 1
+            if level != problem.dealt or part < 0 or not may_split(problem, sides, m, n, part):
+                break
+    least[level, M], least[level, K], least[level, N] = least_m, least_k, least_n
+    return count
+
+
+@kernel
+def step(
+    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
+) -> bool:
+    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
+    m = min(exponent[level, M, i], path_exponent[level + 1, M])
+    k = min(exponent[level, K, i], path_exponent[level + 1, K])
+    n = min(exponent[level, N, i], path_exponent[level + 1, N])
+    path_exponent[level, M], path_exponent[level, K], path_exponent[level, N] = m, k, n
+    path[level, M] = sides[VISITS, M, m]
+    path[level, K] = sides[VISITS, K, k]
+    path[level, N] = sides[VISITS, N, n]
+    path[level, PER_M] = sides[INVERSE, M, m]
+    path[level, PER_K] = sides[INVERSE, K, k]
+    path[level, PER_N] = sides[INVERSE, N, n]
+    if level == problem.dealt:
+        part = exponent[level, PART, i]
+        path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
+        path[level, PARTS] = sides[VISITS, K, part]
+        return may_split(problem, sides, m, n, part)
+    path[level, COMPUTE] = path[level + 1, COMPUTE]
+    path[level, IDLE] = path[level + 1, IDLE]
+    path[level, PARTS] = path[level + 1, PARTS]
+    return True
+
+
+@kernel
+def precedes(levels: int, path: Floats, best: Floats) -> bool:
+    """Return whether a whole path comes before the best so far.
+
+    Less time comes first, then fewer bytes from main memory inwards, then larger tiles from the
+    outside, then fewer parts of the inner dimension.
+    """
+    if path[0, TIME] != best[0, TIME]:
+        return bool(path[0, TIME] < best[0, TIME])
+    for level in range(levels - 1, -1, -1):
+        if path[level, MOVED] != best[level, MOVED]:
+            return bool(path[level, MOVED] < best[level, MOVED])
+    if path[0, ACCESSED] != best[0, ACCESSED]:
+        return bool(path[0, ACCESSED] < best[0, ACCESSED])
+    for level in range(levels - 1, -1, -1):
+        for axis in (M, K, N):
+            if path[level, axis] != best[level, axis]:
+                return bool(path[level, axis] < best[level, axis])
+    return bool(path[0, PARTS] < best[0, PARTS])
+
+
+@kernel
+def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
+    """Return whether a path that is fixed as far in as a level moves more bytes than the best so far."""
+    for level in range(levels - 1, inner - 1, -1):
+        if path[level, MOVED] != best[level, MOVED]:
+            return bool(path[level, MOVED] > best[level, MOVED])
+    return False
+
+
+@kernel
+def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints) -> None:
+    """Keep a path as the best so far."""
+    for level in range(levels + 1):
+        for column in range(_PATH_COLUMNS):
+            best[level, column] = path[level, column]
+        for column in range(3):
+            best_exponent[level, column] = path_exponent[level, column]
+
+
+@kernel
+def level_time(moved: float, bandwidth: float, idle: float) -> float:
+    """Return the time [s] that a level takes to serve its bytes with some of its instances idle."""
+    return moved / bandwidth * idle
+
+
+@kernel
+def new_tilings(gemms: int, levels: int) -> Tilings:
+    """Return room for the tilings of so many GEMMs."""
+    return Tilings(
+        np.empty(gemms),
+        np.empty(gemms),
+        np.empty(gemms * (levels + 1)),
+        np.empty(gemms * levels * 3, dtype=np.int64),
+        np.empty(gemms * levels, dtype=np.int64),
+        np.empty(gemms, dtype=np.int64),
+        np.empty(gemms, dtype=np.int64),
+        np.empty(gemms),
+        np.empty(gemms, dtype=np.int64),
+    )
+
+
+@kernel
+def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
+    """Write the best tiling of GEMM g where it belongs."""
+    best, exponent, inverse = layout.best, layout.best_exponent, layout.sides[INVERSE]
+    levels = problem.levels
+    out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
+    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1
+    if problem.dealt >= 0:
+        tiles = best[problem.dealt, M] * best[problem.dealt, N] * best[0, PARTS] * problem.batch
+        out.waves[g] = int(min(np.ceil(tiles / problem.instances), 2.0**62))
+    out.bytes[g * (levels + 1)] = best[0, ACCESSED]
+    for level in range(levels):
+        out.bytes[g * (levels + 1) + level + 1] = best[level, MOVED]
+        for axis in (M, K, N):
+            side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
+            out.tile[(g * levels + level) * 3 + axis] = int(side)
+        passes = best[level + 1, K]
+        if level == problem.dealt:
+            passes = max(passes, best[level, PARTS])
+        out.stays[g * levels + level] = stays_of(
+            problem.whole, best[level + 1, M], passes, best[level + 1, N],
+            best[level, M], best[level, K], best[level, N],
+        )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Register accesses and kernels on their devices, against the oracles (6.1, 6.3)."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
+from fastflow.timing.device import Device
+from fastflow.timing.roofline import Work, limiter_names, time_kernels
+from tests.checks import cases, near
+from tests.naive import dataflow, roofline, tiling
+from tests.tilings import designs, gemms
+
+dataflows = st.sampled_from(sorted(DATAFLOW_CODES))
+
+
+def accesses_per_flop(flow, unit, tile):
+    made = make_unit(DATAFLOW_CODES[flow], *(float(side) for side in unit))
+    return register_accesses_per_flop(made, *(1.0 / side for side in tile))
+
+
+@given(dataflows, st.tuples(*[st.integers(1, 256)] * 3), st.tuples(*[st.integers(1, 4096)] * 3))
+@example("weight", (128, 128, 128), (1, 1, 1))
+@cases(300)
+def test_register_accesses(flow, unit, tile):
+    assert near(
+        accesses_per_flop(flow, unit, tile) * 1000.0, dataflow.register_accesses(flow, 1000.0, unit, tile)
+    )
+
+
+@pytest.mark.parametrize(
+    ("flow", "tile", "expected"),
+    [
+        ("weight", (8, 4, 4), (16 + 2 * 4 + 2 * 4) / (2 * 2 * 16)),
+        ("activation", (4, 4, 16), (16 + 4 * 4 + 4 * 4) / (2 * 4 * 16)),
+        ("output", (4, 32, 4), (16 + 8 * 4 + 8 * 4) / (2 * 8 * 16)),
+        ("output", (4, 1, 4), (16 + 4 + 4) / (2 * 16)),  # reuse is at least 1
+        ("best", (8, 32, 4), (16 + 8 * 4 + 8 * 4) / (2 * 8 * 16)),
+    ],
+)
+def test_equation_5_by_hand(flow, tile, expected):
+    assert near(accesses_per_flop(flow, (4, 4, 4), tile), expected)
+
+
+@given(st.integers(1, 3).flatmap(lambda n: st.lists(designs(st.just(n)), min_size=1, max_size=3)), st.data())
+@cases(80)
+def test_kernels_on_their_devices(points, data):
+    """GEMMs and memory-bound passes of several points together, each row by its own device."""
+    levels, vector = len(points[0].capacities), 3e12
+    launch = [data.draw(st.sampled_from([0.0, 1e-6, 9e-6])) for _ in points]
+
+    def column(values, dtype=np.float64):
+        return np.array(values, dtype=dtype)
+
+    machines = Device(
+        matrix_flops=column([p.flops for p in points]),
+        vector_flops=column([vector for _ in points]),
+        capacity=tuple(column([p.capacities[level] for p in points]) for level in range(levels)),
+        bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
+        dram_bandwidth=column([p.bandwidths[-1] for p in points]),
+        dealt_level=column([p.dealt for p in points], np.int64),
+        instances=column([p.instances for p in points]),
+        launch=column(launch),
+        unit_m=column([p.unit[0] for p in points], np.int64),
+        unit_k=column([p.unit[1] for p in points], np.int64),
+        unit_n=column([p.unit[2] for p in points], np.int64),
+        dataflow=column([DATAFLOW_CODES[p.flow] for p in points], np.int64),
+    )
+    kernels = []  # point, m, k, n, batch, bytes and flop of a memory-bound pass
+    for i in range(len(points)):
+        for _ in range(data.draw(st.integers(0, 3))):
+            if data.draw(st.booleans()):
+                kernels.append((i, *data.draw(gemms), data.draw(st.integers(1, 4)), 0.0, 0.0))
+            else:
+                passed = data.draw(st.floats(0.0, 1e12)), data.draw(st.floats(0.0, 1e12))
+                kernels.append((i, 0, 0, 0, 1, *passed))
+    kinds = [np.int64] * 5 + [np.float64] * 2
+    table = [column([kernel[place] for kernel in kernels], kind) for place, kind in enumerate(kinds)]
+    names = ["point", "m", "k", "n", "batch", "pass_bytes", "pass_flop"]
+    work = Work(
+        **dict(zip(names, table, strict=True)),
+        element_bytes=column([p.element for p in points]),
+        samples=column([p.samples for p in points], np.int64),
+        seed=column([p.seed for p in points], np.int64),
+        brute=column([data.draw(st.booleans()) for _ in points], np.bool_),
+    )
+    got = time_kernels(machines, work)
+    assert got.times.shape == (len(kernels), len(limiter_names(levels)))
+    for row, (i, *gemm, batch, bytes_, flop) in enumerate(kernels):
+        p, idle = points[i], [1.0] * (levels + 1)
+        if gemm[0] == 0:
+            expected = roofline.memory_bound(bytes_, flop, vector, p.bandwidths, launch[i])
+            moved, compute = [bytes_] * (levels + 1), flop / vector
+        else:
+            best = tiling.search(tuple(gemm), batch, p.machine(), p.candidates(0))
+            expected, moved, compute = best.time + launch[i], best.moved, best.compute
+            idle = [best.idle if level <= p.dealt else 1.0 for level in range(levels + 1)]
+            assert got.flop[row] == 2 * gemm[0] * gemm[1] * gemm[2] * batch
+            assert [tuple(tile) for tile in got.tile[row]] == best.tiles
+            assert [tiling.OPERANDS[x] for x in got.stays[row]] == best.stays
+            assert (got.parts[row], got.waves[row]) == (best.parts, best.waves)
+            assert near(got.busy[row], 1.0 / best.idle)
+        assert near(got.time[row], expected)
+        assert all(near(g, e) for g, e in zip(got.bytes[row], moved, strict=True))
+        serving = [b / w * x for b, w, x in zip(moved, p.bandwidths, idle, strict=True)]
+        times = [compute, *serving, launch[i]]
+        assert all(near(g, e) for g, e in zip(got.times[row], times, strict=True))
+        assert near(times[got.limiter[row]], max(times))
