@@ -20,7 +20,7 @@ def kernel_time(frame: pd.DataFrame) -> pd.Series:
 
 
 def gaps(study: str) -> pd.DataFrame:
-    """Return for each tile set the gap to the best known tiling of the same product, and the tiles looked at."""
+    """Return each tile set's gap to the best known tiling of the same product, and the tiles looked at."""
     frame = fastflow.evaluate(f"+sweeps={study}")
     frame["time"] = kernel_time(frame)
     frame["gap"] = frame["time"] / frame.groupby(SHAPE)["time"].transform("min") - 1.0
