@@ -1,4 +1,4 @@
-"""Hold a benchmark run against the committed baseline: `python bench/check.py RUN.json`; exits with 1 if worse.
+"""Hold a benchmark run against the committed baseline: `python bench/check.py RUN.json`; exit 1 if worse.
 
 RUN.json is what `pytest bench --benchmark-json` writes. A count may not grow at all. A ratio, both
 sides of which were timed in turns in one run, may fall to the baseline's margin of its value: these
