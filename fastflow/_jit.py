@@ -53,10 +53,24 @@ _FOLDER = _cache_folder()
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function on first call and keep the binary in the cache folder."""
+    return _compile(function, "never")
+
+
+def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function into each kernel that calls it.
+
+    For what takes arrays and is called once a tile: a call counts references to each of them.
+    """
+    return _compile(function, "always")
+
+
+def _compile(function: Callable[P, R], inline: str) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
     try:
-        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline)(
+            function
+        )
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled

@@ -74,7 +74,7 @@ def _try_all(
         per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
         outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
         idle_outside = idle if dealt > 0 else 1.0
-        registers = bandwidth[problem.at]
+        registers, shortest = bandwidth[problem.at], best[0, TIME]
         behind = False  # whether the levels outside move more bytes than the best tiling's
         for outer in range(levels - 1, 0, -1):
             if path[outer, MOVED] != best[outer, MOVED]:
@@ -94,17 +94,17 @@ def _try_all(
                 max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
             )  # fmt: skip
             inside = max(outside, level_time(accessed, registers, idle))
+            tried += len(OPERANDS)
             for stays in range(len(OPERANDS)):
                 moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
                 time = max(inside, level_time(moved, serving, idle_outside))
-                tried += 1
-                if time > best[0, TIME] or (behind and time == best[0, TIME]):
+                if time > shortest or (behind and time == shortest):
                     continue
                 step(problem, sides, 0, i, exponent, path, path_exponent)
                 path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
                 if precedes(levels, path, best):
                     adopt(levels, path, path_exponent, best, best_exponent)
-                    behind = False
+                    behind, shortest = False, time
         level += 1
     return tried
 

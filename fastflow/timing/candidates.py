@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import inline_kernel, kernel
 from fastflow.columns import Floats, Ints
 from fastflow.timing.dataflow import Unit, make_unit
 from fastflow.timing.tiles import TileSets
@@ -204,7 +204,7 @@ def lay_gemm(
     )  # fmt: skip
 
 
-@kernel
+@inline_kernel
 def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
     """Deal tiles out to the instances of their level, each over a part of the inner dimension.
 
@@ -216,7 +216,7 @@ def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[fl
     return max(problem.floor, 2.0 * at_work * volume / problem.flops), at_work / tiles
 
 
-@kernel
+@inline_kernel
 def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
     """Return whether parts of the inner dimension with this exponent may be tried.
 
@@ -270,7 +270,7 @@ def lay_tiles(
     return count
 
 
-@kernel
+@inline_kernel
 def step(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
 ) -> bool:
