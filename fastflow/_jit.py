@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import numba
 from numba.core import config
@@ -64,7 +64,7 @@ def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, "always")
 
 
-def _compile(function: Callable[P, R], inline: str) -> Callable[P, R]:
+def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
     try:
