@@ -36,12 +36,13 @@ def sweep(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
-) -> Path:
-    """Predict every point that the overrides span into a Parquet dataset; returns its folder.
+) -> Path | str:
+    """Predict every point that the overrides span into a Parquet dataset; returns its folder, or its URL.
 
     The same as `evaluate`, for as many points as fit the disk: `pandas.read_parquet(folder)` reads
-    all of them. output: the folder, by default one named by date and time under `outputs/`. A
-    folder that holds another configuration's dataset is refused with InputError.
+    all of them. output: the folder, by default one named by date and time under `outputs/`, or any fsspec
+    URL. One that holds part of this very dataset is completed; one that holds anything else is refused with
+    InputError.
     """
     from fastflow.engine.api import sweep
 

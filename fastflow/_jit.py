@@ -27,18 +27,26 @@ R = TypeVar("R")
 _NO_KERNELS = ("engine", "_plugins")
 
 
-def _cache_folder() -> Path:
-    """Return the cache folder of exactly these sources, this Numba and this user.
-
-    FASTFLOW_CACHE, or else the user's cache folder; a temporary one where that cannot be written.
-    """
+def _digest() -> str:
+    """Return a hash of the model's sources and Numba's version: what results may depend on besides inputs."""
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
     sources = (path for path in package.rglob("*.py") if path.parts[len(package.parts)] not in _NO_KERNELS)
     for source in sorted(sources):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
+
+
+MODEL_DIGEST = _digest()
+
+
+def _cache_folder() -> Path:
+    """Return the cache folder of exactly these sources, this Numba and this user.
+
+    FASTFLOW_CACHE, or else the user's cache folder; a temporary one where that cannot be written.
+    """
+    name = f"kernels-{MODEL_DIGEST}"
     root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "fastflow" / name
     try:

@@ -336,12 +336,6 @@ def take(columns: Rows, rows: Ints) -> Rows:
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
-def look_up(values: Mapping[str, float], names: Texts) -> Floats:
-    """Return the value that a mapping has for each name, shape (points,)."""
-    unique, place = np.unique(names, return_inverse=True)
-    return np.array([values[str(name)] for name in unique], dtype=np.float64)[place]
-
-
 def first_of(*reasons: Texts) -> Texts:
     """Return for every point the first text that is not empty, or the empty one."""
     found = reasons[0]

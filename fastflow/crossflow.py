@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.columns import Floats, Inputs, Ints, Texts, first_of, take
+from fastflow.distinct import once_a_kind
 from fastflow.hardware.chip import Chip, generate, peak_flops
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.network.collectives import ring_bytes, ring_time
@@ -25,6 +26,10 @@ from fastflow.timing.schedule import Tasks, Timeline, schedule
 from fastflow.workload import build_graph
 from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import Precision, precision
+
+# what a chip and its faults depend on, and what a strategy does
+HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices")
+STRATEGY = ("parallel.strategy", "system.devices")
 
 
 class Communication(NamedTuple):
@@ -60,13 +65,9 @@ def predict(inputs: Inputs) -> Prediction:
     inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
     points of a call have the same keys, so the same on-chip levels and the same workload.
     """
-    every_chip = generate(inputs)
-    every_strategy, printed = parse_column(inputs["parallel.strategy"])
-    reason = first_of(
-        chip_faults(inputs, every_chip),
-        unsupported_dtype(inputs),
-        misfit(every_strategy, inputs["system.devices"]),
-    )
+    every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
+    every_strategy, printed, misfits = once_a_kind(_parse, inputs, *STRATEGY)
+    reason = first_of(faults, misfits)
 
     timed = np.flatnonzero(reason == "")
     given, chip, strategies = take(dict(inputs), timed), take(every_chip, timed), take(every_strategy, timed)
@@ -82,6 +83,18 @@ def predict(inputs: Inputs) -> Prediction:
         inputs, every_chip, every_strategy, printed, reason, timed,
         graph, shards, memory, timing, communication, timeline, used,
     )  # fmt: skip
+
+
+def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
+    """Generate chips, and say why a point has none that it can use (4.2 to 4.4)."""
+    chip = generate(inputs)
+    return chip, first_of(chip_faults(inputs, chip), unsupported_dtype(inputs))
+
+
+def _parse(inputs: Inputs) -> tuple[Strategies, Texts, Texts]:
+    """Read strategies; return them, each as it is printed, and why one does not suit the system (3.3)."""
+    strategies, printed = parse_column(inputs["parallel.strategy"])
+    return strategies, printed, misfit(strategies, inputs["system.devices"])
 
 
 def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
@@ -104,7 +117,8 @@ def _time_communication(inputs: Inputs, chip: Chip, graph: Graph, shards: Superg
     latency = inputs["net.inter.latency"][graph.point]
 
     def both(exchange: Exchange) -> tuple[Floats, Floats]:
-        return ring_time(*exchange, bandwidth, latency), ring_bytes(*exchange)
+        sent = ring_bytes(*exchange)
+        return ring_time(exchange.collective, exchange.ranks, sent, bandwidth, latency), sent
 
     (sync_s, sync_sent), (gradient_s, gradient_sent) = both(shards.sync), both(shards.gradient)
     return Communication(sync_s, gradient_s, sync_sent, gradient_sent)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow._jit import kernel
 from fastflow.columns import Bools, Floats, Ints, Texts, result_order, take
 from fastflow.crossflow import Prediction
+from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
-from fastflow.timing.distinct import distinct_rows
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point
@@ -48,11 +49,19 @@ def summary(prediction: Prediction) -> Columns:
 
 def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[Any]:
     """Name why a point is not feasible; one that only lacks memory says both figures."""
-    reason = prediction.reason.astype(object)
-    for i in prediction.timed[~fits[prediction.timed]]:
-        needed, there = columns["footprint_B"][i], columns["dram_capacity_B"][i]
-        reason[i] = f"needs {needed / 1e9:.4g} GB of memory a device, has {there / 1e9:.4g} GB"
-    return reason.astype(str)
+    short = prediction.timed[~fits[prediction.timed]]
+    needed, there = columns["footprint_B"][short], columns["dram_capacity_B"][short]
+    first, place = kinds([needed, there], short.size)
+    texts = np.array(
+        [
+            f"needs {a / 1e9:.4g} GB of memory a device, has {b / 1e9:.4g} GB"
+            for a, b in zip(needed[first].tolist(), there[first].tolist(), strict=True)
+        ],
+        dtype=np.str_,
+    )
+    reason = prediction.reason.astype(np.result_type(prediction.reason, texts))
+    reason[short] = texts[place]
+    return reason
 
 
 def _chip_columns(prediction: Prediction) -> Columns:
@@ -82,8 +91,8 @@ def _chip_columns(prediction: Prediction) -> Columns:
 def _known_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology knows no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
-    with_rate = [name for name in np.unique(dtype) if f"tech.core.flop_per_cycle.{name}" in prediction.inputs]
-    known = np.isin(dtype, with_rate)
+    names, place = vocabulary(dtype)
+    known = np.array([f"tech.core.flop_per_cycle.{name}" in prediction.inputs for name in names])[place]
     safe = np.where(known, dtype, "fp32")
     return np.where(known, peak_flops(prediction.inputs, prediction.chip, safe), np.nan)
 
@@ -91,13 +100,11 @@ def _known_peak(prediction: Prediction) -> Floats:
 def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     """Return what follows from a time; of the timed points. peak_of_all [flop/s]: of every point."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
-    points, levels = prediction.timed.size, len(prediction.chip.levels)
+    levels = len(prediction.chip.levels)
     kernel_s = graph.repeat * timing.time
     sent_s = graph.repeat * prediction.communication.sync_s + prediction.communication.gradient_s
     names = limiter_names(levels)
-    by_limiter = np.bincount(
-        graph.point * len(names) + timing.limiter, kernel_s, minlength=points * len(names)
-    ).reshape(points, len(names))
+    by_limiter = _by_limiter(graph.offset, timing.limiter, kernel_s, len(names))
     compute_s = by_limiter.sum(axis=1)
     waits = np.concatenate([by_limiter, timeline.exposed[:, None]], axis=1)
     flop = model_flop(graph)
@@ -127,12 +134,20 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     return columns | _longest_gemm(prediction, peak)
 
 
+@kernel
+def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Floats:
+    """Return the time of each point's kernels by what limits them, (points, limiters); time: (kernels,)."""
+    total = np.zeros((offset.size - 1, limiters))
+    for p in range(offset.size - 1):
+        for row in range(offset[p], offset[p + 1]):
+            total[p, limiter[row]] += time[row]
+    return total
+
+
 def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
     """Return how the GEMM that takes longest is tiled; of the timed points. peak [flop/s]: of a device."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
-    score = np.where(prediction.shards.m > 0, graph.repeat * timing.time, 0.0)
-    order = np.lexsort((-score, graph.point))  # stable: the first of several that take as long
-    rows = order[graph.offset[:-1]]
+    rows = _longest(graph.offset, np.where(prediction.shards.m > 0, graph.repeat * timing.time, 0.0))
     names = limiter_names(levels)
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
@@ -153,9 +168,20 @@ def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
     return columns
 
 
+@kernel
+def _longest(offset: Ints, time: Floats) -> Ints:
+    """Return the kernel of each point that takes longest, the first of several; time: (kernels,)."""
+    longest = offset[:-1].copy()
+    for p in range(longest.size):
+        for row in range(offset[p], offset[p + 1]):
+            if time[row] > time[longest[p]]:
+                longest[p] = row
+    return longest
+
+
 def _written(tiles: Ints) -> Texts:
     """Write tiles as m x k x n, "" for none; (rows, 3) to (rows,)."""
-    first, place = distinct_rows(tiles.astype(np.float64))
+    first, place = kinds(tiles.T, len(tiles))
     names = ["x".join(map(str, tile)) if any(tile) else "" for tile in tiles[first].tolist()]
     return take(np.array(names, dtype=np.str_), place)
 

@@ -20,7 +20,7 @@ class _Callable(ModuleType):
         *overrides: str,
         output: str | os.PathLike[str] | None = None,
         config_dir: str | os.PathLike[str] | None = None,
-    ) -> Path:
+    ) -> Path | str:
         """Predict every point that the overrides span into a Parquet dataset; returns its folder."""
         from fastflow.engine.api import sweep
 

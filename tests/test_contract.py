@@ -25,6 +25,7 @@ FLOORS = [
     {"timing"},
     {"hardware"},
     {"workload"},
+    {"distinct"},
     {"columns", "units", "errors"},
     {"_jit"},
 ]
@@ -32,7 +33,7 @@ DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 # What knows the physics knows nothing of configurations, files and screens.
 MODEL = {
     "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results",
-    "columns", "units", "errors", "_jit",
+    "distinct", "columns", "units", "errors", "_jit",
 }  # fmt: skip
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
 

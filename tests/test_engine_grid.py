@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastflow.engine.config import Composer
-from fastflow.engine.grid import Axis, Batch, Grid
+from fastflow.engine.grid import Axis, Block, Share
 from fastflow.engine.library import hydra_rules
 from fastflow.engine.plan import plan
 from fastflow.errors import InputError
@@ -27,13 +27,10 @@ def composer():
 
 def points_of(grid):
     """All points of a grid as dictionaries, through the batches."""
-    every = np.arange(grid.points)
     found = {}
-    batch = grid.batch[grid.combinations(every)]
-    for number in np.unique(batch):
-        points = every[batch == number]
-        inputs = grid.inputs(int(number), points)
-        for i, point in enumerate(points):
+    for share in grid.shares(0, grid.points):
+        inputs = grid.inputs(share)
+        for i, point in enumerate(share.points):
             found[int(point)] = {key: values[i].item() for key, values in inputs.items()}
     return [found[point] for point in range(grid.points)]
 
@@ -77,11 +74,11 @@ def test_which_axes_are_composed(composer):
         composer,
         ["tech=n12,n7", "model.batch=1,2,3", "model.devices=64,128", "chip.mcu.dataflow=best,weight"],
     ).grid
-    assert grid.axes == (
-        Axis("tech", 2, True),
-        Axis("model.batch", 3, False),
-        Axis("model.devices", 2, True),
-        Axis("chip.mcu.dataflow", 2, False),
+    assert grid.blocks[0].axes == (
+        Axis(("tech",), 2, True),
+        Axis(("model.batch",), 3, False),
+        Axis(("model.devices",), 2, True),
+        Axis(("chip.mcu.dataflow",), 2, False),
     )
     assert grid.points == 24
 
@@ -94,7 +91,7 @@ def test_many_points_cost_no_loop(composer):
     grid = plan(composer, ["model=gemm", "model.m=range(1,1001)", "model.k=range(1,1001)"]).grid
     assert grid.points == 1_000_000
     points = np.array([0, 999, 1000, 999_999])
-    inputs = grid.inputs(0, points)
+    inputs = grid.inputs(Share(grid.blocks[0], 0, points))
     assert inputs["model.m"].tolist() == [1, 1, 2, 1000]
     assert inputs["model.k"].tolist() == [1, 1000, 1, 1000]
     assert all(values.shape == (4,) and values.flags.c_contiguous for values in inputs.values())
@@ -112,20 +109,20 @@ def test_choices_are_the_final_ones(composer):
 def test_glob_range_and_choice(composer):
     grid = plan(composer, ["mem=glob(hbm2*)", "model.batch=range(8,33,8)", "model.layers=choice(1,3)"]).grid
     assert grid.labels["mem"].tolist() == ["hbm2", "hbm2e"]
-    assert grid.columns["model.batch"].tolist() == [8, 16, 24, 32]
-    assert grid.columns["model.layers"].tolist() == [1, 3]
+    assert grid.blocks[0].columns["model.batch"].tolist() == [8, 16, 24, 32]
+    assert grid.blocks[0].columns["model.layers"].tolist() == [1, 3]
 
 
 def test_the_last_override_of_a_key_counts(composer):
     grid = plan(composer, ["model.batch=8", "tech=n7,n5", "model.batch=4,5"]).grid
-    assert [axis.key for axis in grid.axes] == ["model.batch", "tech"]
+    assert grid.keys == ["model.batch", "tech"]
     assert plan(composer, ["model.batch=4,5", "model.batch=8"]).grid.points == 1
 
 
 def test_a_study_and_what_comes_after_it(composer):
     grid = plan(composer, ["+sweeps=technology"]).grid
     assert grid.points == 84
-    assert [axis.key for axis in grid.axes] == ["tech", "mem", "net"]
+    assert grid.keys == ["tech", "mem", "net"]
     assert plan(composer, ["+sweeps=technology", "mem=hbm3"]).grid.points == 21
 
 
@@ -210,24 +207,16 @@ def test_where_a_value_came_from(tmp_path):
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=5))
 @settings(deadline=None)
 def test_mixed_radix_is_itertools_product(axes):
-    combinations = int(np.prod([size for size, composed in axes if composed], initial=1))
-    grid = Grid(
-        axes=tuple(Axis(f"model.a{i}", size, composed) for i, (size, composed) in enumerate(axes)),
-        batches=(Batch({"model.one": np.arange(combinations)}),),
-        batch=np.zeros(combinations, np.int64),
-        row=np.arange(combinations),
-        labels={},
+    block = Block(
+        axes=tuple(Axis((f"model.a{i}",), size, composed) for i, (size, composed) in enumerate(axes)),
         columns={f"model.a{i}": np.arange(size) for i, (size, composed) in enumerate(axes) if not composed},
-        fingerprint="",
-        overrides=(),
-        compositions=0,
-        levels=0,
+        first_point=17,
+        first_combination=5,
     )
     digits = list(itertools.product(*(range(size) for size, _ in axes)))
-    assert grid.points == len(digits)
-    points = np.arange(grid.points)
-    assert [tuple(row) for row in np.array(grid.digits(points)).T.reshape(len(digits), len(axes))] == digits
+    assert block.points == len(digits)
+    points = 17 + np.arange(block.points)
+    assert [tuple(row) for row in np.array(block.digits(points)).T.reshape(len(digits), len(axes))] == digits
     composed = list(itertools.product(*(range(size) for size, is_composed in axes if is_composed)))
-    got = [composed[c] for c in grid.combinations(points)]
+    got = [composed[c - 5] for c in block.combinations(points)]
     assert got == [tuple(d for d, (_, c) in zip(digit, axes, strict=True) if c) for digit in digits]
-    assert grid.inputs(0, points)["model.one"].tolist() == grid.combinations(points).tolist()

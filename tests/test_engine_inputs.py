@@ -87,18 +87,27 @@ def test_columns_have_the_type_of_the_input():
 
 
 def test_settings():
-    assert settings({"jobs": -1, "chunk": 10, "source": "note"}) == Settings(-1, 10)
+    local = {"jobs": -1, "chunk": 10, "chunk_bytes": "2 MB"}
+    assert settings(local | {"source": "note"}) == Settings(chunk=10, chunk_bytes=2e6, jobs=-1, address="")
+    far = {"address": "tcp://10.0.0.5:8786", "chunk": 10, "chunk_bytes": "1 GiB"}
+    assert settings(far) == Settings(chunk=10, chunk_bytes=2.0**30, jobs=-1, address="tcp://10.0.0.5:8786")
     for bad in (
-        {"jobs": 0, "chunk": 1},
-        {"jobs": 1, "chunk": 0},
-        {"jobs": 1},
-        {"jobs": True, "chunk": 1},
-        None,
+        {"jobs": 0},
+        {"jobs": True},
+        {"chunk": 0},
+        {"chunk": None},
+        {"chunk_bytes": 1000},
+        {"chunk_bytes": "0 B"},
+        {"chunk_bytes": "2 W"},
+        {"address": "here"},
+        {"address": None},
     ):
-        with pytest.raises(InputError, match="engine"):
-            settings(bad)
+        with pytest.raises(InputError, match=rf"^engine\.{next(iter(bad))}="):
+            settings(local | bad)
+    with pytest.raises(InputError, match=r"engine\.chunk=null"):
+        settings(None)
     with pytest.raises(InputError, match=r"engine\.thread=3"):
-        settings({"jobs": 1, "chunk": 1, "thread": 3})
+        settings(local | {"thread": 3})
 
 
 def test_errors_survive_a_trip_between_processes():

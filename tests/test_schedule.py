@@ -21,19 +21,20 @@ from tests.naive import schedule as naive
 def test_ring(collective, ranks, size, bandwidth, latency):
     code = np.array([COLLECTIVES.index(collective)])
     size_, ranks_ = np.array([size]), np.array([ranks])
-    steps, sent = collectives.simulate(collective, ranks, size)
-    assert ring_steps(code, ranks_)[0] == steps
-    assert near(ring_bytes(code, size_, ranks_)[0], sent)
-    got = ring_time(code, size_, ranks_, np.array([bandwidth]), np.array([latency]))[0]
+    steps, expected = collectives.simulate(collective, ranks, size)
+    assert ring_steps(code[0], ranks) == steps
+    sent = ring_bytes(code, size_, ranks_)
+    assert near(sent[0], expected)
+    got = ring_time(code, ranks_, sent, np.array([bandwidth]), np.array([latency]))[0]
     assert near(got, collectives.time(collective, ranks, size, bandwidth, latency))
-    faster = ring_time(code, size_, ranks_, np.array([2 * bandwidth]), np.array([latency]))[0]
+    faster = ring_time(code, ranks_, sent, np.array([2 * bandwidth]), np.array([latency]))[0]
     assert faster <= got
 
 
 def test_nothing_to_send_needs_no_network():
     """A single device may have no links at all."""
     none = np.array([0.0])
-    got = ring_time(np.array([0]), none, np.array([1]), none, np.array([5e-6]))
+    got = ring_time(np.array([0]), np.array([1]), none, none, np.array([5e-6]))
     assert got[0] == 0.0
 
 

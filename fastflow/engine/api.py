@@ -6,15 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-import fastflow
 from fastflow.engine.config import Composer
+from fastflow.engine.grid import Share
 from fastflow.engine.library import hydra_rules
 from fastflow.engine.plan import Study, plan
-from fastflow.engine.runner import Table, run
 from fastflow.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
@@ -22,49 +21,34 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-class Watcher(Protocol):
-    """Somebody who wants to see results as they come."""
-
-    def __call__(self, table: Table) -> None:
-        """Take the next chunk of results, in point order."""
-
-
 def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Predict the points that overrides span; see `fastflow.evaluate`."""
-    from fastflow.engine.store import schema_of, to_arrow, to_frame
+    from fastflow.engine.execute import collect
+    from fastflow.engine.store import to_frame
 
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
-        schema = schema_of(study.grid, fastflow.__version__)
         with explaining(composer, study):
-            return to_frame([to_arrow(table, schema) for table in run(study.grid, study.settings)], schema)
+            return to_frame(collect(study))
 
 
 def sweep(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
-) -> Path:
+) -> Path | str:
     """Predict the points that overrides span into a Parquet dataset; see `fastflow.sweep`."""
+    from fastflow.engine.execute import store
+    from fastflow.engine.folder import is_url
+
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
-        folder = Path(study.output if output is None else output)
+        target = study.output if output is None else output
         with explaining(composer, study):
-            return write(study, folder, lambda table: None)
-
-
-def write(study: Study, folder: Path, watcher: Watcher) -> Path:
-    """Evaluate a study into a dataset at a folder, which is returned; raises InputError."""
-    from fastflow.engine.store import Store, schema_of, to_arrow
-
-    schema = schema_of(study.grid, fastflow.__version__)
-    with Store(folder.absolute(), schema) as store:
-        for table in run(study.grid, study.settings):
-            store.write(to_arrow(table, schema))
-            watcher(table)
-    return folder
+            store(study, target)
+    return str(target) if is_url(target) else Path(target)
 
 
 @contextmanager
@@ -75,7 +59,7 @@ def explaining(composer: Composer, study: Study) -> Iterator[None]:
     except InputError as error:
         if error.origin or not error.key or error.key == "output":
             raise
-        swept = error.key in study.grid.columns
+        swept = error.key in study.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, study.first)
         raise InputError(error.key, error.value, error.allowed, origin) from None
 
@@ -100,11 +84,11 @@ def predict_gemm(
         study = plan(Composer.of_library(), ("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
     if sizes["model.m"].size == 0:
         return np.zeros(0)
-    first = np.zeros(sizes["model.m"].size, dtype=np.int64)
-    inputs = study.grid.inputs(0, first) | {
+    first = Share(study.grid.blocks[0], 0, np.zeros(sizes["model.m"].size, dtype=np.int64))
+    inputs = study.grid.inputs(first) | {
         key: np.array(column, dtype=np.int64).ravel() for key, column in sizes.items()
     }
     prediction = crossflow.predict(inputs)
-    if prediction.timed.size < first.size:
+    if prediction.timed.size < first.points.size:
         raise CompositionError(f"no time can be predicted: {prediction.reason[0]}")
     return prediction.timeline.total.reshape(sizes["model.m"].shape)

@@ -21,8 +21,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from fastflow.engine.api import explaining, write
+from fastflow.engine.api import explaining
 from fastflow.engine.config import COMMAND_LINE, Composer
+from fastflow.engine.folder import is_url
 from fastflow.engine.library import PACKAGE, library_root, use_plugins
 from fastflow.engine.mistakes import path_of, translated, unwritable
 from fastflow.engine.plan import Study, plan
@@ -63,8 +64,8 @@ def run_application() -> int:
 
     try:
         hydra.main(config_path=str(library_root() / "conf"), config_name="config", version_base="1.3")(task)()
-    except KeyboardInterrupt:
-        print("interrupted; nothing is left behind", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted; {interrupt or 'nothing is left behind'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, `head` say, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,7 +107,7 @@ def _is_mistake(error: Exception) -> bool:
 def _mistake(error: Exception, arguments: Namespace) -> InputError:
     """Return what to say of an exception that Hydra raised before our own code had its turn."""
     if isinstance(error, OSError) and not isinstance(error, HydraException):
-        return unwritable(Path(error.filename or "."), error)
+        return unwritable(path_of(Path(error.filename or ".")), error)
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or "config")
         # most mistakes show again here, where our own words are found for them
@@ -122,43 +123,39 @@ def _texts(overrides: ListConfig) -> list[str]:
 
 
 def run_from_hydra(
-    loader: ConfigLoader, config: DictConfig, overrides: Sequence[str], params: Mapping[str, Any] | None
+    loader: ConfigLoader, config: DictConfig, overrides: Sequence[str], study: Mapping[str, Any] | None
 ) -> None:
     """Run what Hydra was asked for, and print the results; raises InputError.
 
-    config: as Hydra composed it, its own node included. params: the overrides of a study; None
-    for one point.
+    config: as Hydra composed it, its own node included. study: what the sweeper was told of a study;
+    None for one point.
     """
     hydra = config.hydra
     own = _texts(config.hydra.overrides.hydra)
     composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
-    study = plan(composer, overrides, params or {})
-    with explaining(composer, study):
-        if params is None:
-            run_point(study, Path(hydra.runtime.output_dir))
-        else:
-            run_grid(study, Path(hydra.sweep.dir))
+    planned = plan(composer, overrides, study or {})
+    folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
+    output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
+    with explaining(composer, planned):
+        (run_point if study is None else run_grid)(planned, output)
 
 
-def run_point(study: Study, folder: Path) -> None:
+def run_point(study: Study, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
-    import fastflow
-    from fastflow.engine import show
-    from fastflow.engine.runner import interrupts_held, predict_points, tabulate
-    from fastflow.engine.store import Store, schema_of, to_arrow
+    from fastflow.engine import execute, show
+    from fastflow.engine.crew import Watch, interruptible
+    from fastflow.engine.runner import predict_points, tabulate
     from fastflow.results import explain
 
-    with interrupts_held():
+    with interruptible(Watch()):
         predicted = predict_points(study.grid, 0, 1)
-    table = tabulate(study.grid, 0, 1, predicted)
+        table = tabulate(study.grid, 0, 1, predicted)
     row = {name: values[0] for name, values in table.items()}
     if not row["time_s"] == row["time_s"]:
         raise _without_time(row["reason"])
-    schema = schema_of(study.grid, fastflow.__version__)
-    with Store(folder.absolute(), schema) as store:
-        store.write(to_arrow(table, schema))
+    store = execute.store(study, output)
     show.breakdown(row, explain(predicted[0].prediction, 0), study.grid.levels)
-    print(f"Dataset: {path_of(folder)}")
+    print(f"Dataset: {store.folder.shown}")
 
 
 def _without_time(reason: str) -> InputError:
@@ -167,18 +164,12 @@ def _without_time(reason: str) -> InputError:
     return InputError(*named.groups()) if named else CompositionError(f"no time can be predicted: {reason}")
 
 
-def run_grid(study: Study, folder: Path) -> None:
+def run_grid(study: Study, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
-    from fastflow.engine import show
+    from fastflow.engine import execute, show
     from fastflow.engine.progress import Progress
 
-    digest = show.Digest()
-    with Progress(study.grid.points) as progress:
-
-        def watch(table: Any) -> None:
-            digest.add(table)
-            progress.advance(len(table["point"]))
-
-        write(study, folder, watch)
-    show.grid(study.grid, digest, folder, progress.seconds)
+    with Progress(study.grid.describe(), study.grid.points) as progress:
+        store = execute.store(study, output, progress.begin, progress.advance)
+    show.grid(study.grid, store, progress)
     sys.stdout.flush()

@@ -1,15 +1,18 @@
 """A grid of points: what varies, and how a range of points becomes input columns.
 
-Points are numbered in the written order of the axes, the last one fastest (as itertools.product).
+A grid is one or more *blocks*, one after the other (a study may unite several). The points of a
+block are numbered in the written order of its axes, the last one fastest (as itertools.product).
 An axis over a config group, or over a leaf that something else in the configuration may depend on,
 is *composed*: Hydra composes once for each combination of those. Any other axis is a *column*: its
-values are read once, and NumPy spreads them over the points.
+values are read once, and NumPy spreads them over the points. Nothing is ever expanded but the
+points that are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,40 +23,23 @@ Columns = dict[str, NDArray[np.generic]]
 
 
 class Axis(NamedTuple):
-    """One thing that varies over the grid."""
+    """What varies together over the grid: one key, or several that a study zips."""
 
-    key: str
-    """The config group or dotted key, without Hydra's `+`."""
+    keys: tuple[str, ...]
+    """Config groups or dotted keys, without Hydra's `+`."""
     size: int
     """The number of its values."""
     composed: bool
 
 
-class Batch(NamedTuple):
-    """Combinations of composed axes that have the same inputs, so that they can share a call of the model."""
-
-    columns: Columns
-    """Dotted key to value of each combination, shape (combinations of the batch,)."""
-
-
-class Grid(NamedTuple):
-    """A planned grid. Plain arrays alone, so that a process or a cluster can be sent one."""
+class Block(NamedTuple):
+    """A product of axes."""
 
     axes: tuple[Axis, ...]
-    batches: tuple[Batch, ...]
-    batch: NDArray[np.int64]
-    """The batch of each combination of composed axes, shape (combinations,)."""
-    row: NDArray[np.int64]
-    """The row in its batch of each combination, shape (combinations,)."""
-    labels: dict[str, NDArray[np.str_]]
-    """Group, or composed axis that is no input, to each combination's choice, shape (combinations,)."""
     columns: Columns
-    """Dotted key to the values of a column axis."""
-    fingerprint: str
-    overrides: tuple[str, ...]
-    compositions: int
-    levels: int
-    """On-chip memory levels of the chip that has most of them."""
+    """Dotted key to the values of each key of a column axis, shape (the axis's size,)."""
+    first_point: int
+    first_combination: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,14 +49,11 @@ class Grid(NamedTuple):
     @property
     def points(self) -> int:
         """The number of points."""
-        total = 1
-        for count in self.shape:
-            total *= count
-        return total
+        return prod(self.shape)
 
     def digits(self, points: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the place of points on each axis, in written order; each of shape (points,)."""
-        digits, rest = [], points
+        digits, rest = [], points - self.first_point
         for count in reversed(self.shape):
             digits.append(rest % count)
             rest = rest // count
@@ -82,16 +65,103 @@ class Grid(NamedTuple):
         for axis, digit in zip(self.axes, self.digits(points), strict=True):
             if axis.composed:
                 combination = combination * axis.size + digit
-        return combination
+        return self.first_combination + combination
 
-    def inputs(self, batch: int, points: NDArray[np.int64]) -> Columns:
-        """Return the model's inputs for points of one batch: dotted key to array of shape (points,)."""
-        rows = self.row[self.combinations(points)]
-        inputs = {key: values[rows] for key, values in self.batches[batch].columns.items()}
-        for axis, digit in zip(self.axes, self.digits(points), strict=True):
+    def first_point_of(self, combination: int) -> int:
+        """Return the first point of a combination of composed axes."""
+        rest, point, step = combination - self.first_combination, 0, 1
+        for axis in reversed(self.axes):
+            if axis.composed:
+                point += step * (rest % axis.size)
+                rest //= axis.size
+            step *= axis.size
+        return self.first_point + point
+
+
+class Batch(NamedTuple):
+    """Combinations of composed axes that have the same inputs, so that they can share a call of the model."""
+
+    columns: Columns
+    """Dotted key to the value of each combination, (combinations of the batch,), or (1,) if all have one."""
+
+
+class Share(NamedTuple):
+    """Some points of a range that share a call of the model."""
+
+    block: Block
+    batch: int
+    points: NDArray[np.int64]
+
+
+class Grid(NamedTuple):
+    """A planned grid. Plain arrays alone, so that a process or a cluster can be sent one."""
+
+    blocks: tuple[Block, ...]
+    batches: tuple[Batch, ...]
+    batch: NDArray[np.int64]
+    """The batch of each combination of composed axes, shape (combinations,)."""
+    row: NDArray[np.int64]
+    """The row in its batch of each combination, shape (combinations,)."""
+    labels: dict[str, NDArray[np.str_]]
+    """Group, or composed key that is no input, to each combination's choice, shape (combinations,)."""
+    fingerprint: str
+    overrides: tuple[str, ...]
+    compositions: int
+    levels: int
+    """On-chip memory levels of the chip that has most of them."""
+
+    @property
+    def points(self) -> int:
+        """The number of points."""
+        return sum(block.points for block in self.blocks)
+
+    @property
+    def keys(self) -> list[str]:
+        """Everything that varies, in written order."""
+        return list(dict.fromkeys(key for block in self.blocks for axis in block.axes for key in axis.keys))
+
+    def describe(self) -> str:
+        """Say how many points there are, and what spans them."""
+        products = [
+            " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
+            for block in self.blocks
+        ]
+        made = f"{self.compositions:,} composition{'s' if self.compositions != 1 else ''}"
+        return f"{self.points:,} points: {' + '.join(products)}; {made}"
+
+    def shares(self, start: int, stop: int) -> Iterator[Share]:
+        """Yield points start to stop by block and batch, in the order of points within each."""
+        for block in self.blocks:
+            low, high = max(start, block.first_point), min(stop, block.first_point + block.points)
+            if low < high:
+                points = np.arange(low, high, dtype=np.int64)
+                batch = self.batch[block.combinations(points)]
+                for number in np.unique(batch).tolist():
+                    yield Share(block, number, points[batch == number])
+
+    def inputs(self, share: Share, section: str = "") -> Columns:
+        """Return the model's inputs of some points, or a section of them: dotted key to array (points,)."""
+        rows = self.row[share.block.combinations(share.points)]
+        inputs = {
+            key: np.repeat(values, rows.size) if values.size == 1 else values[rows]
+            for key, values in self.batches[share.batch].columns.items()
+            if key.startswith(section)
+        }
+        for axis, digit in zip(share.block.axes, share.block.digits(share.points), strict=True):
             if not axis.composed:
-                inputs[axis.key] = self.columns[axis.key][digit]
+                inputs |= {
+                    key: share.block.columns[key][digit] for key in axis.keys if key.startswith(section)
+                }
         return inputs
+
+    def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return a label of points start to stop as texts, shape (stop - start,)."""
+        combinations = [
+            block.combinations(np.arange(low, high, dtype=np.int64))
+            for block in self.blocks
+            if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
+        ]
+        return self.labels[name].astype(object)[np.concatenate(combinations)]
 
 
 def batches_of(
@@ -109,5 +179,13 @@ def batches_of(
     for b, rows in enumerate(members.values()):
         batch[rows], row[rows] = b, np.arange(len(rows))
         first = combinations[rows[0]]
-        batches.append(Batch({key: to_column(key, [combinations[i][key] for i in rows]) for key in first}))
+        columns = {key: to_column(key, [combinations[i][key] for i in rows]) for key in first}
+        batches.append(
+            Batch(
+                {
+                    key: values[:1] if (values == values[0]).all() else values
+                    for key, values in columns.items()
+                }
+            )
+        )
     return tuple(batches), batch, row

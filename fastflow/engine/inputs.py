@@ -14,6 +14,7 @@ from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.engine.mistakes import one_of, suggestion
 from fastflow.errors import InputError
+from fastflow.parallelism.strategy import parse as parse_strategy
 
 Scalar = float | int | bool | str
 
@@ -23,12 +24,16 @@ _INT64_MAX = 2**63 - 1
 
 
 class Settings(NamedTuple):
-    """The `engine` section: how a grid is evaluated. Neither changes a result."""
+    """The `engine` section: how a grid is evaluated. Nothing in it changes a result."""
 
-    jobs: int
-    """Threads (or a joblib backend's workers); -1 is one for each core."""
     chunk: int
     """Points evaluated together, at most."""
+    chunk_bytes: float
+    """Memory that the points evaluated together may take, about [B]."""
+    jobs: int = -1
+    """Threads of this machine; -1 is one for each core."""
+    address: str = ""
+    """A Dask scheduler's; empty for this machine alone."""
 
 
 def is_documentation(key: str) -> bool:
@@ -99,6 +104,8 @@ def _check(column: Column, value: Scalar) -> Scalar:
     if isinstance(value, str):
         if column.choices and value not in column.choices:
             raise ValueError(suggestion(value, column.choices).removeprefix("; "))
+        if column.name == "parallel.strategy":
+            parse_strategy(value)  # a grid is refused before it starts
         return value
     above = column.low < value if column.above_low else column.low <= value
     if not (isfinite(value) and above and value <= column.high):
@@ -113,17 +120,40 @@ def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
     return np.array(values, dtype=_DTYPES[column.kind])
 
 
+def whole_numbers(key: str, values: range) -> NDArray[np.generic]:
+    """Return a range of values of one input as an array of its type; raises InputError."""
+    for end in (values[0], values[-1]):
+        convert(key, end)  # whatever lies between them is allowed too
+    column = find_input(key)
+    assert column is not None, key
+    return np.arange(values.start, values.stop, values.step, dtype=np.int64).astype(_DTYPES[column.kind])
+
+
 def settings(section: Any) -> Settings:
     """Read the `engine` section; raises InputError."""
-    given = dict(section) if isinstance(section, Mapping) else {}
+    given = {key: value for key, value in dict(section or {}).items() if key != "source"}
     for key, value in given.items():
-        if key not in (*Settings._fields, "source"):
+        if key not in Settings._fields:
             raise InputError(f"engine.{key}", value, one_of(Settings._fields))
     for key, least, allowed in (
         ("jobs", -1, "-1 (all cores) or a whole number from 1"),
         ("chunk", 1, "a whole number from 1"),
     ):
-        value = given.get(key)
+        value = given.get(key, Settings._field_defaults.get(key))
         if isinstance(value, bool) or not isinstance(value, int) or value < least or value == 0:
             raise InputError(f"engine.{key}", "null" if value is None else value, allowed)
-    return Settings(given["jobs"], given["chunk"])
+    if "address" in given and "://" not in str(given["address"]):
+        written = "null" if given["address"] is None else given["address"]
+        raise InputError("engine.address", written, "a Dask scheduler's, as tcp://10.0.0.5:8786")
+    return Settings(**given | {"chunk_bytes": _memory("engine.chunk_bytes", given.get("chunk_bytes"))})
+
+
+def _memory(key: str, written: Any) -> float:
+    """Return an amount of memory [B]; raises InputError."""
+    try:
+        size = units.parse(str(written), "B")
+    except ValueError as error:
+        raise InputError(key, written, f"a size above 0, as 64 MB ({error})") from None
+    if not size > 0.0:
+        raise InputError(key, written, "a size above 0, as 64 MB")
+    return size

@@ -159,7 +159,7 @@ def path_of(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def unwritable(folder: Path, error: OSError) -> InputError:
+def unwritable(folder: str, error: OSError) -> InputError:
     """Return the refusal of an output folder."""
     reason = error.strerror or error
-    return InputError("output", path_of(folder), f"a folder that can be written to ({reason})")
+    return InputError("output", folder, f"a folder that can be written to ({reason})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import Lock
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -14,11 +15,12 @@ _PAUSE = 5.0  # seconds between two lines where there is no terminal
 class Progress:
     """Shows on standard error how many points are done, how fast, and how long the rest will take."""
 
-    def __init__(self, points: int) -> None:
-        """Take the number of points to come."""
-        self.points = points
-        self.done = 0
+    def __init__(self, what: str, points: int) -> None:
+        """Take what is to come in words, and the number of points."""
+        self.what, self.points = what, points
+        self.done = self.there = 0
         self.seconds = 0.0
+        self._lock = Lock()
         self._start = self._said = perf_counter()
         self._bar: Any = None
 
@@ -35,17 +37,37 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def begin(self, there: int) -> None:
+        """Say what is to come. Points that an earlier run has left count as done, but not in the rate."""
+        self.done = self.there = there
+        print(self.what, file=sys.stderr, flush=True)
+        if there:
+            print(
+                f"{there:,} of {self.points:,} points are there from an earlier run",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    @property
+    def rate(self) -> float:
+        """Points a second so far, or in the whole run once it is over."""
+        return (self.done - self.there) / max(self.seconds or perf_counter() - self._start, 1e-9)
+
     def advance(self, points: int) -> None:
-        """Note that more points are done."""
+        """Note, from any thread, that more points are done."""
+        with self._lock:
+            self._advance(points)
+
+    def _advance(self, points: int) -> None:
         self.done += points
         now = perf_counter()
-        if now - self._start < _QUIET or self.done == self.points:
+        if points == 0 or now - self._start < _QUIET or self.done == self.points:
             return
         if sys.stderr.isatty():
             self._show_bar()
         elif now - self._said >= (_PAUSE if self._said > self._start else 0.0):
             self._said = now
-            rate = self.done / (now - self._start)
+            rate = (self.done - self.there) / (now - self._start)
             left = (self.points - self.done) / rate
             print(
                 f"{self.done:,} of {self.points:,} points, {rate:,.0f} a second, {left:.0f} s left",
@@ -69,5 +91,4 @@ class Progress:
             )
             self._task = self._bar.add_task("", total=self.points, rate="")
             self._bar.start()
-        rate = self.done / (perf_counter() - self._start)
-        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.0f}")
+        self._bar.update(self._task, completed=self.done, rate=f"{self.rate:,.0f}")

@@ -1,18 +1,15 @@
-"""Running a grid: ranges of points, evaluated side by side, as tables in point order."""
+"""Evaluating ranges of a grid's points, in chunks of bounded size, as tables in point order."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import find_input, find_result, result_order
-from fastflow.engine.grid import Columns, Grid
+from fastflow.engine.grid import Columns, Grid, Share
 from fastflow.engine.inputs import Settings
 from fastflow.errors import InputError
 
@@ -23,8 +20,9 @@ Table = dict[str, NDArray[Any]]
 """Result columns in the dataset's order, shape (points,); masked where a point has no such column."""
 
 _KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
-_FEWEST = 16  # points of a chunk: fewer are not worth the handing around
-_CHUNKS_A_JOB = 4  # so that a slow chunk at the end keeps nobody waiting long
+# Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
+BYTES_A_POINT = 20_000
+BYTES_A_KERNEL = 1_500
 
 
 class Predicted(NamedTuple):
@@ -39,7 +37,7 @@ class Predicted(NamedTuple):
 def column_order(grid: Grid) -> list[str]:
     """Return the names of the dataset's columns, in order: what was chosen, what varies, what results."""
     names = result_order(grid.levels)
-    swept = [axis.key for axis in grid.axes if axis.key not in names]
+    swept = [key for key in grid.keys if key not in names]
     after = names.index("tiling") + 1
     return names[:after] + swept + names[after:]
 
@@ -55,27 +53,24 @@ def kind_of(name: str, grid: Grid) -> str:
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     """Run the model on points start to stop; raises InputError."""
-    from fastflow import crossflow
-
-    points = np.arange(start, stop, dtype=np.int64)
-    batch = grid.batch[grid.combinations(points)]
     predicted = []
-    for number in np.unique(batch):
-        place = np.flatnonzero(batch == number)
-        inputs = grid.inputs(int(number), points[place])
-        try:
-            predicted.append(Predicted(place, inputs, crossflow.predict(inputs)))
-        except KeyError as error:
-            _refuse_missing(error, inputs)
-            raise
+    for share in grid.shares(start, stop):
+        inputs = grid.inputs(share)
+        predicted.append(Predicted(share.points - start, inputs, _predict(inputs)))
     return predicted
 
 
-def _refuse_missing(error: KeyError, inputs: Columns) -> None:
-    """Raise InputError where the model asked for an input that the configuration does not give."""
-    key = error.args[0] if error.args else None
-    column = find_input(key) if isinstance(key, str) and key not in inputs else None
-    if column is not None:
+def _predict(inputs: Columns) -> Prediction:
+    """Run the model; raises InputError where it asks for an input that the configuration does not give."""
+    from fastflow import crossflow
+
+    try:
+        return crossflow.predict(inputs)
+    except KeyError as error:
+        key = error.args[0] if error.args else None
+        column = find_input(key) if isinstance(key, str) and key not in inputs else None
+        if column is None:
+            raise
         raise InputError(str(key), "nothing", f"{column.allowed()}; it is missing") from None
 
 
@@ -83,15 +78,13 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> T
     """Put what was predicted for points start to stop into one table, in point order."""
     from fastflow.results import summary
 
-    points = np.arange(start, stop, dtype=np.int64)
-    combinations = grid.combinations(points)
     table: Table = {}
     summaries = [summary(one.prediction) for one in predicted]
     for name in column_order(grid):
         if name == "point":
-            table[name] = points
+            table[name] = np.arange(start, stop, dtype=np.int64)
         elif name in grid.labels:
-            table[name] = grid.labels[name][combinations].astype(object)
+            table[name] = grid.label(name, start, stop)
         else:
             empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
@@ -108,62 +101,30 @@ def rows(grid: Grid, start: int, stop: int) -> Table:
     return tabulate(grid, start, stop, predict_points(grid, start, stop))
 
 
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Raise a KeyboardInterrupt only once the block is done.
-
-    Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
-    there is lost, or ends the process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
+def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator[Table]:
+    """Evaluate points start to stop, chunk after chunk in order; a result does not depend on the chunk."""
+    while start < stop:
+        ahead = min(start + settings.chunk, stop)
+        ahead = start + _fitting(grid, start, ahead, settings.chunk_bytes)
+        yield rows(grid, start, ahead)
+        start = ahead
 
 
-def run(grid: Grid, settings: Settings) -> Iterator[Table]:
-    """Evaluate all points, chunk after chunk; the tables come in point order.
+def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
+    """Return how many of the points start to stop, at least one, take no more memory than there is room."""
+    from fastflow.workload import count_kernels
 
-    A result depends neither on the number of jobs nor on the chunk.
-    """
-    if grid.points <= _FEWEST or settings.jobs == 1:
-        for start, stop in _ranges(grid.points, settings.chunk):
-            with interrupts_held():
-                table = rows(grid, start, stop)
-            yield table
-        return
+    kernels = np.zeros(stop - start, dtype=np.int64)
+    for share in grid.shares(start, stop):
+        kernels[share.points - start] = count_kernels(grid.inputs(share, "model."))
+    needed = np.cumsum(BYTES_A_POINT + BYTES_A_KERNEL * kernels)
+    return max(1, int(np.searchsorted(needed, room, side="right")))
 
-    import joblib
 
-    share = -(-grid.points // (joblib.effective_n_jobs(settings.jobs) * _CHUNKS_A_JOB))
-    ranges = _ranges(grid.points, min(settings.chunk, max(_FEWEST, share)))
-    # compile, or load from the cache, once: every worker would do it for itself
+def warm_up(grid: Grid) -> None:
+    """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
     for batch in range(len(grid.batches)):
-        with interrupts_held():
-            _warm(grid, batch)
-    parallel = joblib.Parallel(n_jobs=settings.jobs, prefer="threads", return_as="generator")
-    yield from parallel(joblib.delayed(rows)(grid, start, stop) for start, stop in ranges)
-
-
-def _warm(grid: Grid, batch: int) -> None:
-    """Run the model once on the first point of a batch, which compiles its kernels."""
-    from fastflow import crossflow
-
-    combination = int(np.flatnonzero(grid.batch == batch)[0])
-    composed = [axis.size if axis.composed else 1 for axis in grid.axes]
-    digits = np.unravel_index(combination, composed) if composed else ()
-    point = 0
-    for axis, digit in zip(grid.axes, digits, strict=True):
-        point = point * axis.size + int(digit)
-    crossflow.predict(grid.inputs(batch, np.array([point], dtype=np.int64)))
-
-
-def _ranges(points: int, size: int) -> list[tuple[int, int]]:
-    return [(start, min(start + size, points)) for start in range(0, points, size)]
+        combination = int(np.flatnonzero(grid.batch == batch)[0])
+        block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
+        points = np.array([block.first_point_of(combination)], dtype=np.int64)
+        _predict(grid.inputs(Share(block, batch, points)))

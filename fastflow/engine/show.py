@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -16,7 +15,12 @@ from rich.table import Table as Sheet
 from fastflow import units
 from fastflow.columns import find_input, find_result
 from fastflow.engine.grid import Grid
-from fastflow.engine.runner import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fastflow.engine.progress import Progress
+    from fastflow.engine.store import Store
 
 _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
@@ -221,7 +225,7 @@ def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
 
 
 class Digest:
-    """What is kept of a grid for the screen: its first rows, its best ones, and how many are infeasible."""
+    """What is shown of a grid: its first rows, its best ones, and how many are infeasible."""
 
     def __init__(self) -> None:
         """Start with nothing seen."""
@@ -231,35 +235,39 @@ class Digest:
         self.reason: dict[str, str] = {}
         """The first point of each kind, and why it is so."""
 
-    def add(self, table: Table) -> None:
-        """Take the next chunk of results, in point order."""
-        for i in range(min(_MOST_ROWS + 1 - len(self.head), len(table["point"]))):
-            self.head.append({name: values[i] for name, values in table.items()})
-        feasible = np.asarray(table["feasible"], dtype=bool)
-        timed = np.isfinite(np.ma.filled(table["time_s"], np.nan))
-        for kind, rows in zip(self.infeasible, (~timed, timed & ~feasible), strict=True):
+    def add(self, frame: pd.DataFrame) -> None:
+        """Take the next part of the dataset, in point order."""
+        self.head += _records(frame.head(_MOST_ROWS + 1 - len(self.head)))
+        timed = frame["time_s"].notna()
+        for kind, rows in zip(self.infeasible, (~timed, timed & ~frame["feasible"]), strict=True):
             if rows.any() and not self.infeasible[kind]:
-                first = int(np.argmax(rows))
-                self.reason[kind] = f"point {table['point'][first]}: {table['reason'][first]}"
+                first = frame[rows].iloc[0]
+                self.reason[kind] = f"point {first['point']:,}: {first['reason']}"
             self.infeasible[kind] += int(rows.sum())
-        time = np.ma.filled(table["time_s"], np.nan)  # NaN sorts last
-        for i in np.lexsort((time, ~feasible))[:_BEST]:
-            self.best.append({name: values[i] for name, values in table.items()})
+        order = np.lexsort((frame["time_s"], ~frame["feasible"]))[:_BEST]  # NaN sorts last
+        self.best += _records(frame.iloc[order])
         self.best = sorted(self.best, key=_rank)[:_BEST]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
     """Order rows: feasible ones first, fastest first, those without a time last."""
-    time = float(np.ma.filled(row["time_s"], np.nan))
+    time = row["time_s"]
     return not row["feasible"], time if time == time else float("inf"), int(row["point"])
 
 
-def grid(grid: Grid, digest: Digest, folder: Path, seconds: float) -> None:
+def grid(grid: Grid, store: Store, progress: Progress) -> None:
     """Print a grid in short, where its dataset lies and how fast it came."""
     out = console()
-    columns = [axis.key for axis in grid.axes]
+    columns = grid.keys
     columns += [name for name in ("strategy",) if name not in columns and "parallel.strategy" not in columns]
     columns += ["time_s", "bound_by", "feasible"]
+    digest = Digest()
+    for number in range(store.parts.total):
+        digest.add(store.read(number, ["point", *columns, "reason"]))
     if grid.points > _MOST_ROWS:
         out.print(_rows(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
@@ -271,10 +279,17 @@ def grid(grid: Grid, digest: Digest, folder: Path, seconds: float) -> None:
         if count:
             out.print(f"{count:,} of {grid.points:,} points {kind} (column `reason`); {digest.reason[kind]}")
     out.print()
-    rate = grid.points / max(seconds, 1e-9)
-    speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-    print(f"{grid.points:,} points in {seconds:.2f} s: {speed} points/s; {grid.compositions:,} compositions")
-    print(f"Dataset: {folder}")
+    _speed(grid, progress)
+    print(f"Dataset: {store.folder.shown}")
+
+
+def _speed(grid: Grid, progress: Progress) -> None:
+    """Print how many points came in which time."""
+    points = grid.points - progress.there
+    rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
+    already = f" ({progress.there:,} were there)" if progress.there else ""
+    speed = f"{points:,} points{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {grid.compositions:,} compositions")
 
 
 def _rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:

@@ -1,42 +1,78 @@
 """A dataset: a folder of Parquet parts that `pandas.read_parquet(folder)` reads in one call.
 
-Parts are written to names that readers skip, and get their own names together at the end, so a
-folder holds a whole dataset or none.
+A grid's points are cut into parts of one size, which the number of points alone decides. A part is
+there whole or not at all, so a run that is cut short leaves a smaller dataset, and the next run of the
+same grid adds what is missing. Every part names the configuration and the version that it comes from.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fastflow import _jit
 from fastflow.columns import find_input, find_result
+from fastflow.engine.folder import folder_at, remove_empty
 from fastflow.engine.grid import Grid
-from fastflow.engine.mistakes import path_of, unwritable
 from fastflow.engine.runner import Table, column_order, kind_of
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 _TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 _PART = re.compile(r"part-\d{5,}\.parquet")
+_LEFT = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
+_IDENTITY = {
+    b"fastflow.fingerprint": "configuration",
+    b"fastflow.version": "version",
+    b"fastflow.model": "model",
+}
+_FEWEST, _MOST = 256, 16384  # points of a part
+_PARTS = 32  # of a grid that is neither small nor large: enough to share among jobs
+
+# chosen by the table in docs/storage.md
+WRITING = {"compression": "zstd", "compression_level": 3}
+
+
+class Parts(NamedTuple):
+    """How a grid's points are cut into parts. It follows from their number alone."""
+
+    points: int
+    size: int
+    """Points of each part but the last."""
+
+    @property
+    def total(self) -> int:
+        """The number of parts."""
+        return -(-self.points // self.size)
+
+    def range(self, number: int) -> tuple[int, int]:
+        """Return the first point of a part, and the first one after it."""
+        return number * self.size, min((number + 1) * self.size, self.points)
+
+    def name(self, number: int) -> str:
+        """Return the file name of a part; names are in the order of points."""
+        return f"part-{number:0{max(5, len(str(self.total - 1)))}d}.parquet"
+
+
+def parts_of(points: int) -> Parts:
+    """Cut so many points into parts."""
+    return Parts(points, min(max(-(-points // _PARTS), _FEWEST), _MOST))
 
 
 def schema_of(grid: Grid, version: str) -> pa.Schema:
     """Return the schema of a grid's results: types, and for each column its unit and meaning.
 
-    The schema's own metadata hold fastflow's version, the configuration's fingerprint, the
-    overrides, the number of points and the time.
+    The schema's own metadata hold fastflow's version and a hash of its model's sources, the
+    configuration's fingerprint, the overrides and the number of points.
     """
     fields = []
     for name in column_order(grid):
@@ -47,10 +83,10 @@ def schema_of(grid: Grid, version: str) -> pa.Schema:
         fields,
         metadata={
             "fastflow.version": version,
+            "fastflow.model": _jit.MODEL_DIGEST,
             "fastflow.fingerprint": grid.fingerprint,
             "fastflow.overrides": json.dumps(grid.overrides),
             "fastflow.points": str(grid.points),
-            "fastflow.created": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )
 
@@ -62,113 +98,83 @@ def to_arrow(table: Table, schema: pa.Schema) -> pa.Table:
 
 
 class Store:
-    """A dataset being written. A context manager: leaving it by an exception leaves nothing behind."""
+    """A dataset being written, or read back. Plain values alone, so that a worker elsewhere can have it."""
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        """Take the folder that the dataset goes to, which need not exist, and its schema."""
-        self.folder = folder
-        self.schema = schema
-        self._written: list[Path] = []
-        self._made: list[Path] = []
+    def __init__(self, output: str, grid: Grid, version: str) -> None:
+        """Take the folder or URL that the dataset goes to, and what it will hold."""
+        self.output = output
+        self.schema = schema_of(grid, version)
+        self.parts = parts_of(grid.points)
+        self.folder = folder_at(output)
+        self.made: list[Path] = []
 
-    def __enter__(self) -> Store:
-        """Make the folder; raises InputError where it cannot be written or holds something else."""
-        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+    def open(self) -> list[int]:
+        """Make the folder and return the parts that are not there yet.
+
+        Raises InputError where it cannot be written, or holds anything but parts of this dataset.
+        """
+        self.made = self.folder.make()
         try:
-            with self._refusing_os_errors():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._check_content()
-                for left in self.folder.glob("_part-*.parquet"):
-                    left.unlink()
-                probe = self.folder / "_part-probe.parquet"
-                probe.touch()
-                probe.unlink()
+            return self._missing()
         except BaseException:
-            self._discard()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give all parts their names, or remove them after an exception."""
-        if kind is not None:
-            self._discard()
-            return
-        try:
-            with self._refusing_os_errors():
-                for old in self._parts()[len(self._written) :]:
-                    old.unlink()
-                for path in self._written:
-                    path.replace(path.with_name(path.name.removeprefix("_")))
-                _sync(self.folder)
-        except BaseException:
-            self._discard()
+            self.discard()
             raise
 
-    def write(self, table: pa.Table) -> None:
-        """Write one part; raises InputError where the disk refuses."""
-        path = self.folder / f"_part-{len(self._written):05d}.parquet"
-        self._written.append(path)
-        with self._refusing_os_errors(), path.open("wb") as file:
-            pq.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
+    def discard(self) -> None:
+        """Remove the folders that `open` made, as far as they are empty."""
+        remove_empty(self.made)
 
-    def _parts(self) -> list[Path]:
-        return sorted(path for path in self.folder.iterdir() if _PART.fullmatch(path.name))
+    def there(self) -> list[str]:
+        """Return the names of the parts that are there."""
+        return [name for name in self.folder.names() if _PART.fullmatch(name)]
 
-    def _check_content(self) -> None:
-        """Refuse a folder that holds something else than this very dataset."""
+    def _missing(self) -> list[int]:
+        names = self.folder.names()
         allowed = "a new or empty folder, or one with a dataset of the same configuration"
-        for path in sorted(self.folder.iterdir()):
-            if not path.name.startswith((".", "_")) and not _PART.fullmatch(path.name):
-                raise InputError("output", path_of(self.folder), f"{allowed}; this one holds {path.name}")
-        for path in self._parts():
-            there = _metadata(path)
-            for key, what in ((b"fastflow.fingerprint", "configuration"), (b"fastflow.version", "version")):
-                if there.get(key) != self.schema.metadata[key]:
-                    held = there.get(key, b"unknown").decode()[:16]
-                    reason = f"{allowed}; this one holds a dataset of another {what} ({held})"
-                    raise InputError("output", path_of(self.folder), reason)
+        for name in names:
+            if not name.startswith((".", "_")) and not _PART.fullmatch(name):
+                raise InputError("output", self.folder.shown, f"{allowed}; this one holds {name}")
+        wanted = {self.parts.name(number): number for number in range(self.parts.total)}
+        there = self.there()
+        for name in there:
+            held = self._identity(name)
+            for key, what in _IDENTITY.items():
+                if held.get(key) != self.schema.metadata[key]:
+                    other = held.get(key, b"unknown").decode()[:16]
+                    reason = f"{allowed}; this one holds a dataset of another {what} ({other})"
+                    raise InputError("output", self.folder.shown, reason)
+            if name not in wanted:
+                raise InputError("output", self.folder.shown, f"{allowed}; this one holds a stray {name}")
+        return sorted(wanted[name] for name in wanted.keys() - set(there))
 
-    def _discard(self) -> None:
-        for path in self._written:
-            path.unlink(missing_ok=True)
-        remove_empty(self._made)
-
-    @contextmanager
-    def _refusing_os_errors(self) -> Iterator[None]:
+    def _identity(self, name: str) -> dict[bytes, bytes]:
         try:
-            yield
-        except OSError as error:
-            raise unwritable(self.folder, error) from error
+            with self.folder.open(name) as file:
+                found: dict[bytes, bytes] | None = pq.read_schema(file).metadata
+        except pa.ArrowInvalid:
+            return {}
+        return found or {}
 
+    def write(self, number: int, tables: Sequence[pa.Table]) -> None:
+        """Write one part, whose tables are in the order of points; raises InputError where that fails."""
+        table = pa.concat_tables(tables)
 
-def remove_empty(folders: list[Path]) -> None:
-    """Remove folders, innermost first, as far as they are empty."""
-    for folder in folders:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
+        def into(file: IO[bytes]) -> None:
+            pq.write_table(table, file, row_group_size=self.parts.size, **WRITING)
 
+        self.folder.write(self.parts.name(number), into)
 
-def _metadata(path: Path) -> dict[bytes, bytes]:
-    try:
-        found: dict[bytes, bytes] | None = pq.read_schema(path).metadata
-    except pa.ArrowInvalid:
-        return {}
-    return found or {}
+    def read(self, number: int, columns: Sequence[str]) -> pd.DataFrame:
+        """Return some columns of one part."""
+        with self.folder.open(self.parts.name(number)) as file:
+            frame: pd.DataFrame = pq.read_table(file, columns=list(columns)).to_pandas()
+        return frame
 
-
-def _sync(folder: Path) -> None:
-    """Make the names of a folder's files last a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def tidy(self) -> None:
+        """Remove what runs that were killed have left beside the parts of a dataset that is whole."""
+        for name in self.folder.names():
+            if _LEFT.fullmatch(name):
+                self.folder.remove(name)
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:
@@ -177,9 +183,10 @@ def units_of(schema: pa.Schema) -> dict[str, str]:
     return {name: unit for name, unit in units.items() if unit}
 
 
-def to_frame(tables: list[pa.Table], schema: pa.Schema) -> pd.DataFrame:
+def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
     """Return Arrow tables as one DataFrame whose `attrs` hold the units and the schema's metadata."""
-    frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
-    about = {key.decode(): value.decode() for key, value in schema.metadata.items()}
-    frame.attrs = {"units": units_of(schema), **about}
+    table = pa.concat_tables(tables)
+    frame: pd.DataFrame = table.to_pandas()
+    about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    frame.attrs = {"units": units_of(table.schema), **about}
     return frame

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.columns import Floats, Inputs, Texts, table
+from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
@@ -185,8 +186,9 @@ def generate(inputs: Inputs) -> Chip:
 def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
     """Return the peak rate of each point's chip in a data type (Equation 1) [flop/s], shape (points,)."""
     rate = np.full(dtype.size, np.nan)
-    for name in np.unique(dtype):
+    names, place = vocabulary(dtype)
+    for number, name in enumerate(names):
         of_chip = inputs[f"tech.core.flop_per_cycle.{name}"] * inputs[f"chip.rate.{name}"]
-        rate = np.where(dtype == name, of_chip, rate)
+        rate = np.where(place == number, of_chip, rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak

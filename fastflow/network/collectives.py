@@ -11,33 +11,43 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastflow._jit import kernel
 from fastflow.columns import Floats, Ints
 from fastflow.workload.graph import ALL_REDUCE, NO_EXCHANGE
 
 
-def ring_steps(collective: Ints, ranks: Ints) -> Ints:
-    """Return the steps of a ring collective among `ranks`; shapes equal."""
-    rounds = np.select([collective == NO_EXCHANGE, collective == ALL_REDUCE], [0, 2], 1)
-    return rounds * (ranks - 1)
+@kernel
+def ring_steps(collective: int, ranks: int) -> int:
+    """Return the steps of a ring collective among `ranks`."""
+    if collective == NO_EXCHANGE:
+        return 0
+    return (2 if collective == ALL_REDUCE else 1) * (ranks - 1)
 
 
+@kernel
 def ring_bytes(collective: Ints, size: Floats, ranks: Ints) -> Floats:
-    """Return what one rank sends in a ring collective over a tensor of `size` bytes [B]."""
-    return ring_steps(collective, ranks) * size / ranks
+    """Return what one rank sends in a ring collective over a tensor of `size` bytes [B]; shapes equal."""
+    sent = np.empty(size.size)
+    for i in range(size.size):
+        sent[i] = ring_steps(collective[i], ranks[i]) * size[i] / ranks[i]
+    return sent
 
 
+@kernel
 def ring_time(
     collective: Ints,
-    size: Floats,
     ranks: Ints,
+    sent: Floats,
     bandwidth: Floats,
     latency: Floats,
 ) -> Floats:
     """Return the time of a ring collective [s]; all shapes equal.
 
-    size: bytes of the whole tensor; bandwidth of one direction of a device's links [B/s];
-    latency of one step [s].
+    sent: what one rank sends [B]; bandwidth of one direction of a device's links [B/s]; latency of one
+    step [s].
     """
-    steps = ring_steps(collective, ranks)
-    moved = ring_bytes(collective, size, ranks)
-    return steps * latency + np.divide(moved, bandwidth, out=np.zeros_like(moved), where=moved > 0.0)
+    time = np.empty(sent.size)
+    for i in range(sent.size):
+        moving = sent[i] / bandwidth[i] if sent[i] > 0.0 else 0.0
+        time[i] = ring_steps(collective[i], ranks[i]) * latency[i] + moving
+    return time

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.columns import Ints, Texts
+from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
@@ -90,10 +91,10 @@ def parse(text: str) -> Strategy:
 
 def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     """Read a column of strategies; return them, and each as it is printed, shape (points,)."""
-    unique, index = np.unique(texts, return_inverse=True)
-    parsed = [parse(str(text)) for text in unique]
-    degrees = np.array(parsed, dtype=np.int64)[index]
-    printed = np.array([str(strategy) for strategy in parsed])[index]
+    known, place = vocabulary(texts)
+    parsed = [parse(text) for text in known]
+    degrees = np.array(parsed, dtype=np.int64)[place]
+    printed = np.array([str(strategy) for strategy in parsed])[place]
     return Strategies(*np.ascontiguousarray(degrees.T)), printed
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints, take
+from fastflow._jit import kernel
+from fastflow.columns import Floats, Ints
 from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN, Strategies
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -57,49 +58,101 @@ class Supergraph(NamedTuple):
     gradient: Exchange  # starts when the kernel is done, and may overlap with what comes
 
 
-def _ceil_div(total: Ints, shards: Ints) -> Ints:
+class _Shares(NamedTuple):
+    """What a point's strategy makes of its kernels; shape (points,)."""
+
+    kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
+    row_shards: Ints
+    inner_shards: Ints
+    col_shards: Ints
+    ranks: Ints  # devices of one layer, that exchange what the kernel cut needs
+    operand: Floats  # [B]
+
+
+@kernel
+def _ceil_div(total: int, shards: int) -> int:
     return -(-total // shards)
 
 
-def _gemm_sizes(graph: Graph, rows: Ints, inner: Ints, cols: Ints) -> tuple[Ints, ...]:
-    """Return m, k, n of each kernel's local GEMM from its layer's local dimensions."""
-    kinds = [graph.kind == PRODUCT, graph.kind == INPUT_GRADIENT, graph.kind == WEIGHT_GRADIENT]
-    return (
-        np.select(kinds, [rows, rows, inner]),
-        np.select(kinds, [inner, cols, rows]),
-        np.select(kinds, [cols, inner, cols]),
-    )
+@kernel
+def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, int]:
+    """Return m, k, n of a kernel's local GEMM from its layer's local dimensions."""
+    if kind == PRODUCT:
+        return rows, inner, cols
+    if kind == INPUT_GRADIENT:
+        return rows, cols, inner
+    if kind == WEIGHT_GRADIENT:
+        return inner, rows, cols
+    return 0, 0, 0
 
 
-def _sync(graph: Graph, cut: Strategies, rows: Ints, operand: Floats) -> Exchange:
-    """Return what the kernel cut exchanges among the devices of one layer."""
-    is_rc, is_cr = cut.kernel == ROW_COLUMN, cut.kernel == COLUMN_ROW
-    ranks = np.select([is_rc, is_cr], [cut.kp2, cut.kp1], 1)
-    collective = np.select([is_rc, is_cr], [graph.rc, graph.cr], NO_EXCHANGE)
-    cols = np.select([is_rc, is_cr], [graph.rc_cols, graph.cr_cols], 0)
-    collective = np.where(ranks > 1, collective, NO_EXCHANGE)
-    size = np.where(collective != NO_EXCHANGE, operand * graph.batch * rows * cols, 0.0)
-    return Exchange(collective, size, ranks)
+@kernel
+def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
+    """Write every kernel's local dimensions."""
+    for row in range(graph.point.size):
+        p, kind = graph.point[row], graph.kind[row]
+        rows = graph.rows[row]
+        if kind != ON_WEIGHTS:
+            rows = _ceil_div(rows, shares.row_shards[p])
+        inner = _ceil_div(graph.inner[row], shares.inner_shards[p])
+        cols = _ceil_div(graph.cols[row], shares.col_shards[p])
+        # an activation is cut along its columns by either kernel cut: CR has scattered it so
+        activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p] * shares.inner_shards[p])
+        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
+        out.elements[row] = 0.0
+        if kind == ON_ACTIVATIONS:
+            out.elements[row] = 1.0 * rows * activation_cols
+        elif kind == ON_WEIGHTS:
+            out.elements[row] = 1.0 * graph.batch[row] * inner * cols
+        out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
+        out.activation_cols[row] = activation_cols
+        out.operand_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p])
 
 
-def _gradient(
-    graph: Graph, cut: Strategies, weights: Floats, activations: Floats, operand: Floats
-) -> Exchange:
-    """Return the sum of weight gradients over the devices that share the weights.
+@kernel
+def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: Exchange) -> None:
+    """Write what the kernel cut exchanges among the devices of one layer."""
+    for row in range(graph.point.size):
+        p = graph.point[row]
+        collective, cols = NO_EXCHANGE, 0
+        if shares.kernel[p] == ROW_COLUMN:
+            collective, cols = graph.rc[row], graph.rc_cols[row]
+        elif shares.kernel[p] == COLUMN_ROW:
+            collective, cols = graph.cr[row], graph.cr_cols[row]
+        if shares.ranks[p] == 1:
+            collective = NO_EXCHANGE
+        size = shares.operand[p] * graph.batch[row] * local_rows[row] * cols
+        out.bytes[row] = size if collective != NO_EXCHANGE else 0.0
+        out.collective[row], out.ranks[row] = collective, shares.ranks[p]
+
+
+@kernel
+def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: Exchange) -> None:
+    """Write the sum of weight gradients over the devices that share the weights.
 
     An embedding's gradient has one row a token: its rows are gathered where that moves fewer
     bytes than summing the whole table.
     """
-    ranks = cut.row_shards
-    summed = np.where(graph.gradient != NO_GRADIENT, operand * weights, 0.0)
-    gathered = operand * ranks * activations
-    sparse = (graph.gradient == SPARSE) & (gathered < 2.0 * summed)
-    collective = np.select([sparse, graph.gradient != NO_GRADIENT], [ALL_GATHER, ALL_REDUCE], NO_EXCHANGE)
-    return Exchange(
-        np.where(ranks > 1, collective, NO_EXCHANGE),
-        np.where(ranks > 1, np.where(sparse, gathered, summed), 0.0),
-        ranks,
-    )
+    for row in range(graph.point.size):
+        p = graph.point[row]
+        ranks = shares.row_shards[p]
+        collective, size = NO_EXCHANGE, 0.0
+        if ranks > 1 and graph.gradient[row] != NO_GRADIENT:
+            weights = 1.0 * graph.batch[row] * local.inner[row] * local.cols[row]
+            collective, size = ALL_REDUCE, shares.operand[p] * weights
+            activations = 1.0 * local.rows[row] * local.activation_cols[row]
+            gathered = shares.operand[p] * ranks * activations
+            if graph.gradient[row] == SPARSE and gathered < 2.0 * size:
+                collective, size = ALL_GATHER, gathered
+        out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
+
+
+@kernel
+def _cut(graph: Graph, shares: _Shares, out: Supergraph) -> None:
+    """Write one device's share of every kernel."""
+    _cut_sizes(graph, shares, out)
+    _write_sync(graph, shares, out.rows, out.sync)
+    _write_gradient(graph, shares, out, out.gradient)
 
 
 def cut(graph: Graph, strategies: Strategies, operand_bytes: Floats) -> Supergraph:
@@ -107,25 +160,21 @@ def cut(graph: Graph, strategies: Strategies, operand_bytes: Floats) -> Supergra
 
     strategies, operand_bytes: shape (points,). Pipelines (LP > 1) are the caller's to refuse.
     """
-    strategy = take(strategies, graph.point)
-    operand = operand_bytes[graph.point]
-    is_layer = graph.kind != ON_WEIGHTS
-    rows = np.where(is_layer, _ceil_div(graph.rows, strategy.row_shards), graph.rows)
-    inner = _ceil_div(graph.inner, strategy.inner_shards)
-    cols = _ceil_div(graph.cols, strategy.col_shards)
-    # an activation is cut along its columns by either kernel cut: CR has scattered it so
-    activation_cols = _ceil_div(graph.cols, strategy.col_shards * strategy.inner_shards)
-    m, k, n = _gemm_sizes(graph, rows, inner, cols)
-    weights = (1.0 * graph.batch * inner * cols).astype(np.float64)
-    activations = (1.0 * rows * activation_cols).astype(np.float64)
-    elements = np.select(
-        [graph.kind == ON_ACTIVATIONS, graph.kind == ON_WEIGHTS],
-        [activations, weights],
-        0.0,
-    )
-    return Supergraph(
-        m, k, n, elements, rows, inner, cols, activation_cols,
-        _ceil_div(graph.cols, strategy.inner_shards),
-        _sync(graph, strategy, rows, operand),
-        _gradient(graph, strategy, weights, activations, operand),
+    is_rc, is_cr = strategies.kernel == ROW_COLUMN, strategies.kernel == COLUMN_ROW
+    shares = _Shares(
+        strategies.kernel, strategies.row_shards, strategies.inner_shards, strategies.col_shards,
+        np.select([is_rc, is_cr], [strategies.kp2, strategies.kp1], 1),
+        operand_bytes,
     )  # fmt: skip
+    kernels = graph.point.size
+
+    def column() -> Ints:
+        return np.empty(kernels, dtype=np.int64)
+
+    out = Supergraph(
+        column(), column(), column(), np.empty(kernels), column(), column(), column(), column(), column(),
+        Exchange(column(), np.empty(kernels), column()),
+        Exchange(column(), np.empty(kernels), column()),
+    )  # fmt: skip
+    _cut(graph.numbers, shares, out)
+    return out

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Ints, look_up
+from fastflow.columns import Floats, Inputs, Ints
+from fastflow.distinct import look_up
 from fastflow.hardware.chip import Chip, peak_flops
 from fastflow.timing.dataflow import DATAFLOW_CODES
 

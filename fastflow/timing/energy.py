@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from fastflow.columns import Floats
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import Floats, Ints
 from fastflow.hardware.chip import Chip
 from fastflow.timing.roofline import Timing
-from fastflow.workload.graph import Graph, sum_by_point
+from fastflow.workload.graph import Graph
 
 
 def energy(chip: Chip, rate: Floats, graph: Graph, timing: Timing, sent: Floats, time: Floats) -> Floats:
@@ -18,7 +21,24 @@ def energy(chip: Chip, rate: Floats, graph: Graph, timing: Timing, sent: Floats,
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    total = chip.core_power * sum_by_point(graph, graph.repeat * timing.flop / rate)
+    busy, moved = _spent(graph.offset, graph.repeat, rate, timing.flop, timing.bytes)
+    total = chip.core_power * busy
     for level, per_bit in enumerate(dynamic):
-        total = total + 8.0 * per_bit * sum_by_point(graph, graph.repeat * timing.bytes[:, level])
+        total = total + 8.0 * per_bit * moved[level]
     return total + 8.0 * chip.inter.energy * sent + static * time
+
+
+@kernel
+def _spent(offset: Ints, repeat: Ints, rate: Floats, flop: Floats, served: Floats) -> tuple[Floats, Floats]:
+    """Return how long a point's operations take at the full rate [s], (points,), and what is moved.
+
+    served: bytes of one launch, (kernels, levels + 1); those moved, of all launches, (levels + 1, points).
+    """
+    points, levels = offset.size - 1, served.shape[1]
+    busy, moved = np.zeros(points), np.zeros((levels, points))
+    for p in range(points):
+        for row in range(offset[p], offset[p + 1]):
+            busy[p] += repeat[row] * flop[row] / rate[row]
+            for level in range(levels):
+                moved[level, p] += repeat[row] * served[row, level]
+    return busy, moved

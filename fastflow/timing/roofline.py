@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastflow._jit import kernel
 from fastflow.columns import Bools, Floats, Ints
+from fastflow.distinct import kinds
 from fastflow.timing.brute import search_all
 from fastflow.timing.candidates import Gemms, Hierarchies, Tilings
 from fastflow.timing.device import Device
-from fastflow.timing.distinct import distinct_rows
 from fastflow.timing.tiles import TileSets, make_tile_sets
 from fastflow.timing.tiling import search
 
@@ -60,27 +62,17 @@ def hierarchies_of(device: Device, work: Work, thinned: bool) -> tuple[Hierarchi
         device.dataflow, device.dealt_level, device.instances, work.samples, work.seed,
         *device.bandwidth, device.dram_bandwidth, *device.capacity,
     )  # fmt: skip
-    first, place = distinct_rows(np.column_stack(columns).astype(np.float64).reshape(points, -1))
+    first, place = kinds(columns, points)
     level = np.tile(np.arange(levels), first.size)
 
-    def each(column: Floats | Ints) -> Floats:
-        return np.repeat(column[first].astype(np.float64), levels)
+    def each(column: NDArray[Any]) -> NDArray[Any]:
+        return np.repeat(column[first], levels)
 
     capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
-    wanted = np.column_stack(
-        [
-            capacity,
-            each(work.element_bytes),
-            level,
-            each(device.dealt_level),
-            each(work.samples),
-            each(work.seed),
-        ]
-    )
-    kinds, tiles = distinct_rows(wanted)
-    size, element_bytes = wanted[kinds, 0], wanted[kinds, 1]
-    number, dealt, samples, seed = wanted[kinds, 2:].astype(np.int64).T.copy()
-    sets = make_tile_sets(size, element_bytes, number, dealt, samples, seed, thinned)
+    size, dealt = each(work.element_bytes), each(device.dealt_level)
+    samples, seed = each(work.samples), each(work.seed)
+    one, tiles = kinds([capacity, size, level, dealt, samples, seed], level.size)
+    sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
     bandwidth = np.stack(
         [*(column[first] for column in device.bandwidth), device.dram_bandwidth[first]], axis=1
     )
@@ -103,12 +95,69 @@ def _search(device: Device, work: Work, rows: Ints, brute: bool) -> tuple[Tiling
     levels = len(device.capacity)
     hierarchies, sets, hierarchy = hierarchies_of(device, work, not brute or bool((work.samples == 0).all()))
     columns = (hierarchy[work.point], work.m, work.k, work.n, work.batch)
-    table = np.column_stack([column[rows] for column in columns])
-    # every integer here is far below 2^53, so a float64 holds it exactly
-    first, place = distinct_rows(table.astype(np.float64))
-    gemms = Gemms(*(column.copy() for column in table[first].astype(np.int64).T))
+    of_rows = [column[rows] for column in columns]
+    first, place = kinds(of_rows, rows.size)
+    gemms = Gemms(*(column[first] for column in of_rows))
     found: Tilings = (search_all if brute else search)(gemms, hierarchies, sets, levels)
     return found, place
+
+
+@kernel
+def _lay_passes(work: Work, vector_flops: Floats, idle: Floats, out: Timing) -> None:
+    """Write what memory-bound passes compute and move: all of it through every level."""
+    for row in range(work.m.size):
+        if work.m[row] > 0:
+            continue
+        out.times[row, 0] = work.pass_flop[row] / vector_flops[work.point[row]]
+        out.flop[row], idle[row] = work.pass_flop[row], 1.0
+        out.parts[row], out.waves[row], out.candidates[row] = 0, 0, 0
+        for level in range(out.bytes.shape[1]):
+            out.bytes[row, level] = work.pass_bytes[row]
+        for level in range(out.stays.shape[1]):
+            out.stays[row, level] = -1
+            for axis in range(3):
+                out.tile[row, level, axis] = 0
+
+
+@kernel
+def _lay_gemms(
+    work: Work, rows: Ints, found: Tilings, place: Ints, levels: int, idle: Floats, out: Timing
+) -> None:
+    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found."""
+    for i in range(rows.size):
+        row, g = rows[i], place[i]
+        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
+        out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
+        out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
+        out.candidates[row] = found.candidates[g]
+        for level in range(levels + 1):
+            out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
+        for level in range(levels):
+            out.stays[row, level] = found.stays[g * levels + level]
+            for axis in range(3):
+                out.tile[row, level, axis] = found.tile[(g * levels + level) * 3 + axis]
+
+
+@kernel
+def _limit(point: Ints, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing) -> None:
+    """Write how long every level takes, what limits a kernel, and its time.
+
+    bandwidth: (points, levels + 1); dealt, launch: (points,). Idle bundles leave their own levels
+    unused; what is shared by the chip serves the others.
+    """
+    last = out.times.shape[1] - 1
+    for row in range(point.size):
+        p = point[row]
+        longest, limiter = out.times[row, 0], 0
+        for level in range(last - 1):
+            share = idle[row] if level <= dealt[p] else 1.0
+            serving = out.bytes[row, level] / bandwidth[p, level] * share
+            out.times[row, level + 1] = serving
+            if longest < serving or np.isnan(serving) > np.isnan(longest):
+                longest, limiter = serving, level + 1
+        out.times[row, last] = launch[p]
+        out.limiter[row] = last if longest < launch[p] else limiter
+        out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
 
 def time_kernels(device: Device, work: Work) -> Timing:
@@ -118,32 +167,27 @@ def time_kernels(device: Device, work: Work) -> Timing:
     pass the largest of its operations and its bytes over every level's bandwidth. Both pay the
     launch.
     """
-    levels, count, point = len(device.capacity), work.point.size, work.point
-    moved = np.repeat(work.pass_bytes[:, None], levels + 1, axis=1)
-    compute = work.pass_flop / device.vector_flops[point]
-    flop = work.pass_flop.copy()
-    tile = np.zeros((count, levels, 3), dtype=np.int64)
-    stays = np.full((count, levels), -1, dtype=np.int64)
-    parts, waves, candidates = (np.zeros(count, dtype=np.int64) for _ in range(3))
-    idle = np.ones(count)
+    levels, count = len(device.capacity), work.point.size
+    out = Timing(
+        time=np.empty(count),
+        flop=np.empty(count),
+        limiter=np.empty(count, dtype=np.int64),
+        times=np.empty((count, levels + 3)),
+        bytes=np.empty((count, levels + 1)),
+        tile=np.empty((count, levels, 3), dtype=np.int64),
+        stays=np.empty((count, levels), dtype=np.int64),
+        parts=np.empty(count, dtype=np.int64),
+        waves=np.empty(count, dtype=np.int64),
+        busy=np.empty(count),
+        candidates=np.empty(count, dtype=np.int64),
+    )
+    idle = np.empty(count)  # bundles there for each that works
+    _lay_passes(work, device.vector_flops, idle, out)
     for brute in (False, True):
-        rows = np.flatnonzero((work.m > 0) & (work.brute[point] == brute))
+        rows = np.flatnonzero((work.m > 0) & (work.brute[work.point] == brute))
         if rows.size:
             found, place = _search(device, work, rows, brute)
-            compute[rows] = found.compute_time[place]
-            flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
-            moved[rows] = found.bytes.reshape(-1, levels + 1)[place]
-            tile[rows] = found.tile.reshape(-1, levels, 3)[place]
-            stays[rows] = found.stays.reshape(-1, levels)[place]
-            parts[rows], waves[rows] = found.parts[place], found.waves[place]
-            idle[rows], candidates[rows] = found.idle[place], found.candidates[place]
-    bandwidth = np.stack(
-        [*(level[point] for level in device.bandwidth), device.dram_bandwidth[point]], axis=1
-    )
-    # idle bundles leave their own levels unused; what is shared by the chip serves the others
-    own = np.arange(levels + 1) <= device.dealt_level[point][:, None]
-    serving = moved / bandwidth * np.where(own, idle[:, None], 1.0)
-    times = np.concatenate([compute[:, None], serving, device.launch[point][:, None]], axis=1)
-    time = times[:, :-1].max(axis=1) + times[:, -1]
-    limiter = times.argmax(axis=1)
-    return Timing(time, flop, limiter, times, moved, tile, stays, parts, waves, 1.0 / idle, candidates)
+            _lay_gemms(work, rows, found, place, levels, idle, out)
+    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
+    _limit(work.point, bandwidth, device.dealt_level, device.launch, idle, out)
+    return out

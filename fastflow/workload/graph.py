@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow._jit import kernel
 from fastflow.columns import Floats, Ints, Texts
 
 # phases
@@ -88,6 +89,11 @@ class Graph(NamedTuple):
     kept_cols: Ints
     kept_whole_cols: Ints
 
+    @property
+    def numbers(self) -> Graph:
+        """The graph without its texts, for whose length Numba would compile a kernel anew."""
+        return self._replace(names=np.zeros(0, dtype="U1"))
+
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
     """Lay a list of kernels, whose values are scalars or columns of shape (points,), out as a graph."""
@@ -97,8 +103,8 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     for field in Kernel._fields[1:]:
         dtype = np.float64 if field.endswith("_per_element") else np.int64
         columns = np.empty((points, count), dtype=dtype)
-        for position, kernel in enumerate(kernels):
-            columns[:, position] = getattr(kernel, field)
+        for position, one in enumerate(kernels):
+            columns[:, position] = getattr(one, field)
         flat[field] = columns.reshape(-1)
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
@@ -131,10 +137,32 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     return Graph(offset, names, point[order], label[order], **columns)
 
 
-def sum_by_point(graph: Graph, values: NDArray[Any]) -> Floats:
+def spread(graph: Graph, place: Ints) -> Graph:
+    """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
+    count = np.diff(graph.offset)[place]
+    offset = np.concatenate([[0], np.cumsum(count)])
+    point = np.repeat(np.arange(place.size), count)
+    rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
+    columns = {
+        field: getattr(graph, field)[rows]
+        for field in Graph._fields
+        if field not in ("offset", "names", "point")
+    }
+    return Graph(offset, graph.names, point, **columns)
+
+
+def sum_by_point(graph: Graph, values: Floats) -> Floats:
     """Return the sum of a quantity over the kernels of each point, shape (points,)."""
-    points = graph.offset.size - 1
-    return np.bincount(graph.point, values, minlength=points).astype(np.float64)
+    return _sum_by_point(graph.offset, values)
+
+
+@kernel
+def _sum_by_point(offset: Ints, values: Floats) -> Floats:
+    total = np.zeros(offset.size - 1)
+    for p in range(total.size):
+        for row in range(offset[p], offset[p + 1]):
+            total[p] += values[row]
+    return total
 
 
 def model_flop(graph: Graph) -> Floats:
@@ -142,9 +170,18 @@ def model_flop(graph: Graph) -> Floats:
 
     A GEMM counts 2 m k n however it is cut, a memory-bound pass its operations an element.
     """
-    gemm = 2.0 * graph.rows * graph.inner * graph.cols
-    # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
-    passed = np.where(graph.kind == ON_WEIGHTS, graph.inner, graph.rows) * 1.0 * graph.cols
-    flop = np.where(graph.kind <= WEIGHT_GRADIENT, gemm, graph.flop_per_element * passed)
-    flop = graph.repeat * graph.batch * flop
-    return sum_by_point(graph, flop)
+    return _model_flop(graph.numbers)
+
+
+@kernel
+def _model_flop(graph: Graph) -> Floats:
+    total = np.zeros(graph.offset.size - 1)
+    for row in range(graph.point.size):
+        if graph.kind[row] <= WEIGHT_GRADIENT:
+            flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
+        else:
+            # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
+            passed = graph.inner[row] if graph.kind[row] == ON_WEIGHTS else graph.rows[row]
+            flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
+        total[graph.point[row]] += graph.repeat[row] * graph.batch[row] * flop
+    return total

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import DTYPE_BYTES, Floats, Inputs, look_up
+from fastflow.columns import DTYPE_BYTES, Floats, Inputs
+from fastflow.distinct import look_up
 
 MASTER_BYTES = 4.0
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}

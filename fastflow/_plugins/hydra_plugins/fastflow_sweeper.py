@@ -4,7 +4,6 @@ Hydra finds plugins under the namespace package `hydra_plugins` alone; `engine.l
 puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from omegaconf import DictConfig
 
 from fastflow.engine.library import library_root
 
-# `params` are the overrides of a study, as for Hydra's own sweeper
+# `params` are the overrides of a study, as for Hydra's own sweeper; `zip` and `union` are ours
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="fastflow",
-    node={"_target_": "hydra_plugins.fastflow_sweeper.FastflowSweeper", "params": {}},
+    node={"_target_": "hydra_plugins.fastflow_sweeper.FastflowSweeper", "params": {}, "zip": [], "union": []},
     provider="fastflow",
 )
 
@@ -32,9 +31,9 @@ ConfigStore.instance().store(
 class FastflowSweeper(Sweeper):
     """Runs a grid as one table: no Hydra job, and one composition for each combination of groups."""
 
-    def __init__(self, params: Mapping[str, Any] | None = None) -> None:
-        """Take the overrides of a study."""
-        self.params = dict(params or {})
+    def __init__(self, **study: Any) -> None:
+        """Take what a study says: `params`, `zip`, `union`; see `fastflow.engine.terms`."""
+        self.study = study
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Keep what Hydra knows: how to load configurations, and the configuration of the sweep."""
@@ -46,7 +45,7 @@ class FastflowSweeper(Sweeper):
 
         assert self.hydra_context is not None
         assert self.config is not None
-        command.run_from_hydra(self.hydra_context.config_loader, self.config, arguments, self.params)
+        command.run_from_hydra(self.hydra_context.config_loader, self.config, arguments, self.study)
 
 
 class StudiesSource(FileConfigSource):

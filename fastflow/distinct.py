@@ -1,0 +1,113 @@
+"""What repeats among the points of a chunk, so that it is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow._jit import kernel
+from fastflow.columns import Bools, Floats, Inputs, Ints, Texts, take
+
+Result = TypeVar("Result")
+
+_MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, section 6.4)
+
+
+@kernel
+def _alike(table: Ints, row: int, other: int) -> bool:
+    """Return whether two rows are the same."""
+    alike = True
+    for column in range(table.shape[1]):
+        alike = alike and table[row, column] == table[other, column]
+    return alike
+
+
+@kernel
+def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
+    """Return the first row of each kind, in order, and the place of every row's kind among them.
+
+    table: (rows, columns). Both results count from 0; shapes (kinds,) and (rows,).
+    """
+    rows = table.shape[0]
+    size = 16
+    while size < 2 * rows:
+        size *= 2
+    slots = np.full(size, -1, dtype=np.int64)
+    first, place = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    kinds = 0
+    for row in range(rows):
+        mixed = np.uint64(0)
+        for column in range(table.shape[1]):
+            mixed = (mixed ^ np.uint64(table[row, column])) * np.uint64(_MIX)
+            mixed ^= mixed >> np.uint64(32)
+        slot = np.int64(mixed & np.uint64(size - 1))
+        while slots[slot] >= 0 and not _alike(table, first[slots[slot]], row):
+            slot = (slot + 1) & (size - 1)
+        if slots[slot] < 0:
+            slots[slot], first[kinds] = kinds, row
+            kinds += 1
+        place[row] = slots[slot]
+    return first[:kinds].copy(), place
+
+
+@kernel
+def _which_vary(words: NDArray[Any]) -> Bools:
+    """Return which columns of a table are not the same in every row, shape (columns,)."""
+    varies = np.zeros(words.shape[1], dtype=np.bool_)
+    for column in range(words.shape[1]):
+        for row in range(1, words.shape[0]):
+            if words[row, column] != words[0, column]:
+                varies[column] = True
+                break
+    return varies
+
+
+def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
+    """Return the bits of a column as whole numbers, without those that are the same everywhere.
+
+    Shape (rows, words): one word for a number, some for a text, none where nothing varies.
+    """
+    size = next(size for size in (8, 4, 1) if column.itemsize % size == 0)
+    words = np.ascontiguousarray(column).view(f"u{size}").reshape(column.size, column.itemsize // size)
+    return words[:, _which_vary(words)]
+
+
+def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
+    """Return the first row of each kind in some columns, and the place of every row's kind.
+
+    columns: of numbers or texts, each (rows,); numbers are alike if their bits are. Both results as
+    `distinct_rows` returns them.
+    """
+    varying = [_varying_words(column) for column in columns] if rows > 1 else []
+    table = np.empty((rows, sum(words.shape[1] for words in varying)), dtype=np.int64)
+    at = 0
+    for words in varying:
+        table[:, at : at + words.shape[1]] = words
+        at += words.shape[1]
+    return distinct_rows(table)
+
+
+def once_a_kind(function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str) -> Result:
+    """Return the function's (nested) table for all points, computed on one point of each kind.
+
+    inputs: columns of shape (points,), of which the function sees those whose keys begin with one of
+    the prefixes; points that agree in these are of a kind.
+    """
+    seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
+    first, place = kinds(seen.values(), next(iter(inputs.values())).size)
+    return take(function(take(seen, first)), place)
+
+
+def vocabulary(texts: Texts) -> tuple[list[str], Ints]:
+    """Return the distinct texts of a column, and the place of each row's text among them."""
+    first, place = kinds([texts], texts.size)
+    return texts[first].tolist(), place
+
+
+def look_up(values: Mapping[str, float], names: Texts) -> Floats:
+    """Return the value that a mapping has for each name, shape (points,)."""
+    known, place = vocabulary(names)
+    return np.array([values[name] for name in known], dtype=np.float64)[place]

@@ -1,0 +1,176 @@
+"""Who does the work: threads of this machine, or the workers of a Dask scheduler, through joblib."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, TypeVar
+
+from fastflow.engine.inputs import Settings
+from fastflow.errors import InputError
+
+Shared = TypeVar("Shared")
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+_PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker to come
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """Work was given up between two chunks."""
+
+
+class Watch:
+    """Hears how far those are who share this process's memory, asks them to stop, waits until they have.
+
+    Sent to another process it becomes one of its own, which nobody listens to or asks.
+    """
+
+    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+        """Take what is called, from any thread, with the number of points that have been evaluated."""
+        self.hears = advance is not None
+        self.advance: Callable[[int], None] = advance or (lambda points: None)
+        self._asked = threading.Event()
+        self._working = 0
+        self._changed = threading.Condition()
+
+    def __reduce__(self) -> tuple[type[Watch], tuple[()]]:
+        """Become a fresh one elsewhere."""
+        return Watch, ()
+
+    def ask(self) -> None:
+        """Ask everybody to stop."""
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody has asked to stop."""
+        return self._asked.is_set()
+
+    def check(self) -> None:
+        """Raise Stopped if somebody has asked to stop."""
+        if self.asked:
+            raise Stopped
+
+    def until_asked(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items until somebody asks to stop."""
+        for item in items:
+            if self.asked:
+                return
+            yield item
+
+    def __enter__(self) -> Watch:
+        """Begin to work."""
+        self.check()
+        with self._changed:
+            self._working += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say that the work is done."""
+        with self._changed:
+            self._working -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until nobody works."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._working == 0)
+
+
+@contextmanager
+def interruptible(watch: Watch) -> Iterator[None]:
+    """Turn Ctrl-C into a request to stop, and raise KeyboardInterrupt when everybody has.
+
+    Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
+    there is lost, or ends the process. Whoever presses Ctrl-C a second time gets it at once.
+    """
+    came = 0
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal came
+        came += 1
+        if came > 1:
+            raise KeyboardInterrupt
+        watch.ask()
+
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, interrupt) if in_main else None
+    try:
+        yield
+    except Stopped:
+        pass
+    finally:
+        watch.ask()  # after an error others may be at work
+        watch.wait()
+        if in_main:
+            signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def spread(
+    work: Callable[[Shared, Item], Done],
+    shared: Shared,
+    items: Iterable[Item],
+    settings: Settings,
+    in_order: bool = False,
+) -> Iterator[Done]:
+    """Yield what the work gives for every item, as it comes or in order; raises what the work raises.
+
+    shared: what every call needs; workers elsewhere are sent it once. Which backend joblib uses can be
+    overridden from outside, by `joblib.parallel_config`.
+    """
+    if settings.jobs == 1 and not settings.address:
+        yield from (work(shared, item) for item in items)
+        return
+
+    import joblib
+
+    with _dask(settings.address, shared) if settings.address else nullcontext():
+        parallel = joblib.Parallel(
+            n_jobs=settings.jobs,
+            prefer="threads",
+            batch_size=1,
+            return_as="generator" if in_order else "generator_unordered",
+        )
+        yield from parallel(joblib.delayed(work)(shared, item) for item in items)
+
+
+@contextmanager
+def _dask(address: str, shared: Any) -> Iterator[None]:
+    """Have joblib hand its work to the workers of a scheduler, who are sent what they share once."""
+    try:
+        from dask.distributed import Client
+    except ImportError:
+        allowed = "unset, or dask installed: pip install 'fastflow[cluster]'"
+        raise InputError("engine.address", address, allowed) from None
+
+    import joblib
+    from joblib._dask import DaskDistributedBackend
+
+    class Workers(DaskDistributedBackend):  # type: ignore[misc]
+        """joblib's back end; but a scheduler with a single thread is no reason to work here instead."""
+
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(2, int(super().effective_n_jobs(n_jobs)))
+
+    try:
+        client = Client(  # type: ignore[no-untyped-call]
+            address, timeout=_PATIENCE, set_as_default=False
+        )
+    except (OSError, ValueError) as error:
+        allowed = f"the address of a Dask scheduler that answers ({type(error).__name__})"
+        raise InputError("engine.address", address, allowed) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            allowed = "the address of a scheduler with workers (dask worker ADDRESS); it has none"
+            raise InputError("engine.address", address, allowed) from None
+        with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):
+            yield

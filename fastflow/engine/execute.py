@@ -1,0 +1,113 @@
+"""A study executed: ranges of its points evaluated by a crew, and stored, or handed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+import fastflow
+from fastflow import _jit
+from fastflow.engine.crew import Watch, interruptible, spread
+from fastflow.engine.grid import Grid
+from fastflow.engine.inputs import Settings
+from fastflow.engine.plan import Study
+from fastflow.engine.runner import evaluated, warm_up
+from fastflow.engine.store import Store, parts_of, schema_of, to_arrow
+from fastflow.errors import InputError
+
+
+class Job(NamedTuple):
+    """All that a worker needs, besides the number of a part."""
+
+    grid: Grid
+    settings: Settings
+    schema: pa.Schema
+    store: Store | None
+    """Where parts go; None hands them over."""
+
+
+def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
+    """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
+    if job.schema.metadata[b"fastflow.model"].decode() != _jit.MODEL_DIGEST:
+        allowed = f"that of workers with the same fastflow ({fastflow.__version__}) and Numba as here"
+        raise InputError("engine.address", job.settings.address, allowed)
+    start, stop = parts_of(job.grid.points).range(number)
+    tables = []
+    with watch:
+        for table in evaluated(job.grid, start, stop, job.settings):
+            tables.append(to_arrow(table, job.schema))
+            watch.advance(tables[-1].num_rows)
+            watch.check()
+        if job.store is not None:
+            job.store.write(number, tables)
+    return 0 if watch.hears else stop - start, [] if job.store is not None else tables
+
+
+def _spread(study: Study, job: Job, numbers: Iterable[int], watch: Watch) -> Iterator[list[pa.Table]]:
+    """Evaluate parts, by whoever is asked to; yields their tables, in order if they are handed over."""
+    if numbers:
+        warm_up(study.grid)
+    work = partial(_do_part, watch)
+    for points, tables in spread(work, job, watch.until_asked(numbers), study.settings, job.store is None):
+        watch.advance(points)
+        yield tables
+
+
+def collect(study: Study) -> list[pa.Table]:
+    """Evaluate a study, and return its rows in the order of points; raises InputError."""
+    watch = Watch()
+    job = Job(study.grid, study.settings, schema_of(study.grid, fastflow.__version__), None)
+    numbers = range(parts_of(study.grid.points).total)
+    found: list[pa.Table] = []
+    with interruptible(watch):
+        for tables in _spread(study, job, numbers, watch):
+            found += tables
+    return found
+
+
+def store(
+    study: Study,
+    output: str | os.PathLike[str],
+    begin: Callable[[int], None] = lambda there: None,
+    advance: Callable[[int], None] | None = None,
+) -> Store:
+    """Evaluate what a dataset lacks of a study into it; raises InputError.
+
+    begin is called once with the number of points that are there already, advance with the number of
+    further ones, from any thread. An interrupt, or any error, leaves the parts that are done.
+    """
+    dataset = Store(str(output), study.grid, fastflow.__version__)
+    missing = dataset.open()
+    with _keeping(dataset):
+        begin(study.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing)))
+        watch = Watch(advance)
+        job = Job(study.grid, study.settings, dataset.schema, dataset)
+        with interruptible(watch):
+            for _ in _spread(study, job, missing, watch):
+                pass
+        dataset.tidy()
+    return dataset
+
+
+@contextmanager
+def _keeping(dataset: Store) -> Iterator[None]:
+    """Say after an interrupt, or when the disk refuses, what is kept; leave no folder that is empty."""
+    try:
+        yield
+    except BaseException as error:
+        there = len(dataset.there())
+        if not there:
+            dataset.discard()
+            raise
+        kept = f"{there} of {dataset.parts.total} parts are kept in {dataset.folder.shown}"
+        if isinstance(error, KeyboardInterrupt):
+            again = f"the same command with output={dataset.folder.shown} goes on from there"
+            raise KeyboardInterrupt(f"{kept}; {again}") from None
+        if isinstance(error, InputError) and error.key == "output":
+            raise InputError("output", error.value, f"{error.allowed}; {kept}") from None
+        raise

@@ -1,0 +1,132 @@
+"""`engine=dask`: a real scheduler and two worker processes on loopback."""
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fastflow
+from fastflow import _jit
+from fastflow.engine import execute
+from fastflow.engine.config import Composer
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import plan
+from fastflow.engine.store import Store
+from fastflow.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+GRID = (
+    "tech=n12,n7", "mem=hbm2,hbm3", "net=ndr_x8,gdr_x8",
+    "model.batch=range(1024,16385,1024)", "model.hidden=range(1024,16385,1024)",
+    "parallel.strategy=d512,CR-8-d64",
+)  # fmt: skip
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *arguments],
+        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """The address of a scheduler without workers."""
+    file = tmp_path / "scheduler.json"
+    process = start(
+        "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
+    )
+    address = None
+    while address is None:
+        assert process.poll() is None
+        time.sleep(0.05)
+        with contextlib.suppress(OSError, ValueError):
+            address = json.loads(file.read_text())["address"]
+    yield address
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def workers(scheduler, tmp_path):
+    """Two worker processes of one thread each."""
+    nanny = ("--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask"))
+    started = [start("worker", scheduler, *nanny) for _ in range(2)]
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tmp_path, monkeypatch):
+    from dask.distributed import Client
+
+    local = fastflow.sweep(*GRID, output=tmp_path / "local")
+    with Client(scheduler, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+    engine = ("engine=dask", f"engine.address={scheduler}")
+
+    with hydra_rules():
+        study = plan(Composer.of_library(), (*GRID, *engine))
+    seen = []
+
+    def kill_one(points):
+        seen.append(points)
+        if len(seen) == 4:
+            workers[0].send_signal(signal.SIGKILL)
+
+    dataset = execute.store(study, tmp_path / "far", advance=kill_one)
+    assert workers[0].wait() == -signal.SIGKILL
+    assert sum(seen) == study.grid.points == 4096
+    assert len(seen) == dataset.parts.total == 16
+    assert files_in(tmp_path / "far") == files_in(local)
+
+    # the one that is left does what is missing, and nothing else
+    (tmp_path / "far" / "part-00002.parquet").unlink()
+    fastflow.sweep(*GRID, *engine, output=tmp_path / "far")
+    assert files_in(tmp_path / "far") == files_in(local)
+
+    # a worker with another fastflow refuses, and its line reaches the user
+    monkeypatch.setattr(_jit, "MODEL_DIGEST", "another")
+    with pytest.raises(InputError, match=rf"^engine\.address={scheduler} .*workers with the same fastflow"):
+        fastflow.sweep(*engine, output=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_a_task_carries_is_small():
+    with hydra_rules():
+        study = plan(Composer.of_library(), ("+sweeps=million",))
+    store = Store("/nowhere", study.grid, fastflow.__version__)
+    job = execute.Job(study.grid, study.settings, store.schema, store)
+    assert len(pickle.dumps(job)) < 200_000  # once for each worker
+    assert len(pickle.dumps(execute.Watch())) < 1_000  # with each task, beside its number
+
+
+def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr("fastflow.engine.crew._PATIENCE", 0.5)
+    with pytest.raises(
+        InputError, match=r"^engine\.address=tcp://127\.0\.0\.1:9 .*a Dask scheduler that answers"
+    ):
+        fastflow.sweep("engine=dask", "engine.address=tcp://127.0.0.1:9", output=tmp_path / "none")
+    for address in ("engine.address=here", "engine.chunk=10"):
+        with pytest.raises(InputError, match=r"^engine\.address=.*tcp://"):
+            fastflow.evaluate("engine=dask", address)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_path):
+    monkeypatch.setattr("fastflow.engine.crew._PATIENCE", 2)
+    with pytest.raises(InputError, match=r"a scheduler with workers"):
+        fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")

@@ -1,0 +1,227 @@
+"""Datasets: read by everybody alike, written whole or not at all, completed and never mixed."""
+
+import errno
+import os
+import time
+
+import duckdb
+import fsspec
+import joblib
+import pandas as pd
+import polars
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+import fastflow
+from fastflow.engine import execute
+from fastflow.engine.config import Composer
+from fastflow.engine.folder import folder_at
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import plan
+from fastflow.engine.store import Store, parts_of
+from fastflow.errors import InputError
+
+GRID = (
+    "model=gemm",
+    "chip=a100,v100",
+    "model.m=range(64,1089,64)",
+    "model.n=range(64,2049,64)",
+)  # 1088 points
+
+
+def study_of(*overrides):
+    with hydra_rules():
+        return plan(Composer.of_library(), overrides)
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return fastflow.sweep(*GRID, output=tmp_path_factory.mktemp("dataset") / "whole")
+
+
+def test_parts_are_cut_by_the_number_of_points_alone():
+    assert parts_of(1)[:] == (1, 256)
+    assert [parts_of(1088).range(number) for number in range(5)] == [
+        (0, 256), (256, 512), (512, 768), (768, 1024), (1024, 1088),
+    ]  # fmt: skip
+    assert parts_of(10**6)[:] == (10**6, 16384)
+    many = parts_of(10**10)
+    assert many.range(many.total - 1)[1] == 10**10
+    names = [many.name(number) for number in (0, 9, 10, 99_999, 100_000, many.total - 1)]
+    assert names == sorted(names)
+    assert parts_of(1088).name(3) == "part-00003.parquet"
+
+
+def test_pandas_pyarrow_duckdb_and_polars_read_the_same(dataset):
+    frame = pd.read_parquet(dataset)
+    assert frame["point"].tolist() == list(range(1088))
+    names = list(frame.columns)
+    pd.testing.assert_frame_equal(frame, fastflow.evaluate(*GRID))
+
+    arrow = pyarrow.dataset.dataset(dataset).to_table()
+    assert arrow.column_names == names
+    pd.testing.assert_frame_equal(arrow.to_pandas(), frame)
+
+    duck = duckdb.sql(f"select * from '{dataset}/*.parquet' order by point").arrow().read_all()
+    assert duck.column_names == names
+    assert duck.to_pylist() == arrow.to_pylist()
+
+    for source in (dataset, f"{dataset}/*.parquet"):
+        polar = polars.read_parquet(source)
+        assert polar.columns == names
+        assert polar.to_dicts() == arrow.to_pylist()
+
+
+def test_readers_skip_what_is_not_whole(dataset, tmp_path):
+    for name, content in files_in(dataset).items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "_part-00001.parquet.0badcafe").write_text("torn")
+    assert len(pd.read_parquet(tmp_path)) == 1088
+    assert pyarrow.dataset.dataset(tmp_path).count_rows() == 1088
+    assert duckdb.sql(f"select count(*) from '{tmp_path}/*.parquet'").fetchall() == [(1088,)]
+    assert polars.scan_parquet(f"{tmp_path}/*.parquet").select(polars.len()).collect().item() == 1088
+
+
+def test_every_part_says_what_it_is(dataset):
+    for path in dataset.iterdir():
+        schema = pq.read_schema(path)
+        assert schema.field("time_s").metadata[b"unit"] == b"s"
+        assert schema.field("time_s").metadata[b"meaning"].startswith(b"one iteration")
+        assert schema.metadata[b"fastflow.points"] == b"1088"
+        assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
+
+
+def test_what_is_missing_is_added_and_nothing_else(dataset, tmp_path, monkeypatch):
+    whole = files_in(dataset)
+    for name in ("part-00000.parquet", "part-00003.parquet"):
+        (tmp_path / name).write_bytes(whole[name])
+    done = []
+    evaluated = execute.evaluated
+    monkeypatch.setattr(
+        execute, "evaluated", lambda grid, start, *rest: done.append(start) or evaluated(grid, start, *rest)
+    )
+    fastflow.sweep(*GRID, output=tmp_path)
+    assert sorted(done) == [256, 512, 1024]
+    assert files_in(tmp_path) == whole
+    fastflow.sweep(*GRID, output=tmp_path)
+    assert len(done) == 3
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ("engine.jobs=1",),
+        ("engine.jobs=3", "engine.chunk=7"),
+        ("engine.chunk=100", "engine.chunk_bytes=1 MB"),
+        ("engine.chunk_bytes=0.5 MB",),
+    ],
+)
+def test_the_same_bytes_for_any_number_of_jobs_and_any_chunk(dataset, tmp_path, engine):
+    assert files_in(fastflow.sweep(*GRID, *engine, output=tmp_path)) == files_in(dataset)
+
+
+def test_the_same_bytes_from_processes(dataset, tmp_path):
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        assert files_in(fastflow.sweep(*GRID, output=tmp_path)) == files_in(dataset)
+
+
+def test_the_same_bytes_at_a_url(dataset):
+    url = "memory://fastflow/whole"
+    assert fastflow.sweep(*GRID, output=url) == url
+    files = fsspec.filesystem("memory")
+    found = {path.rpartition("/")[2]: files.cat(path) for path in files.ls("/fastflow/whole", detail=False)}
+    assert found == files_in(dataset)
+    assert len(pd.read_parquet(url)) == 1088
+    files.rm("/fastflow/whole/part-00002.parquet")
+    fastflow.sweep(*GRID, output=url)
+    assert files.cat("/fastflow/whole/part-00002.parquet") == found["part-00002.parquet"]
+    with pytest.raises(InputError, match=r"^output=memory://fastflow/whole: .*another configuration"):
+        fastflow.sweep("model=gemm", output=url)
+
+
+def test_urls_that_nothing_reaches_are_refused():
+    with pytest.raises(InputError, match=r"output=nosuch://a: allowed is a path, or a URL"):
+        folder_at("nosuch://a")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "says"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            InputError,
+            r"No space left on device\); 2 of 5 parts are kept",
+        ),
+        (ZeroDivisionError("a defect"), ZeroDivisionError, "a defect"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "2 of 5 parts are kept in .*output=.* goes on"),
+    ],
+)
+def test_a_failure_keeps_what_is_done(dataset, tmp_path, monkeypatch, error, raised, says):
+    sync, calls = os.fsync, []
+
+    def fail(handle):
+        calls.append(handle)
+        if len(calls) == 5:  # each part syncs its file and the folder
+            raise error
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(raised, match=says):
+            fastflow.sweep(*GRID, "engine.jobs=1", output=tmp_path / "new")
+    there = files_in(tmp_path / "new")
+    assert there == {name: files_in(dataset)[name] for name in ("part-00000.parquet", "part-00001.parquet")}
+    fastflow.sweep(*GRID, output=tmp_path / "new")
+    assert files_in(tmp_path / "new") == files_in(dataset)
+
+
+def test_a_failure_before_the_first_part_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fastflow.sweep(*GRID, output=tmp_path / "new" / "one")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_others_stop_when_one_fails(tmp_path, monkeypatch):
+    started, evaluated = [], execute.evaluated
+
+    def failing(grid, start, stop, settings):
+        started.append(start)
+        if len(started) == 2:
+            raise ZeroDivisionError
+        time.sleep(0.1)
+        yield from evaluated(grid, start, stop, settings)
+
+    monkeypatch.setattr(execute, "evaluated", failing)
+    with pytest.raises(ZeroDivisionError):
+        fastflow.sweep(
+            "model=gemm", "model.m=range(1,101)", "model.k=range(1,101)", "engine.jobs=2", output=tmp_path
+        )
+    time.sleep(0.3)
+    assert len(started) < 12
+
+
+def test_a_twin_of_a_run_does_no_harm(dataset, tmp_path, monkeypatch):
+    # another process finishes the same dataset first, and tidies up what it takes for left behind
+    study = study_of(*GRID)
+    store = Store(str(tmp_path), study.grid, fastflow.__version__)
+    sync = os.fsync
+
+    def overtaken(handle):
+        sync(handle)
+        for path in tmp_path.glob("_part-*"):
+            (tmp_path / path.name[1:].rpartition(".")[0]).write_bytes(
+                files_in(dataset)[path.name[1:].rpartition(".")[0]]
+            )
+            path.unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", overtaken)
+        execute.store(study, tmp_path)
+    assert store.open() == []
+    assert files_in(tmp_path) == files_in(dataset)
