@@ -93,14 +93,14 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     _, err = process.communicate(timeout=60)
     parts = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert process.returncode == 130
-    assert 0 < len(parts) < 32
+    assert 0 < len(parts) < 16
     assert err.splitlines()[-1] == (
-        f"interrupted; {len(parts)} of 32 parts are kept in out; "
+        f"interrupted; {len(parts)} of 16 parts are kept in out; "
         "the same command with output=out goes on from there"
     )
-    assert len(pd.read_parquet(tmp_path / "out")) == 256 * len(parts)
+    assert len(pd.read_parquet(tmp_path / "out")) == 512 * len(parts)
     again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, text=True)
-    assert f"{256 * len(parts):,} of 8,192 points are there from an earlier run" in again.stderr
-    assert f"({256 * len(parts):,} were there)" in again.stdout
+    assert f"{512 * len(parts):,} of 8,192 points are there from an earlier run" in again.stderr
+    assert f"({512 * len(parts):,} were there)" in again.stdout
     frame = pd.read_parquet(tmp_path / "out")
     assert frame["point"].tolist() == list(range(8192))

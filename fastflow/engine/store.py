@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,11 +35,8 @@ _IDENTITY = {
     b"fastflow.version": "version",
     b"fastflow.model": "model",
 }
-_FEWEST, _MOST = 256, 16384  # points of a part
-_PARTS = 32  # of a grid that is neither small nor large: enough to share among jobs
-
-# chosen by the table in docs/storage.md
-WRITING = {"compression": "zstd", "compression_level": 3}
+_FEWEST, _MOST = 256, 8192  # points of a part
+_PARTS = 16  # of a grid that is neither small nor large: enough to share among jobs
 
 
 class Parts(NamedTuple):
@@ -66,6 +63,12 @@ class Parts(NamedTuple):
 def parts_of(points: int) -> Parts:
     """Cut so many points into parts."""
     return Parts(points, min(max(-(-points // _PARTS), _FEWEST), _MOST))
+
+
+def how_to_write(schema: pa.Schema) -> dict[str, Any]:
+    """Return compression and encodings, chosen by the tables of docs/storage.md."""
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    return {"compression": "zstd", "compression_level": 3, "use_dictionary": texts}
 
 
 def schema_of(grid: Grid, version: str) -> pa.Schema:
@@ -160,7 +163,7 @@ class Store:
         table = pa.concat_tables(tables)
 
         def into(file: IO[bytes]) -> None:
-            pq.write_table(table, file, row_group_size=self.parts.size, **WRITING)
+            pq.write_table(table, file, row_group_size=self.parts.size, **how_to_write(self.schema))
 
         self.folder.write(self.parts.name(number), into)
 

@@ -1,0 +1,52 @@
+"""The batch engine: what describing a million points costs, what a second thread brings, what memory takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from memory import measure
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from fastflow.engine import execute
+from fastflow.engine.config import Composer
+from fastflow.engine.plan import plan
+
+PART_OF_A_MILLION = ("+sweeps=million", "tech=n12,n3", "mem=hbm2,hbm3")  # 144,000 points
+ROUNDS = 3
+
+
+def test_describe_a_million_points(benchmark: BenchmarkFixture) -> None:
+    study = benchmark.pedantic(
+        lambda: plan(Composer.of_library(), ["+sweeps=million"]), rounds=ROUNDS, warmup_rounds=1
+    )
+    assert study.grid.points == 1_008_000
+    benchmark.extra_info["count:compositions_of_a_million_points"] = study.grid.compositions
+
+
+def test_two_threads(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """One thread and two in turns, each a whole dataset."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+
+    def sweep(jobs: int, number: int) -> None:
+        study = plan(Composer.of_library(), [*PART_OF_A_MILLION, f"engine.jobs={jobs}"])
+        start = perf_counter()
+        execute.store(study, tmp_path / f"{jobs}-{number}")
+        seconds[jobs].append(perf_counter() - start)
+
+    sweep(2, -1)
+    seconds[2].clear()
+    for number in range(ROUNDS):
+        sweep(1, number)
+        sweep(2, number)
+    benchmark.pedantic(lambda: sweep(2, ROUNDS), rounds=1)
+    benchmark.extra_info["ratio:one_thread_over_two"] = median(seconds[1]) / median(seconds[2])
+
+
+def test_memory_does_not_grow(benchmark: BenchmarkFixture) -> None:
+    """Resident size of whole processes over 100,000 and 400,000 points."""
+    small, _ = measure(100_000)
+    large, _ = benchmark.pedantic(lambda: measure(400_000), rounds=1)
+    benchmark.extra_info["ratio:resident_of_100k_over_400k_points"] = small / large
+    assert large < 1e9
