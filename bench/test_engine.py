@@ -1,4 +1,4 @@
-"""The batch engine: what describing a million points costs, what a second thread brings, what memory takes."""
+"""The batch engine: what describing a million points costs, what a second thread brings, memory."""
 
 from __future__ import annotations
 

@@ -256,11 +256,11 @@ class Composer:
             composition = self._compose(overrides)
         except COMPOSITION_ERRORS as error:
             raise translated(error, self, overrides) from error
+        section = (composition.content.get("hydra") or {}).get("sweeper") or {}
         for default in reversed(composition.defaults):
-            section = OmegaConf.select(self._content(default), "hydra.sweeper")
-            if section is not None and any(name != "_target_" for name in section):
+            if OmegaConf.select(self._content(default), "hydra.sweeper") is not None:
                 return section, self.file_of(default.config_path or "")
-        return {}, self.origin_of_overrides
+        return section, self.origin_of_overrides
 
     def resolved(self, composition: Composition) -> dict[str, Any]:
         """Return the leaves of a composition with interpolations resolved; raises InputError."""

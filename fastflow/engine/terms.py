@@ -196,7 +196,9 @@ def _study_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> lis
 
 def _choices(value: Any) -> str:
     """Write a study's value as the command line would; a list means several."""
-    return ",".join(str(part) for part in value) if OmegaConf.is_list(value) else str(value)
+    if isinstance(value, list) or OmegaConf.is_list(value):
+        return ",".join(map(_choices, value))
+    return "null" if value is None else str(value)
 
 
 def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
