@@ -227,10 +227,10 @@ class Composer:
             for default in reversed(composition.defaults)
         ]
         while key:
-            if any(_related(key, name) for name in names if not self.is_group(name)):
+            if any(related(key, name) for name in names if not self.is_group(name)):
                 return self.origin_of_overrides
             for path, content in files:
-                if any(_related(key, name) for name in content):
+                if any(related(key, name) for name in content):
                     return self.file_of(path)
             key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
         return ""
@@ -297,7 +297,7 @@ class Composer:
         return path_of(Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml")
 
 
-def _related(key: str, other: str) -> bool:
+def related(key: str, other: str) -> bool:
     """Say whether one of two dotted keys holds the other."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 

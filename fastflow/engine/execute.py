@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -48,12 +48,15 @@ def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
     return 0 if watch.hears else stop - start, [] if job.store is not None else tables
 
 
-def _spread(study: Study, job: Job, numbers: Iterable[int], watch: Watch) -> Iterator[list[pa.Table]]:
+def _spread(study: Study, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[pa.Table]]:
     """Evaluate parts, by whoever is asked to; yields their tables, in order if they are handed over."""
-    if numbers:
+    settings = study.settings
+    if len(numbers) == 1 and not settings.address:
+        settings = settings._replace(jobs=1)  # nobody to share it with
+    elif numbers:
         warm_up(study.grid)
     work = partial(_do_part, watch)
-    for points, tables in spread(work, job, watch.until_asked(numbers), study.settings, job.store is None):
+    for points, tables in spread(work, job, watch.until_asked(numbers), settings, job.store is None):
         watch.advance(points)
         yield tables
 

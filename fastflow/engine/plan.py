@@ -6,7 +6,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from fastflow.engine.config import Composer, Composition
+from fastflow.engine.config import Composer, Composition, related
 from fastflow.engine.grid import Axis, Block, Columns, Grid, batches_of
 from fastflow.engine.inputs import (
     Scalar,
@@ -29,6 +31,7 @@ from fastflow.engine.terms import Term, TermAxis, axes_of, combinations, grids_o
 from fastflow.errors import InputError
 
 _INTERPOLATED = re.compile(r"[\w.]+")
+_MANY = 1000  # compositions: more take seconds
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
 
@@ -57,16 +60,27 @@ class _Composed(NamedTuple):
     first: list[Composition]
     """The first of them alone: they are large."""
 
+    @property
+    def composed_axes(self) -> list[TermAxis]:
+        """The axes that had to be composed."""
+        return [axis for axis in self.axes if axis.terms[0].key in self.composed]
 
-def plan(composer: Composer, overrides: Sequence[str], study: Mapping[str, Any] | None = None) -> Study:
+
+def plan(
+    composer: Composer,
+    overrides: Sequence[str],
+    study: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Study:
     """Plan the grid that overrides span; raises InputError.
 
     study: what a study says (`params`, `zip`, `union` of `hydra.sweeper`), which the overrides come
-    after; by default what the composed configuration holds.
+    after; by default what the composed configuration holds. say: told what takes a while.
     """
     grids = grids_of(composer, overrides, study)
-    composed = [_compose_all(composer, terms) for terms in grids]
+    composed = [_compose_all(composer, terms, say) for terms in grids]
     first = composed[0].first[0]
+    _check_output(first, composed)
     with composer.naming_origins(first):
         section = first.config.get("engine")
         options = settings(OmegaConf.to_container(section) if OmegaConf.is_dict(section) else section)
@@ -89,20 +103,32 @@ def plan(composer: Composer, overrides: Sequence[str], study: Mapping[str, Any] 
     return Study(grid, options, str(first.config.get("output")), first)
 
 
-def _compose_all(composer: Composer, terms: Sequence[Term]) -> _Composed:
+def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
+    """Refuse an output folder that follows what is swept: a grid is one dataset."""
+    written = str(first.leaves.get("output"))
+    for key in (term.key for one in composed for axis in one.axes for term in axis.terms):
+        if f"${{{key}}}" in written:
+            raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
+
+
+def _compose_all(composer: Composer, terms: Sequence[Term], say: Callable[[str], None]) -> _Composed:
     """Compose every combination of the axes that must be composed.
 
     Axes over leaves start as columns. One that some composition shows not to be free (something
     else mentions it, or it is no scalar there) joins the composed axes, and all begins anew.
     """
     axes = axes_of(terms)
-    keys = {axis.terms[0].key for axis in axes if any(t.is_group or not t.is_plain for t in axis.terms)}
+    keys = {axis.terms[0].key for axis in axes if any(_must_be_composed(term, terms) for term in axis.terms)}
     while True:
+        count = prod(axis.size for axis in axes if axis.terms[0].key in keys)
+        if count >= _MANY:
+            say(f"composing {count:,} configurations, one for each combination that others may depend on")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         done = _Composed(axes, keys, {}, [], [], [])
         bound: set[str] = set()
         for texts in combinations(terms, [axis for axis in axes if axis.terms[0].key in keys]):
-            composition = composer.compose(texts)
+            with _naming_terms(terms, composer):
+                composition = composer.compose(texts)
             bound = {axis.terms[0].key for axis in free if _is_bound(composition, axis)} if free else set()
             if bound:
                 break
@@ -116,6 +142,24 @@ def _compose_all(composer: Composer, terms: Sequence[Term]) -> _Composed:
         if not bound:
             return done
         keys |= bound
+
+
+def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
+    """Say whether an axis is over a group, or a leaf that no column can stand for."""
+    beside = (other for other in terms if other is not term and not other.is_group)
+    return term.is_group or not term.is_plain or any(related(term.key, other.key) for other in beside)
+
+
+@contextmanager
+def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
+    """Say of an InputError raised inside that a study's file set the key, where one did."""
+    try:
+        yield
+    except InputError as error:
+        origin = next((term.origin for term in terms if term.key == error.key), error.origin)
+        if not error.key or error.origin not in ("", composer.origin_of_overrides):
+            raise
+        raise InputError(error.key, error.value, error.allowed, origin) from None
 
 
 def _is_bound(composition: Composition, axis: TermAxis) -> bool:
@@ -165,22 +209,29 @@ def _blocks(composed: Sequence[_Composed]) -> tuple[Block, ...]:
 
 
 def _labels(composed: Sequence[_Composed]) -> dict[str, NDArray[np.str_]]:
-    """Name the choice of every combination: in the groups of every dataset, and of keys that are no input."""
+    """Name the choice of every combination: in the groups of every dataset, and of keys that are no input.
+
+    A key that is no input somewhere, as a pin that comes and goes, is a text everywhere.
+    """
     every = [choices for one in composed for choices in one.choices]
     labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
-    first = 0
-    for one in composed:
-        swept = [axis for axis in one.axes if axis.terms[0].key in one.composed]
-        for place, axis in enumerate(swept):
-            for term in axis.terms:
-                if term.key in CHOICES or all(term.key in inputs for inputs in one.inputs):
-                    continue
-                written = [term.text(i).partition("=")[2] for i in range(axis.size)]
-                column = labels.setdefault(term.key, [choices.get(term.key, "") for choices in every])
-                digits = itertools.product(*(range(other.size) for other in swept))
-                column[first : first + len(one.inputs)] = [written[digit[place]] for digit in digits]
-        first += len(one.inputs)
+    for key in {term.key for one in composed for axis in one.composed_axes for term in axis.terms}:
+        if key not in CHOICES and not all(key in inputs for one in composed for inputs in one.inputs):
+            labels[key] = [text for one in composed for text in _texts_of(key, one)]
     return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
+
+
+def _texts_of(key: str, one: _Composed) -> list[str]:
+    """Return what a key is set to in every combination of a block, as written."""
+    axes = one.composed_axes
+    for place, axis in enumerate(axes):
+        for term in axis.terms:
+            if term.key == key:
+                written = [term.text(i).partition("=")[2] for i in range(axis.size)]
+                digits = itertools.product(*(range(other.size) for other in axes))
+                return [written[digit[place]] for digit in digits]
+    pairs = zip(one.inputs, one.choices, strict=True)
+    return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
 
 
 def _fingerprint(

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from fastflow.engine.config import Composer
 from fastflow.engine.inputs import is_documentation
 from fastflow.engine.mistakes import one_of
-from fastflow.errors import InputError
+from fastflow.errors import CompositionError, InputError
 
 _STUDY = ("params", "zip", "union")
 _NO_INPUT = ("engine", "output", "hydra")
@@ -112,8 +112,18 @@ def _values(override: Override) -> Sequence[Any]:
 
 
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
-    """Return the last of the terms of each key, at the place of the first."""
-    return list({term.key: term for term in terms}.values())
+    """Return the last of the terms of each key, at the place of the first.
+
+    A mapping adds to what stands before it, and `~key` removes it, so such terms all stay.
+    """
+    kept: dict[tuple[str, int], Term] = {}
+    stays: dict[str, int] = {}
+    for term in terms:
+        adds = term.override.is_delete() or isinstance(term.override.value(), dict)
+        stays[term.key] = stays.get(term.key, 0) + adds
+        kept[term.key, stays[term.key]] = term
+        stays[term.key] += adds
+    return list(kept.values())
 
 
 def _check_axis(composer: Composer, term: Term) -> None:
@@ -125,9 +135,9 @@ def _check_axis(composer: Composer, term: Term) -> None:
         raise InputError(term.key, written, allowed, term.origin)
 
 
-def _first_of_groups(terms: Sequence[Term]) -> tuple[str, ...]:
-    """Return the overrides of the first combination of groups, without any other axis."""
-    return tuple(term.text(0) for term in terms if not term.swept or term.is_group)
+def first_of_groups(terms: Sequence[Term]) -> tuple[str, ...]:
+    """Return the overrides of the first combination of groups: leaves may be there only with the study."""
+    return tuple(term.text(0) for term in terms if term.is_group or term.key.startswith("hydra."))
 
 
 def grids_of(
@@ -138,8 +148,11 @@ def grids_of(
     study: what a study says; by default what the configuration that the overrides compose holds.
     """
     own = read_terms(composer, overrides, composer.origin_of_overrides)
-    held, origin = composer.study(_first_of_groups(own)) if study is None or study else ({}, "")
+    held, origin = composer.study(first_of_groups(own)) if study is None or study else ({}, "")
     study = held if study is None else study
+    for name in study:
+        if name not in (*_STUDY, "_target_"):
+            raise InputError(f"hydra.sweeper.{name}", study[name], one_of(_STUDY), origin)
     if not any(study.values()):
         return [own]
     return [
@@ -156,9 +169,6 @@ class _Part(NamedTuple):
 
 def _members(study: Mapping[str, Any], origin: str) -> Iterator[list[_Part]]:
     """Yield the parts of every grid of a study: what all grids share first, products before zips."""
-    for name in study:
-        if name not in (*_STUDY, "_target_"):
-            raise InputError(f"hydra.sweeper.{name}", study[name], one_of(_STUDY), origin)
     for i, grid in enumerate(_list(study, "union", origin) or [{}]):
         for name in grid:
             if name not in ("params", "zip"):
@@ -190,15 +200,24 @@ def _study_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> lis
     terms: list[Term] = []
     for number, part in enumerate(parts):
         written = [f"{key}={_choices(value)}" for key, value in part.values.items()]
-        terms += read_terms(composer, written, origin, number if part.zipped else -1)
+        try:
+            terms += read_terms(composer, written, origin, number if part.zipped else -1)
+        except CompositionError as error:
+            raise CompositionError(f"{origin}: {error}") from None
+    for term in terms:
+        if not term.is_input:
+            allowed = "said on the command line: a study says only what is computed"
+            raise InputError(term.key, term.override.get_value_string(), allowed, origin)
     return terms
 
 
 def _choices(value: Any) -> str:
     """Write a study's value as the command line would; a list means several."""
-    if isinstance(value, list) or OmegaConf.is_list(value):
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, list):
         return ",".join(map(_choices, value))
-    return "null" if value is None else str(value)
+    return value if isinstance(value, str) else str(Override._get_value_element_as_str(value))
 
 
 def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
