@@ -141,6 +141,12 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ("model.batch=${foo}", "Interpolation key 'foo' not found"),
         ("+sweeps=nosuch", "sweeps=nosuch (from the command line): allowed is one of"),
         ("engine.jobs=0", "engine.jobs=0"),
+        (
+            "engine=dask engine.address=tcp://127.0.0.1",
+            "engine.address=tcp://127.0.0.1 (from the command line)",
+        ),
+        ("-m engine=dask engine.address=tcp://127.0.0.1:9 tech=n7,n5", "a Dask scheduler that answers"),
+        ("engine.chunk_bytes=12", "no unit given"),
         ("-m engine.chunk=1,2", "no input of the model"),
         ("hydra.foo=1", "hydra.foo"),
         ("-cn nosuch", "--config-name=nosuch"),

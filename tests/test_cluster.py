@@ -37,6 +37,11 @@ def start(*arguments):
     )  # fmt: skip
 
 
+def start_worker(address, folder):
+    nanny = ("--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(folder / "dask"))
+    return start("worker", address, *nanny)
+
+
 @pytest.fixture
 def scheduler(tmp_path):
     """The address of a scheduler without workers."""
@@ -58,8 +63,7 @@ def scheduler(tmp_path):
 @pytest.fixture
 def workers(scheduler, tmp_path):
     """Two worker processes of one thread each."""
-    nanny = ("--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask"))
-    started = [start("worker", scheduler, *nanny) for _ in range(2)]
+    started = [start_worker(scheduler, tmp_path) for _ in range(2)]
     yield started
     for process in started:
         process.kill()
@@ -98,6 +102,24 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
     fastflow.sweep(*GRID, *engine, output=tmp_path / "far")
     assert files_in(tmp_path / "far") == files_in(local)
 
+    # the last one dies too, and another comes
+    def kill_the_other(points):
+        seen.append(points)
+        if len(seen) == 3:
+            workers[1].send_signal(signal.SIGKILL)
+            workers.append(start_worker(scheduler, tmp_path))
+
+    seen.clear()
+    execute.store(study, tmp_path / "again", advance=kill_the_other)
+    assert workers[1].wait() == -signal.SIGKILL
+    assert files_in(tmp_path / "again") == files_in(local)
+
+    # a folder that only the worker has, here its memory
+    with pytest.raises(
+        InputError, match=r"^output=memory://.*shares with this process; 16 parts are not in it"
+    ):
+        fastflow.sweep(*GRID, *engine, output="memory://fastflow/elsewhere")
+
     # a worker with another fastflow refuses, and its line reaches the user
     monkeypatch.setattr(_jit, "MODEL_DIGEST", "another")
     with pytest.raises(InputError, match=rf"^engine\.address={scheduler} .*workers with the same fastflow"):
@@ -130,3 +152,26 @@ def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_pat
     monkeypatch.setattr("fastflow.engine.crew._PATIENCE", 2)
     with pytest.raises(InputError, match=r"a scheduler with workers"):
         fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")
+
+
+def test_a_scheduler_that_dies_leaves_what_is_done(tmp_path):
+    file = tmp_path / "scheduler.json"
+    scheduler = start(
+        "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
+    )
+    while not file.exists() or not file.read_text():
+        time.sleep(0.05)
+    address = json.loads(file.read_text())["address"]
+    worker = start_worker(address, tmp_path)
+    with hydra_rules():
+        study = plan(Composer.of_library(), (*GRID, "engine=dask", f"engine.address={address}"))
+    try:
+        with pytest.raises(InputError, match=r"^engine\.address=.*; \d+ of 16 parts are kept in") as refused:
+            execute.store(study, tmp_path / "far", advance=lambda points: scheduler.kill())
+        assert "a Dask scheduler that answers" in str(refused.value)
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+    execute.store(study._replace(settings=study.settings._replace(address="")), tmp_path / "far")
+    assert len(list((tmp_path / "far").iterdir())) == 16

@@ -65,6 +65,22 @@ def test_different_keys_make_batches_and_keep_the_order():
     check_against_composing_each([("model", ["gemm", "lstm_lm", "gemm"]), ("chip.tdp", ["200 W", "300 W"])])
 
 
+def test_a_section_and_a_leaf_of_it_count_in_written_order(composer):
+    def areas(*overrides):
+        return [point["chip.area.core"] for point in points_of(plan(composer, overrides).grid)]
+
+    assert areas("chip.area.core=0.1,0.2", "chip.area={core:0.3}") == [0.3, 0.3]
+    assert areas("chip.area={core:0.3}", "chip.area.core=0.1,0.2") == [0.1, 0.2]
+    (point,) = points_of(plan(composer, ["chip.area={core:0.2}", "chip.area={l2:0.1}"]).grid)
+    assert (point["chip.area.core"], point["chip.area.l2"]) == (0.2, 0.1)
+
+
+def test_many_compositions_are_said(composer):
+    said = []
+    plan(composer, ["model=gemm", "model.devices=range(1,1101)"], None, said.append)
+    assert said == ["composing 1,100 configurations, one for each combination that others may depend on"]
+
+
 def test_pins_come_and_go():
     check_against_composing_each([("+chip.pinned", ["{mcus:640}", "null"]), ("model.batch", ["8", "16"])])
 
@@ -173,12 +189,13 @@ def test_one_composition_leaves_no_trace_in_the_next(composer):
         ("+foo.bar=1", "begin with one of tech"),
         ("model.batch=[1", "cannot be read"),
         ("tech=3", "tech=3 (from the overrides): allowed is one of n1"),
+        ("output=out/${model.batch} model.batch=1,2", "a folder that does not depend on model.batch"),
         ("model.batch=${nothing.here}", "Interpolation key 'nothing.here' not found"),
     ],
 )
 def test_refusals_are_one_line(composer, override, says):
     with pytest.raises(InputError) as refused:
-        plan(composer, [override])
+        plan(composer, override.split(" "))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -99,7 +99,13 @@ def test_settings():
         {"chunk_bytes": 1000},
         {"chunk_bytes": "0 B"},
         {"chunk_bytes": "2 W"},
+        {"jobs": 100_000},
+        {"chunk_bytes": True},
         {"address": "here"},
+        {"address": "tcp://127.0.0.1"},
+        {"address": "tcp://"},
+        {"address": "http://10.0.0.5:8786"},
+        {"address": "tcp://10.0.0.5:99999"},
         {"address": None},
     ):
         with pytest.raises(InputError, match=rf"^engine\.{next(iter(bad))}="):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import time
 
 import duckdb
@@ -113,6 +114,25 @@ def test_what_is_missing_is_added_and_nothing_else(dataset, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda content, other: content[:5000], "part-00001.parquet is damaged: remove it"),
+        (lambda content, other: b"", "part-00001.parquet is damaged: remove it"),
+        (lambda content, other: other, "part-00001.parquet holds other points"),
+    ],
+)
+def test_a_part_that_is_not_what_was_written_is_refused(dataset, tmp_path, damage, says):
+    whole = files_in(dataset)
+    name = "part-00001.parquet"
+    (tmp_path / name).write_bytes(damage(whole[name], whole["part-00002.parquet"]))
+    with pytest.raises(InputError, match=says):
+        fastflow.sweep(*GRID, output=tmp_path)
+    (tmp_path / name).unlink()
+    fastflow.sweep(*GRID, output=tmp_path)
+    assert files_in(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
     "engine",
     [
         ("engine.jobs=1",),
@@ -142,6 +162,21 @@ def test_the_same_bytes_at_a_url(dataset):
     assert files.cat("/fastflow/whole/part-00002.parquet") == found["part-00002.parquet"]
     with pytest.raises(InputError, match=r"^output=memory://fastflow/whole: .*another configuration"):
         fastflow.sweep("model=gemm", output=url)
+
+
+def test_a_file_url_is_a_folder_here(dataset, tmp_path):
+    url = f"file://{tmp_path}/a%20b"
+    assert fastflow.sweep(*GRID, output=url) == url
+    assert files_in(tmp_path / "a b") == files_in(dataset)
+
+
+def test_parts_that_do_not_arrive_are_no_success():
+    # processes share no memory, and so not this folder
+    with (
+        joblib.parallel_config(backend="loky", n_jobs=2),
+        pytest.raises(InputError, match="5 parts are not in it"),
+    ):
+        fastflow.sweep(*GRID, output="memory://fastflow/lost")
 
 
 def test_urls_that_nothing_reaches_are_refused():
@@ -178,6 +213,15 @@ def test_a_failure_keeps_what_is_done(dataset, tmp_path, monkeypatch, error, rai
     assert there == {name: files_in(dataset)[name] for name in ("part-00000.parquet", "part-00001.parquet")}
     fastflow.sweep(*GRID, output=tmp_path / "new")
     assert files_in(tmp_path / "new") == files_in(dataset)
+
+
+def test_interrupts_that_are_ignored_stay_so(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        fastflow.sweep("model=gemm", output=tmp_path)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_failure_before_the_first_part_leaves_nothing(tmp_path, monkeypatch):

@@ -117,6 +117,29 @@ union:
     assert study(text).fingerprint != study(text, "tech=n5").fingerprint
 
 
+def test_a_pin_that_comes_and_goes_is_a_text_in_every_grid(study):
+    grid = study("""
+params: {model: gemm, chip: v100}
+union:
+- params: {+chip.pinned.mcus: [640, null]}
+- params: {chip.pinned.mcus: '100,200'}
+- params: {chip.pinned.mcus: 300}
+""".replace("+chip", "chip"))  # fmt: skip
+    assert grid.label("chip.pinned.mcus", 0, 5).tolist() == ["640", "null", "100", "200", "300"]
+    frame = points_of(grid, "chip.name")
+    assert len(frame) == 5
+
+
+def test_a_study_holds_null_and_mappings(study):
+    grid = study("params: {model: gemm, +chip.pinned: [null, {mcus: 640}, {mcus: 100}]}")
+    assert grid.label("chip.pinned", 0, 3).tolist() == ["null", "{mcus:640}", "{mcus:100}"]
+
+
+def test_a_leaf_that_only_the_study_brings_can_be_set(study):
+    grid = study("params: {model: gemm, chip: 'a100,v100'}", "model.m=64,128")
+    assert points_of(grid, "chip", "model.m") == list(itertools.product(("a100", "v100"), (64, 128)))
+
+
 def test_part_of_a_zip_may_be_fixed(study):
     grid = study("zip: [{model.hidden: '256,512', model.batch: '8,16'}]", "model.batch=32")
     assert points_of(grid, "model.hidden", "model.batch") == [(256, 32), (512, 32)]
@@ -133,6 +156,11 @@ def test_part_of_a_zip_may_be_fixed(study):
         ("union: [{params: {tech: 'n12,n13'}}]", r"^tech=n13 .*allowed is one of"),
         ("union: [{params: {model.batch: '1,none'}}]", r"^model\.batch=none \(from .*mine\.yaml\)"),
         ("params: {parallel.strategy: 'd512,x'}", r"^parallel\.strategy=x \(from .*mine\.yaml\)"),
+        ("unoin: []", r"^hydra\.sweeper\.unoin=\[\] \(from .*mine\.yaml\)"),
+        ("params: {model.batch: null}", r"^model\.batch=null \(from .*mine\.yaml\)"),
+        ("params: {nosuch.key: '1,2'}", r"^nosuch\.key=1 \(from .*mine\.yaml\)"),
+        ("params: {model.batch: 'range(1,5'}", r"mine\.yaml: model\.batch=range\(1,5: cannot be read"),
+        ("params: {output: foo}", r"^output=foo \(from .*mine\.yaml\): allowed is said on the command line"),
         ("unoin: [{params: {tech: n7}}]", r"^hydra\.sweeper\.unoin=.*allowed is one of params, zip, union"),
     ],
 )  # fmt: skip

@@ -27,6 +27,7 @@ from fastflow.engine.folder import is_url
 from fastflow.engine.library import PACKAGE, library_root, use_plugins
 from fastflow.engine.mistakes import path_of, translated, unwritable
 from fastflow.engine.plan import Study, plan
+from fastflow.engine.terms import first_of_groups, read_terms
 from fastflow.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def run_application() -> int:
     try:
         hydra.main(config_path=str(library_root() / "conf"), config_name="config", version_base="1.3")(task)()
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; {interrupt or 'nothing is left behind'}", file=sys.stderr)
+        print(f"interrupted; {str(interrupt) or 'nothing is left behind'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, `head` say, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -133,11 +134,22 @@ def run_from_hydra(
     hydra = config.hydra
     own = _texts(config.hydra.overrides.hydra)
     composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
-    planned = plan(composer, overrides, study or {})
+    if study is None:
+        _check_single(composer, overrides)
+    planned = plan(composer, overrides, study or {}, lambda line: print(line, file=sys.stderr, flush=True))
     folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):
         (run_point if study is None else run_grid)(planned, output)
+
+
+def _check_single(composer: Composer, overrides: Sequence[str]) -> None:
+    """Refuse a study without -m that does not ask for it itself."""
+    spans, file = composer.study(first_of_groups(read_terms(composer, overrides, COMMAND_LINE)))
+    if any(spans.values()):
+        raise CompositionError(
+            f"{file}: a study makes a grid, which needs -m (or `hydra.mode: MULTIRUN` in it)"
+        )
 
 
 def run_point(study: Study, output: str) -> None:
@@ -171,5 +183,8 @@ def run_grid(study: Study, output: str) -> None:
 
     with Progress(study.grid.describe(), study.grid.points) as progress:
         store = execute.store(study, output, progress.begin, progress.advance)
-    show.grid(study.grid, store, progress)
-    sys.stdout.flush()
+    try:
+        show.grid(study.grid, store, progress)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the dataset is whole in {store.folder.shown}") from None

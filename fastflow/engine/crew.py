@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from fastflow.engine.inputs import Settings
 from fastflow.errors import InputError
@@ -96,10 +99,14 @@ def interruptible(watch: Watch) -> Iterator[None]:
         came += 1
         if came > 1:
             raise KeyboardInterrupt
+        sys.stderr.write("\nstopping after the chunks at hand; Ctrl-C again stops at once\n")
         watch.ask()
 
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, interrupt) if in_main else None
+    before = signal.getsignal(signal.SIGINT)
+    # nobody but the main thread may; and who has had interrupts ignored wants them ignored
+    ours = threading.current_thread() is threading.main_thread() and before not in (None, signal.SIG_IGN)
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Stopped:
@@ -107,7 +114,7 @@ def interruptible(watch: Watch) -> Iterator[None]:
     finally:
         watch.ask()  # after an error others may be at work
         watch.wait()
-        if in_main:
+        if ours:
             signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
@@ -122,8 +129,8 @@ def spread(
 ) -> Iterator[Done]:
     """Yield what the work gives for every item, as it comes or in order; raises what the work raises.
 
-    shared: what every call needs; workers elsewhere are sent it once. Which backend joblib uses can be
-    overridden from outside, by `joblib.parallel_config`.
+    shared: what every call needs. Which backend joblib uses can be overridden from outside, by
+    `joblib.parallel_config`; `connected` does so.
     """
     if settings.jobs == 1 and not settings.address:
         yield from (work(shared, item) for item in items)
@@ -131,26 +138,41 @@ def spread(
 
     import joblib
 
-    with _dask(settings.address, shared) if settings.address else nullcontext():
-        parallel = joblib.Parallel(
-            n_jobs=settings.jobs,
-            prefer="threads",
-            batch_size=1,
-            return_as="generator" if in_order else "generator_unordered",
-        )
-        yield from parallel(joblib.delayed(work)(shared, item) for item in items)
+    parallel = joblib.Parallel(
+        n_jobs=settings.jobs,
+        prefer="threads",
+        batch_size=1,
+        return_as="generator" if in_order else "generator_unordered",
+    )
+    yield from parallel(joblib.delayed(work)(shared, item) for item in items)
+
+
+class Lost(Exception):  # noqa: N818 - becomes an InputError where nothing more can be tried
+    """The scheduler, or all who had what they share, went away."""
 
 
 @contextmanager
-def _dask(address: str, shared: Any) -> Iterator[None]:
-    """Have joblib hand its work to the workers of a scheduler, who are sent what they share once."""
+def connected(settings: Settings, shared: Any) -> Iterator[None]:
+    """Have joblib hand its work to the workers of a Dask scheduler, if there is an address.
+
+    shared: what workers are sent once. Raises InputError where nobody answers, Lost where the workers
+    leave in the middle of the work.
+    """
+    if not settings.address:
+        yield
+        return
+    address = settings.address
     try:
         from dask.distributed import Client
     except ImportError:
         allowed = "unset, or dask installed: pip install 'fastflow[cluster]'"
         raise InputError("engine.address", address, allowed) from None
 
+    from concurrent.futures import CancelledError
+
     import joblib
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
     from joblib._dask import DaskDistributedBackend
 
     class Workers(DaskDistributedBackend):  # type: ignore[misc]
@@ -159,12 +181,13 @@ def _dask(address: str, shared: Any) -> Iterator[None]:
         def effective_n_jobs(self, n_jobs: int) -> int:
             return max(2, int(super().effective_n_jobs(n_jobs)))
 
+    _reach(address)
     try:
         client = Client(  # type: ignore[no-untyped-call]
             address, timeout=_PATIENCE, set_as_default=False
         )
-    except (OSError, ValueError) as error:
-        allowed = f"the address of a Dask scheduler that answers ({type(error).__name__})"
+    except (OSError, ValueError, TypeError) as error:
+        allowed = f"the address of a Dask scheduler that answers ({error or type(error).__name__})"
         raise InputError("engine.address", address, allowed) from None
     with client:
         try:
@@ -172,5 +195,19 @@ def _dask(address: str, shared: Any) -> Iterator[None]:
         except TimeoutError:
             allowed = "the address of a scheduler with workers (dask worker ADDRESS); it has none"
             raise InputError("engine.address", address, allowed) from None
-        with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):
-            yield
+        try:
+            with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):
+                yield
+        except (FutureCancelledError, CancelledError, KilledWorker) as error:
+            raise Lost(str(error)) from error
+
+
+def _reach(address: str) -> None:
+    """Raise InputError where nothing listens at an address: Dask would try for long, and complain twice."""
+    where = urlsplit(address)
+    try:
+        with socket.create_connection((where.hostname or "", where.port or 0), timeout=_PATIENCE):
+            pass
+    except (OSError, OverflowError) as error:
+        allowed = f"the address of a Dask scheduler that answers ({error})"
+        raise InputError("engine.address", address, allowed) from None

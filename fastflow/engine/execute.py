@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import fastflow
 from fastflow import _jit
-from fastflow.engine.crew import Watch, interruptible, spread
+from fastflow.engine.crew import Lost, Watch, connected, interruptible, spread
 from fastflow.engine.grid import Grid
 from fastflow.engine.inputs import Settings
 from fastflow.engine.plan import Study
@@ -67,9 +67,13 @@ def collect(study: Study) -> list[pa.Table]:
     job = Job(study.grid, study.settings, schema_of(study.grid, fastflow.__version__), None)
     numbers = range(parts_of(study.grid.points).total)
     found: list[pa.Table] = []
-    with interruptible(watch):
-        for tables in _spread(study, job, numbers, watch):
-            found += tables
+    try:
+        with connected(study.settings, job), interruptible(watch):
+            for tables in _spread(study, job, numbers, watch):
+                found += tables
+    except Lost as error:
+        allowed = f"the address of a scheduler whose workers stay ({error})"
+        raise InputError("engine.address", study.settings.address, allowed) from None
     return found
 
 
@@ -86,15 +90,42 @@ def store(
     """
     dataset = Store(str(output), study.grid, fastflow.__version__)
     missing = dataset.open()
-    with _keeping(dataset):
-        begin(study.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing)))
-        watch = Watch(advance)
-        job = Job(study.grid, study.settings, dataset.schema, dataset)
-        with interruptible(watch):
+    watch = Watch(advance)
+    with _keeping(dataset), interruptible(watch):
+        while not _work_through(study, dataset, missing, watch, begin):
+            missing = _fewer(missing, dataset, study)
+        left = dataset.missing()
+        if left and not watch.asked:
+            allowed = f"a folder that whoever works shares with this process; {len(left)} parts are not in it"
+            raise InputError("output", dataset.folder.shown, allowed)
+        if not left:
+            dataset.tidy()
+    return dataset
+
+
+def _work_through(
+    study: Study, dataset: Store, missing: Sequence[int], watch: Watch, begin: Callable[[int], None]
+) -> bool:
+    """Evaluate the parts that are missing; False where those who did so were lost on the way."""
+    there = study.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing))
+    job = Job(study.grid, study.settings, dataset.schema, dataset)
+    try:
+        with connected(study.settings, job) if missing else nullcontext():
+            begin(there)
             for _ in _spread(study, job, missing, watch):
                 pass
-        dataset.tidy()
-    return dataset
+    except Lost:
+        return False
+    return True
+
+
+def _fewer(missing: Sequence[int], dataset: Store, study: Study) -> list[int]:
+    """Return what is still missing; raises InputError if it is as much as before."""
+    left = dataset.missing()
+    if len(left) == len(missing):
+        allowed = "the address of a scheduler whose workers stay: nothing was done before they went away"
+        raise InputError("engine.address", study.settings.address, allowed)
+    return left
 
 
 @contextmanager
@@ -111,6 +142,6 @@ def _keeping(dataset: Store) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt):
             again = f"the same command with output={dataset.folder.shown} goes on from there"
             raise KeyboardInterrupt(f"{kept}; {again}") from None
-        if isinstance(error, InputError) and error.key == "output":
-            raise InputError("output", error.value, f"{error.allowed}; {kept}") from None
+        if isinstance(error, InputError):
+            raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None
         raise

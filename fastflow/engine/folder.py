@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from fastflow.engine.mistakes import unwritable
@@ -27,25 +28,36 @@ def is_url(output: str | os.PathLike[str]) -> bool:
 
 def folder_at(output: str | os.PathLike[str]) -> LocalFolder | UrlFolder:
     """Return the folder at a path or URL; raises InputError for a URL that nothing here can reach."""
-    return UrlFolder(str(output)) if is_url(output) else LocalFolder(Path(output))
+    if str(output).startswith("file://"):
+        return LocalFolder(Path(unquote(urlsplit(str(output)).path)), str(output))
+    return UrlFolder(str(output)) if is_url(output) else LocalFolder(Path(output), str(output))
 
 
 def _aside(name: str) -> str:
     return f"_{name}.{uuid4().hex[:8]}"
 
 
+@contextmanager
+def _refusing(shown: str) -> Iterator[None]:
+    """Raise InputError where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(shown, error) from error
+
+
 class LocalFolder:
     """A folder of this machine, or of a file system mounted on it. Refusals are raised as InputError."""
 
-    def __init__(self, path: Path) -> None:
-        """Take its path."""
+    def __init__(self, path: Path, shown: str) -> None:
+        """Take its path, and how the user has written it."""
         self.path = path.absolute()
-        self.shown = str(path)
+        self.shown = shown
 
     def make(self) -> list[Path]:
         """Make the folder; returns it and those around it that were not there, innermost first."""
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        with self._refusing():
+        with _refusing(self.shown):
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / _aside("probe")
             probe.touch()
@@ -54,14 +66,14 @@ class LocalFolder:
 
     def names(self) -> list[str]:
         """Return the sorted names of all that lies here; nothing where there is no folder."""
-        with self._refusing():
+        with _refusing(self.shown):
             return sorted(path.name for path in self.path.iterdir()) if self.path.exists() else []
 
     def write(self, name: str, writer: Writer) -> None:
         """Write a file aside, sync it, and give it its name."""
         path = self.path / _aside(name)
         try:
-            with self._refusing():
+            with _refusing(self.shown):
                 with path.open("wb") as file:
                     writer(file)
                     file.flush()
@@ -78,11 +90,13 @@ class LocalFolder:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading."""
-        return (self.path / name).open("rb")
+        with _refusing(self.shown):
+            return (self.path / name).open("rb")
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        (self.path / name).unlink(missing_ok=True)
+        with _refusing(self.shown):
+            (self.path / name).unlink(missing_ok=True)
 
     def _sync(self) -> None:
         """Make the names of the files last a power cut."""
@@ -91,13 +105,6 @@ class LocalFolder:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unwritable(self.shown, error) from error
 
 
 class UrlFolder:
@@ -118,13 +125,13 @@ class UrlFolder:
 
     def make(self) -> list[Path]:
         """Make the folder, where the store has such a thing."""
-        with self._refusing():
+        with _refusing(self.shown):
             self.files.makedirs(self.path, exist_ok=True)
         return []
 
     def names(self) -> list[str]:
         """Return the sorted names of all that lies here; nothing where there is no folder."""
-        with self._refusing():
+        with _refusing(self.shown):
             self.files.invalidate_cache()
             if not self.files.exists(self.path):
                 return []
@@ -134,7 +141,7 @@ class UrlFolder:
     def write(self, name: str, writer: Writer) -> None:
         """Write a file aside, and give it its name."""
         path = f"{self.path}/{_aside(name)}"
-        with self._refusing():
+        with _refusing(self.shown):
             try:
                 with self.files.open(path, "wb") as file:
                     writer(file)
@@ -146,20 +153,15 @@ class UrlFolder:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading."""
-        opened: IO[bytes] = self.files.open(f"{self.path}/{name}", "rb")
+        with _refusing(self.shown):
+            opened: IO[bytes] = self.files.open(f"{self.path}/{name}", "rb")
         return opened
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        if self.files.exists(f"{self.path}/{name}"):
-            self.files.rm(f"{self.path}/{name}")
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unwritable(self.shown, error) from error
+        with _refusing(self.shown):
+            if self.files.exists(f"{self.path}/{name}"):
+                self.files.rm(f"{self.path}/{name}")
 
 
 def remove_empty(folders: list[Path]) -> None:

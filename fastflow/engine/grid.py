@@ -126,8 +126,9 @@ class Grid(NamedTuple):
             " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
             for block in self.blocks
         ]
-        made = f"{self.compositions:,} composition{'s' if self.compositions != 1 else ''}"
-        return f"{self.points:,} points: {' + '.join(products)}; {made}"
+        made = f"{self.compositions:,} composition{'' if self.compositions == 1 else 's'}"
+        points = f"{self.points:,} point{'' if self.points == 1 else 's'}"
+        return f"{points}: {' + '.join(products)}; {made}"
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """Yield points start to stop by block and batch, in the order of points within each."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ Scalar = float | int | bool | str
 SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 _INT64_MAX = 2**63 - 1
+MOST_JOBS = 1024
 
 
 class Settings(NamedTuple):
@@ -135,16 +138,16 @@ def settings(section: Any) -> Settings:
     for key, value in given.items():
         if key not in Settings._fields:
             raise InputError(f"engine.{key}", value, one_of(Settings._fields))
-    for key, least, allowed in (
-        ("jobs", -1, "-1 (all cores) or a whole number from 1"),
-        ("chunk", 1, "a whole number from 1"),
+    for key, least, most, allowed in (
+        ("jobs", -1, MOST_JOBS, f"-1 (all cores) or a whole number from 1 to {MOST_JOBS}"),
+        ("chunk", 1, _INT64_MAX, "a whole number from 1"),
     ):
         value = given.get(key, Settings._field_defaults.get(key))
-        if isinstance(value, bool) or not isinstance(value, int) or value < least or value == 0:
-            raise InputError(f"engine.{key}", "null" if value is None else value, allowed)
-    if "address" in given and "://" not in str(given["address"]):
-        written = "null" if given["address"] is None else given["address"]
-        raise InputError("engine.address", written, "a Dask scheduler's, as tcp://10.0.0.5:8786")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value == 0:
+            raise InputError(f"engine.{key}", _as_typed(value), allowed)
+    if "address" in given and not _is_address(given["address"]):
+        allowed = "that of a Dask scheduler, as tcp://10.0.0.5:8786"
+        raise InputError("engine.address", _as_typed(given["address"]), allowed)
     return Settings(**given | {"chunk_bytes": _memory("engine.chunk_bytes", given.get("chunk_bytes"))})
 
 
@@ -153,7 +156,21 @@ def _memory(key: str, written: Any) -> float:
     try:
         size = units.parse(str(written), "B")
     except ValueError as error:
-        raise InputError(key, written, f"a size above 0, as 64 MB ({error})") from None
+        raise InputError(key, _as_typed(written), f"a size above 0, as 64 MB ({error})") from None
     if not size > 0.0:
         raise InputError(key, written, "a size above 0, as 64 MB")
     return size
+
+
+def _is_address(written: Any) -> bool:
+    """Say whether this is an address that Dask knows: scheme, host and port."""
+    try:
+        where = urlsplit(str(written))
+        return where.scheme in ("tcp", "tls", "ws", "wss") and bool(where.hostname) and bool(where.port)
+    except ValueError:  # a port that is none
+        return False
+
+
+def _as_typed(value: Any) -> Any:
+    """Return null, true and false as YAML has them."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else value

@@ -67,6 +67,9 @@ def translated(error: Exception, composer: Composer | None, overrides: Sequence[
     unknown = _NO_SUCH_KEY.search(str(error))
     if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
         return _unknown_key(unknown.group(1), composer, overrides)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        return CompositionError(f"{lines[0]} {lines[1]}")
     cause = error.__cause__
     detail = f" ({first_line(cause)})" if isinstance(cause, OmegaConfBaseException) else ""
     return CompositionError(f"{first_line(error)}{detail}" or type(error).__name__)

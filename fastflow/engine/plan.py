@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
@@ -79,6 +79,11 @@ def plan(
     """
     grids = grids_of(composer, overrides, study)
     composed = [_compose_all(composer, terms, say) for terms in grids]
+    texts = _texts_among(composed)
+    composed = [
+        _compose_all(composer, terms, say, texts) if texts & one.columns.keys() else one
+        for terms, one in zip(grids, composed, strict=True)
+    ]
     first = composed[0].first[0]
     _check_output(first, composed)
     with composer.naming_origins(first):
@@ -111,14 +116,24 @@ def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
             raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
 
 
-def _compose_all(composer: Composer, terms: Sequence[Term], say: Callable[[str], None]) -> _Composed:
+def _compose_all(
+    composer: Composer,
+    terms: Sequence[Term],
+    say: Callable[[str], None],
+    texts: Collection[str] = (),
+) -> _Composed:
     """Compose every combination of the axes that must be composed.
 
     Axes over leaves start as columns. One that some composition shows not to be free (something
-    else mentions it, or it is no scalar there) joins the composed axes, and all begins anew.
+    else mentions it, or it is no scalar there) joins the composed axes, and all begins anew. Keys in
+    `texts` are composed in any case.
     """
     axes = axes_of(terms)
-    keys = {axis.terms[0].key for axis in axes if any(_must_be_composed(term, terms) for term in axis.terms)}
+    keys = {
+        axis.terms[0].key
+        for axis in axes
+        if any(term.key in texts or _must_be_composed(term, terms) for term in axis.terms)
+    }
     while True:
         count = prod(axis.size for axis in axes if axis.terms[0].key in keys)
         if count >= _MANY:
@@ -134,7 +149,7 @@ def _compose_all(composer: Composer, terms: Sequence[Term], say: Callable[[str],
                 break
             if not done.columns:
                 done.columns.update({term.key: _column(term) for axis in free for term in axis.terms})
-            with composer.naming_origins(composition):
+            with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = model_inputs(composer.resolved(composition))
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
@@ -215,10 +230,15 @@ def _labels(composed: Sequence[_Composed]) -> dict[str, NDArray[np.str_]]:
     """
     every = [choices for one in composed for choices in one.choices]
     labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
-    for key in {term.key for one in composed for axis in one.composed_axes for term in axis.terms}:
-        if key not in CHOICES and not all(key in inputs for one in composed for inputs in one.inputs):
-            labels[key] = [text for one in composed for text in _texts_of(key, one)]
+    for key in _texts_among(composed) - labels.keys():
+        labels[key] = [text for one in composed for text in _texts_of(key, one)]
     return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
+
+
+def _texts_among(composed: Sequence[_Composed]) -> set[str]:
+    """Return the composed keys that are no input everywhere."""
+    keys = {term.key for one in composed for axis in one.composed_axes for term in axis.terms}
+    return {key for key in keys if not all(key in inputs for one in composed for inputs in one.inputs)}
 
 
 def _texts_of(key: str, one: _Composed) -> list[str]:

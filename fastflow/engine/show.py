@@ -286,6 +286,9 @@ def grid(grid: Grid, store: Store, progress: Progress) -> None:
 def _speed(grid: Grid, progress: Progress) -> None:
     """Print how many points came in which time."""
     points = grid.points - progress.there
+    if not points:
+        print(f"all {grid.points:,} points were there")
+        return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
     already = f" ({progress.there:,} were there)" if progress.there else ""
     speed = f"{points:,} points{already} in {progress.seconds:.2f} s: {rate} points/s"

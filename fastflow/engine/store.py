@@ -118,7 +118,8 @@ class Store:
         """
         self.made = self.folder.make()
         try:
-            return self._missing()
+            self._check_content()
+            return self.missing()
         except BaseException:
             self.discard()
             raise
@@ -131,32 +132,40 @@ class Store:
         """Return the names of the parts that are there."""
         return [name for name in self.folder.names() if _PART.fullmatch(name)]
 
-    def _missing(self) -> list[int]:
-        names = self.folder.names()
-        allowed = "a new or empty folder, or one with a dataset of the same configuration"
-        for name in names:
-            if not name.startswith((".", "_")) and not _PART.fullmatch(name):
-                raise InputError("output", self.folder.shown, f"{allowed}; this one holds {name}")
-        wanted = {self.parts.name(number): number for number in range(self.parts.total)}
-        there = self.there()
-        for name in there:
-            held = self._identity(name)
-            for key, what in _IDENTITY.items():
-                if held.get(key) != self.schema.metadata[key]:
-                    other = held.get(key, b"unknown").decode()[:16]
-                    reason = f"{allowed}; this one holds a dataset of another {what} ({other})"
-                    raise InputError("output", self.folder.shown, reason)
-            if name not in wanted:
-                raise InputError("output", self.folder.shown, f"{allowed}; this one holds a stray {name}")
-        return sorted(wanted[name] for name in wanted.keys() - set(there))
+    def missing(self) -> list[int]:
+        """Return the parts that are not there."""
+        there = set(self.there())
+        return [number for number in range(self.parts.total) if self.parts.name(number) not in there]
 
-    def _identity(self, name: str) -> dict[bytes, bytes]:
+    def _check_content(self) -> None:
+        """Raise InputError where the folder holds anything but parts of this dataset."""
+        allowed = "a new or empty folder, or one with a dataset of the same configuration"
+        numbers = {self.parts.name(number): number for number in range(self.parts.total)}
+        for name in self.folder.names():
+            if _PART.fullmatch(name):
+                self._check(name, numbers.get(name), allowed)
+            elif not name.startswith((".", "_")):
+                raise InputError("output", self.folder.shown, f"{allowed}; this one holds {name}")
+
+    def _check(self, name: str, number: int | None, allowed: str) -> None:
+        """Raise InputError for a part of something else, or one that is not what was written."""
         try:
             with self.folder.open(name) as file:
-                found: dict[bytes, bytes] | None = pq.read_schema(file).metadata
-        except pa.ArrowInvalid:
-            return {}
-        return found or {}
+                about = pq.read_metadata(file)
+        except (pa.ArrowInvalid, OSError, InputError) as error:
+            reason = f"{allowed}; this one's {name} is damaged: remove it and run again"
+            raise InputError("output", self.folder.shown, reason) from error
+        held = about.metadata or {}
+        for key, what in _IDENTITY.items():
+            if held.get(key) != self.schema.metadata[key]:
+                other = held.get(key, b"unknown").decode()[:16]
+                reason = f"{allowed}; this one holds a dataset of another {what} ({other})"
+                raise InputError("output", self.folder.shown, reason)
+        start, stop = self.parts.range(number) if number is not None else (0, 0)
+        points = about.row_group(0).column(0).statistics
+        if (points.min, points.max + 1) != (start, stop):
+            reason = f"{allowed}; this one's {name} holds other points: remove it and run again"
+            raise InputError("output", self.folder.shown, reason)
 
     def write(self, number: int, tables: Sequence[pa.Table]) -> None:
         """Write one part, whose tables are in the order of points; raises InputError where that fails."""
