@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fastflow.errors import InputError
 from fastflow.parallelism.strategy import (
     COLUMN_ROW,
+    MOST_DEVICES,
     NO_KERNEL,
     ROW_COLUMN,
     Strategies,
@@ -82,7 +83,7 @@ def strategies(draw):
     return Strategy(kernel, kp1, kp2, draw(degrees), draw(degrees))
 
 
-@given(strategies())
+@given(strategies().filter(lambda strategy: strategy.devices <= MOST_DEVICES))
 @cases(300)
 def test_parser_and_printer_round_trip(strategy):
     text = str(strategy)
