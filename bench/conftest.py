@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from fastflow.columns import Inputs
@@ -18,6 +17,7 @@ def points() -> Callable[..., Inputs]:
 
     def compose(*overrides: str) -> Inputs:
         grid = plan(Composer.of_library(), overrides).grid
-        return grid.inputs(0, np.arange(grid.points, dtype=np.int64))
+        (share,) = grid.shares(0, grid.points)
+        return grid.inputs(share)
 
     return compose

@@ -80,11 +80,14 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> T
 
     table: Table = {}
     summaries = [summary(one.prediction) for one in predicted]
+    alone = predicted[0].inputs | summaries[0] if len(predicted) == 1 else {}
     for name in column_order(grid):
         if name == "point":
             table[name] = np.arange(start, stop, dtype=np.int64)
         elif name in grid.labels:
             table[name] = grid.label(name, start, stop)
+        elif name in alone:
+            table[name] = alone[name]  # one call of the model made them all
         else:
             empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
