@@ -73,6 +73,8 @@ def convert(key: str, value: Any) -> Scalar:
         raise InputError(key, value, f"an input of the model{close or where}")
     try:
         return _check(column, _read(column, value))
+    except InputError:
+        raise
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
         written = "null" if value is None else value
