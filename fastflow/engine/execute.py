@@ -85,8 +85,9 @@ def store(
 ) -> Store:
     """Evaluate what a dataset lacks of a study into it; raises InputError.
 
-    begin is called once with the number of points that are there already, advance with the number of
-    further ones, from any thread. An interrupt, or any error, leaves the parts that are done.
+    begin is called with the number of points that are there already, again where workers were lost, advance
+    with the number of further ones, from any thread. An interrupt, or any error, leaves the parts that are
+    done.
     """
     dataset = Store(str(output), study.grid, fastflow.__version__)
     missing = dataset.open()
