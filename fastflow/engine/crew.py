@@ -187,8 +187,7 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
             address, timeout=_PATIENCE, set_as_default=False
         )
     except (OSError, ValueError, TypeError) as error:
-        allowed = f"the address of a Dask scheduler that answers ({error or type(error).__name__})"
-        raise InputError("engine.address", address, allowed) from None
+        raise _unanswered(address, error) from None
     with client:
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
@@ -209,5 +208,10 @@ def _reach(address: str) -> None:
         with socket.create_connection((where.hostname or "", where.port or 0), timeout=_PATIENCE):
             pass
     except (OSError, OverflowError) as error:
-        allowed = f"the address of a Dask scheduler that answers ({error})"
-        raise InputError("engine.address", address, allowed) from None
+        raise _unanswered(address, error) from None
+
+
+def _unanswered(address: str, error: Exception) -> InputError:
+    """Return the refusal of an address where no scheduler is."""
+    allowed = f"the address of a Dask scheduler that answers ({str(error) or type(error).__name__})"
+    return InputError("engine.address", address, allowed)

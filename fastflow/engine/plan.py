@@ -79,9 +79,9 @@ def plan(
     """
     grids = grids_of(composer, overrides, study)
     composed = [_compose_all(composer, terms, say) for terms in grids]
-    texts = _texts_among(composed)
+    as_texts = _texts_among(composed)
     composed = [
-        _compose_all(composer, terms, say, texts) if texts & one.columns.keys() else one
+        _compose_all(composer, terms, say, as_texts) if as_texts & one.columns.keys() else one
         for terms, one in zip(grids, composed, strict=True)
     ]
     first = composed[0].first[0]
@@ -120,19 +120,19 @@ def _compose_all(
     composer: Composer,
     terms: Sequence[Term],
     say: Callable[[str], None],
-    texts: Collection[str] = (),
+    as_texts: Collection[str] = (),
 ) -> _Composed:
     """Compose every combination of the axes that must be composed.
 
     Axes over leaves start as columns. One that some composition shows not to be free (something
     else mentions it, or it is no scalar there) joins the composed axes, and all begins anew. Keys in
-    `texts` are composed in any case.
+    `as_texts` are composed in any case.
     """
     axes = axes_of(terms)
     keys = {
         axis.terms[0].key
         for axis in axes
-        if any(term.key in texts or _must_be_composed(term, terms) for term in axis.terms)
+        if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
     }
     while True:
         count = prod(axis.size for axis in axes if axis.terms[0].key in keys)

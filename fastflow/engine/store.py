@@ -105,7 +105,6 @@ class Store:
 
     def __init__(self, output: str, grid: Grid, version: str) -> None:
         """Take the folder or URL that the dataset goes to, and what it will hold."""
-        self.output = output
         self.schema = schema_of(grid, version)
         self.parts = parts_of(grid.points)
         self.folder = folder_at(output)
