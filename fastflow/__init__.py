@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["InputError", "evaluate", "predict_gemm", "sweep"]
+__all__ = ["InputError", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "sweep"]
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 
@@ -62,6 +62,33 @@ def predict_gemm(
     from fastflow.engine.api import predict_gemm
 
     return predict_gemm(m, k, n, chip, dtype, batch)
+
+
+def predict_collective(
+    collective: str, size: ArrayLike, ranks: ArrayLike, *overrides: str
+) -> NDArray[np.float64]:
+    """Predict the time of collectives among neighbouring devices of one system [s].
+
+    collective: `"all-reduce"`, `"reduce-scatter"`, `"all-gather"`, `"all-to-all"`, `"broadcast"` or
+    `"point-to-point"`. size: bytes of the whole tensor, of an all-to-all those that one device deals out;
+    ranks: how many devices take part; single numbers or arrays of one shape. overrides: the system, as
+    `"system=dgx_a100"` or `"system=torus"`, `"tech=n7"`. Returns an array of that shape.
+    Raises InputError for what is not there or cannot be.
+    """
+    from fastflow.engine.api import predict_collective
+
+    return predict_collective(collective, size, ranks, overrides)
+
+
+def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Predict one point under every strategy for its devices; a row a strategy, the best first.
+
+    Those that fit the memory come before those that do not, each by time. Columns are those of
+    `evaluate`. Raises InputError as `evaluate` does, and where the overrides span several points.
+    """
+    from fastflow.engine.api import rank_strategies
+
+    return rank_strategies(*overrides, config_dir=config_dir)
 
 
 def __getattr__(name: str) -> Any:

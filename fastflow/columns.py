@@ -31,6 +31,11 @@ DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 SCOPES = ("mcu", "bundle", "global")
 DATAFLOWS = ("weight", "activation", "output", "best")
 OPTIMIZERS = ("sgd", "momentum", "adam")
+TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
+ALGORITHMS = (
+    "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
+)  # fmt: skip
+SCHEDULES = ("gpipe", "1f1b")
 
 
 class Column(NamedTuple):
@@ -152,6 +157,7 @@ INPUTS: tuple[Column, ...] = (
     _text("net.name", "network technology"),
     *_link("net.intra", "in-package"),
     *_link("net.inter", "off-package"),
+    _nonnegative("net.inter.collective_overhead", "s", "time of a collective's call beside its steps"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     _text("chip.name", "chip"),
     _positive("chip.node_area", "m^2", "area of the package: compute die and memory devices"),
@@ -186,15 +192,32 @@ INPUTS: tuple[Column, ...] = (
     _positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
     # --- system and strategy (3.3, 4.2.3)
     _count("system.devices", "accelerators in the system"),
-    _text("system.topology", "network between the devices", ("switch",)),
-    _text("parallel.strategy", "parallel strategy, as RC-4-2-d3 or d512"),
+    _text("system.topology", "network between packages", TOPOLOGIES),
+    _text("system.shape", "mesh or torus: 1d, 2d or 3d for the most even one, or its sides, as 16x32"),
+    _count("system.leaf", "fat tree: devices of a leaf switch"),
+    Column("system.taper", "float", "", "fat tree: bandwidth into a leaf switch over that out of it", 1.0),
+    _count("system.package.devices", "accelerators of one package"),
+    _text("system.package.topology", "network within a package", TOPOLOGIES),
+    _text("system.package.shape", "as system.shape, within a package"),
+    _text("system.collective", "algorithm of collectives; auto is the fastest for each message", ALGORITHMS),
+    _text("parallel.strategy", "parallel strategy, as RC-4-2-d3 or d512; auto is the best of all"),
+    _text("parallel.embedding", "own cut of embedding layers, as RC-1-8; same: as the strategy"),
+    _text("parallel.hidden", "own cut of hidden layers"),
+    _text("parallel.softmax", "own cut of softmax layers"),
+    _count("parallel.microbatches", "micro-batches; 0: four a pipeline stage, one without stages", low=0),
+    _text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
+    _count("parallel.concurrent_kernels", "kernels that a device may run at once"),
+    _text(
+        "placement", "order in which parallel dimensions fill the network, as kp1-kp2-dp-lp; auto: the best"
+    ),
     # --- tiling search (6.2)
     _text("tiling.tiles", "where the tried tiles come from", ("random", "divisors")),
     _text("tiling.search", "exact search, or all combinations one by one", ("exact", "brute")),
     Column("tiling.samples", "int", "", "tiles tried at each level (the paper's N)", 1.0, 1000.0),
     _count("tiling.seed", "seed of the tile sequence", low=0),
     # --- workloads
-    _text("model.name", "workload", ("gemm", "lstm_lm")),
+    _text("model.name", "workload", ("gemm", "lstm_lm", "graph")),
+    _text("model.file", "network as a YAML file, relative to the working directory"),
     _text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
     Column("model.training", "bool", "", "forward, backward and update; or forward alone"),
     _text("model.optimizer", "optimizer", OPTIMIZERS),
@@ -219,14 +242,18 @@ RESULTS: tuple[Column, ...] = (
     Column("system", "str", "", "system"),
     Column("model", "str", "", "workload"),
     Column("strategy", "str", "", "parallel strategy (3.3)"),
+    Column(
+        "placement", "str", "", "order in which parallel dimensions fill the network (5.2), fastest first"
+    ),
     Column("tiling", "str", "", "source of the tiles"),
     Column("time_s", "float", "s", "one iteration; null where the budgets leave a component empty"),
     Column("forward_s", "float", "s", "forward pass"),
     Column("backward_s", "float", "s", "backward pass, to the last gradient exchanged"),
     Column("update_s", "float", "s", "gradient clipping and weight update"),
-    Column("compute_s", "float", "s", "kernels of one device, launches included"),
-    Column("comm_s", "float", "s", "communication of one device, hidden or not"),
+    Column("compute_s", "float", "s", "kernels of a device of the busiest pipeline stage, with launches"),
+    Column("comm_s", "float", "s", "communication of one device of the stage that has most, hidden or not"),
     Column("exposed_comm_s", "float", "s", "communication that no kernel hides"),
+    Column("bubble_s", "float", "s", "pipeline: time that the busiest stage has nothing to do"),
     Column("bound_by", "str", "", "what most of the iteration waits for"),
     Column("compute_bound_frac", "float", "", "share of kernel time limited by compute"),
     Column("l*_bound_frac", "float", "", "share of kernel time limited by this memory level"),
@@ -250,7 +277,9 @@ RESULTS: tuple[Column, ...] = (
     Column("flop", "float", "flop", "operations of the model in one iteration, all devices"),
     Column("mfu", "float", "", "model operations over the peak operations of all devices in time_s"),
     Column("energy_J", "float", "J", "one iteration, all devices"),
-    Column("footprint_B", "float", "B", "memory that one device needs"),
+    Column(
+        "footprint_B", "float", "B", "memory that one device needs, of the pipeline stage that needs most"
+    ),
     Column("weight_B", "float", "B", "weights of one device, master copies included"),
     Column("gradient_B", "float", "B", "gradients of one device"),
     Column("optimizer_B", "float", "B", "optimizer state of one device"),
@@ -260,6 +289,7 @@ RESULTS: tuple[Column, ...] = (
         "B",
         "activations of one device kept for the backward pass; of a GEMM, A and C",
     ),
+    Column("fullest_stage", "int", "", "pipeline stage whose devices need most memory, counted from 0"),
     Column("dram_capacity_B", "float", "B", "main memory of one device"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),
     Column("dram_devices", "int", "", "memory devices (HBM stacks)"),
@@ -274,6 +304,15 @@ RESULTS: tuple[Column, ...] = (
     Column("mcus", "int", "", "minimal compute units"),
     Column("bundles", "int", "", "MCU bundles"),
     Column("devices", "int", "", "devices that the strategy uses"),
+    Column("microbatches", "int", "", "micro-batches of an iteration"),
+    Column("kp1_Bps", "float", "B/s", "bandwidth of a device to its neighbours along kernel parallelism KP1"),
+    Column("kp2_Bps", "float", "B/s", "along KP2"),
+    Column("dp_Bps", "float", "B/s", "along data parallelism"),
+    Column("lp_Bps", "float", "B/s", "along the pipeline"),
+    Column("kp1_hops", "int", "", "most links on the path between neighbours along KP1; 0: no neighbours"),
+    Column("kp2_hops", "int", "", "along KP2"),
+    Column("dp_hops", "int", "", "along data parallelism"),
+    Column("lp_hops", "int", "", "along the pipeline"),
     Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
     Column("reason", "str", "", "why a point is not feasible"),
 )

@@ -13,32 +13,37 @@ import numpy as np
 
 from fastflow.columns import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.distinct import once_a_kind
+from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate, peak_flops
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.network.collectives import ring_bytes, ring_time
+from fastflow.network.communication import Communication, Wires, collective_times, communicate
+from fastflow.network.routes import network_faults
 from fastflow.parallelism.footprint import Footprint, footprint
+from fastflow.parallelism.layout import Layouts, lay_out
+from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
-from fastflow.parallelism.supergraph import Exchange, Supergraph, cut
+from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
 from fastflow.timing.device import VECTOR_DTYPE, device
 from fastflow.timing.energy import energy
+from fastflow.timing.pipeline import Plan
+from fastflow.timing.pipeline import Work as Tasks
 from fastflow.timing.roofline import Timing, Work, time_kernels
-from fastflow.timing.schedule import Tasks, Timeline, schedule
-from fastflow.workload import build_graph
-from fastflow.workload.graph import Graph, sum_by_point
+from fastflow.timing.schedule import Timeline, schedule
+from fastflow.workload import build_graph, count_layers, fewest_rows
+from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision, precision
 
 # what a chip and its faults depend on, and what a strategy does
-HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices")
-STRATEGY = ("parallel.strategy", "system.devices")
+HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
+STRATEGY = ("parallel.", "system.", "placement", "model.name", "model.layers", "model.file")
 
 
-class Communication(NamedTuple):
-    """The two collectives of every kernel; shape (kernels,)."""
+class Parallelism(NamedTuple):
+    """How every point is spread over its devices; shape (points,)."""
 
-    sync_s: Floats  # of one launch, waited for [s]
-    gradient_s: Floats  # may overlap with later kernels [s]
-    sync_sent: Floats  # what a device sends [B]
-    gradient_sent: Floats
+    strategies: Strategies
+    layouts: Layouts
+    printed: Texts  # the strategies
 
 
 class Prediction(NamedTuple):
@@ -46,17 +51,20 @@ class Prediction(NamedTuple):
 
     inputs: Inputs  # of every point
     chip: Chip  # of every point
-    strategies: Strategies  # of every point
-    strategy: Texts  # of every point, as printed
+    parallelism: Parallelism  # of every point
     reason: Texts  # why a point has no time; empty where it has
     timed: Ints  # the points that have a time: the rows of everything below
     graph: Graph
     shards: Supergraph
+    pipeline: Pipeline
     footprint: Footprint
-    timing: Timing
+    launches: Ints  # of every kernel, in an iteration
+    timing: Timing  # of one launch
     communication: Communication
+    work: Tasks  # what the schedule was made of
+    plan: Plan
     timeline: Timeline
-    energy: Floats  # of one device [J]
+    energy: Floats  # of one device, on average over the stages [J]
 
 
 def predict(inputs: Inputs) -> Prediction:
@@ -66,22 +74,29 @@ def predict(inputs: Inputs) -> Prediction:
     points of a call have the same keys, so the same on-chip levels and the same workload.
     """
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
-    every_strategy, printed, misfits = once_a_kind(_parse, inputs, *STRATEGY)
-    reason = first_of(faults, misfits)
+    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
+    every_count, crowded = _microbatches(inputs, parallelism, misfits)
+    reason = first_of(faults, misfits, crowded)
 
     timed = np.flatnonzero(reason == "")
-    given, chip, strategies = take(dict(inputs), timed), take(every_chip, timed), take(every_strategy, timed)
+    given, chip, spread, count = take((dict(inputs), every_chip, parallelism, every_count), timed)
+    stages = spread.strategies.lp
     numbers = precision(given)
     graph = build_graph(given, numbers)
-    shards = cut(graph, strategies, numbers.operand)
-    memory = footprint(graph, shards, numbers, given["model.training"])
+    shards = cut(graph, spread.layouts, stages, count, numbers.operand)
     timing = _time_kernels(given, chip, graph, shards, numbers)
-    communication = _time_communication(given, chip, graph, shards)
-    timeline = _schedule(graph, timing, communication)
-    used = _energy(given, chip, graph, shards, timing, communication, timeline)
+    launches = graph.repeat * microbatched(graph, count)
+    pipe = pipeline(given, graph, stages, count, launches * timing.time)
+    communication = communicate(
+        given, _wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
+    )
+    work, plan = _tasks(graph, pipe, timing, communication), _plan(given, pipe)
+    timeline = schedule(work, plan)
+    memory = footprint(graph, shards, pipe, numbers, given["model.training"])
+    used = _energy(given, chip, graph, shards, pipe, launches, timing, communication, timeline)
     return Prediction(
-        inputs, every_chip, every_strategy, printed, reason, timed,
-        graph, shards, memory, timing, communication, timeline, used,
+        inputs, every_chip, parallelism, reason, timed, graph, shards, pipe, memory,
+        launches, timing, communication, work, plan, timeline, used,
     )  # fmt: skip
 
 
@@ -91,16 +106,26 @@ def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
     return chip, first_of(chip_faults(inputs, chip), unsupported_dtype(inputs))
 
 
-def _parse(inputs: Inputs) -> tuple[Strategies, Texts, Texts]:
-    """Read strategies; return them, each as it is printed, and why one does not suit the system (3.3)."""
+def _parallelise(inputs: Inputs) -> tuple[Parallelism, Texts]:
+    """Read strategies, and say why one does not suit its system or its model (3.3)."""
     strategies, printed = parse_column(inputs["parallel.strategy"])
-    return strategies, printed, misfit(strategies, inputs["system.devices"])
+    unsuited = misfit(strategies, inputs["system.devices"], count_layers(inputs))
+    layouts, uncut = lay_out(inputs, strategies)
+    return Parallelism(strategies, layouts, printed), first_of(
+        network_faults(inputs, strategies.lp, layouts), unsuited, uncut
+    )
+
+
+def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[Ints, Texts]:
+    """Return every point's micro-batches, 1 for a misfit, and why they cannot be (or "")."""
+    count, crowded = microbatches(inputs, fewest_rows(inputs), spread.layouts, spread.strategies.lp)
+    return np.where(misfits == "", count, 1), crowded
 
 
 def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
     work = Work(
-        graph.point, shards.m, shards.k, shards.n, graph.batch,
+        graph.point, shards.m, shards.k, shards.n, shards.batch,
         shards.elements * graph.bytes_per_element,
         shards.elements * graph.flop_per_element,
         numbers.operand,
@@ -111,30 +136,51 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
     return time_kernels(device(inputs, chip), work)
 
 
-def _time_communication(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Communication:
-    """Time both collectives of every kernel on the network between devices (6.4)."""
-    bandwidth = (chip.inter.bandwidth * inputs["net.inter.utilization"])[graph.point]
-    latency = inputs["net.inter.latency"][graph.point]
+def _wires(inputs: Inputs, chip: Chip) -> Wires:
+    """Return what a device's links give its collectives, within the package and between packages (6.4)."""
+    return Wires(
+        chip.intra.bandwidth * inputs["net.intra.utilization"],
+        chip.inter.bandwidth * inputs["net.inter.utilization"],
+        inputs["net.intra.latency"],
+        inputs["net.inter.latency"],
+        chip.dram.bandwidth * inputs["chip.dram_utilization"],
+        inputs["net.inter.collective_overhead"],
+    )
 
-    def both(exchange: Exchange) -> tuple[Floats, Floats]:
-        sent = ring_bytes(*exchange)
-        return ring_time(exchange.collective, exchange.ranks, sent, bandwidth, latency), sent
 
-    (sync_s, sync_sent), (gradient_s, gradient_sent) = both(shards.sync), both(shards.gradient)
-    return Communication(sync_s, gradient_s, sync_sent, gradient_sent)
+def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints) -> Floats:
+    """Return the time of collectives among neighbouring devices of one system [s], shape (collectives,).
+
+    inputs: of one point; collective: of workload.graph.COLLECTIVES; size [B], ranks: shape (collectives,).
+    Raises InputError where the point has no chip or no network.
+    """
+    chip, faults = _generate(inputs)
+    if faults[0]:
+        raise CompositionError(str(faults[0]))
+    return collective_times(inputs, _wires(inputs, chip), collective, size, ranks)
 
 
-def _schedule(graph: Graph, timing: Timing, communication: Communication) -> Timeline:
-    """Lay kernels and collectives out in time (6.5)."""
-    repeat = graph.repeat
-    return schedule(
-        Tasks(
-            graph.offset,
-            graph.phase,
-            repeat * timing.time,
-            repeat * communication.sync_s,
-            communication.gradient_s,
-        )
+def _plan(inputs: Inputs, pipe: Pipeline) -> Plan:
+    """Return how an iteration is run."""
+    return Plan(pipe.stages, pipe.microbatches, pipe.order, inputs["parallel.concurrent_kernels"])
+
+
+def _tasks(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> Tasks:
+    """Return every kernel, of one micro-batch, as the schedule takes it."""
+    repeat, took = graph.repeat, communication.exchanges
+    return Tasks(
+        graph.offset,
+        graph.phase,
+        pipe.stage,
+        graph.side > 0,
+        repeat * timing.time,
+        repeat * took.sync_s,
+        took.sync_level,
+        graph.wait,
+        took.gradient_s,
+        took.gradient_level,
+        repeat * took.send_s,
+        took.send_level,
     )
 
 
@@ -143,13 +189,15 @@ def _energy(
     chip: Chip,
     graph: Graph,
     shards: Supergraph,
+    pipe: Pipeline,
+    launches: Ints,
     timing: Timing,
     communication: Communication,
     timeline: Timeline,
 ) -> Floats:
-    """Return the energy of one iteration of one device [J], shape (points,)."""
-    sent = sum_by_point(graph, graph.repeat * communication.sync_sent + communication.gradient_sent)
+    """Return the energy of one iteration of one device, on average over the stages [J], shape (points,)."""
     gemm_rate = peak_flops(inputs, chip, inputs["model.dtype"])
     pass_rate = peak_flops(inputs, chip, np.full(gemm_rate.size, VECTOR_DTYPE))
     rate = np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])
-    return energy(chip, rate, graph, timing, sent, timeline.total)
+    # a stage has its own kernels alone
+    return energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)

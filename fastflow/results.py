@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints, Texts, result_order, take
+from fastflow.columns import ALGORITHMS, Bools, Floats, Ints, Texts, result_order, take
 from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
+from fastflow.network.placement import ORDERS, PARALLEL, order_name
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point
@@ -68,8 +69,8 @@ def _chip_columns(prediction: Prediction) -> Columns:
     """Return what the generator made, and what the strategy asks for; of every point."""
     chip = prediction.chip
     columns: Columns = {
-        "strategy": prediction.strategy,
-        "devices": prediction.strategies.devices,
+        "strategy": prediction.parallelism.printed,
+        "devices": prediction.parallelism.strategies.devices,
         "dram_capacity_B": chip.dram.capacity,
         "dram_devices": chip.dram.devices.astype(np.int64),
         "dram_Bps": chip.dram.bandwidth,
@@ -101,25 +102,28 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     """Return what follows from a time; of the timed points. peak_of_all [flop/s]: of every point."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     levels = len(prediction.chip.levels)
-    kernel_s = graph.repeat * timing.time
-    sent_s = graph.repeat * prediction.communication.sync_s + prediction.communication.gradient_s
+    kernel_s = prediction.launches * timing.time
     names = limiter_names(levels)
     by_limiter = _by_limiter(graph.offset, timing.limiter, kernel_s, len(names))
-    compute_s = by_limiter.sum(axis=1)
-    waits = np.concatenate([by_limiter, timeline.exposed[:, None]], axis=1)
+    all_stages_s = by_limiter.sum(axis=1)
+    compute_s = prediction.pipeline.busiest
+    own = by_limiter * (compute_s / all_stages_s)[:, None]
+    waits = np.column_stack([own, timeline.exposed, timeline.bubble])
     flop = model_flop(graph)
-    devices = prediction.strategies.devices[prediction.timed]
+    devices = prediction.parallelism.strategies.devices[prediction.timed]
     peak = peak_of_all[prediction.timed]
-    memory = prediction.footprint
+    memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
+        "placement": np.array([order_name(number) for number in range(len(ORDERS))])[communication.order],
         "time_s": timeline.total,
         "forward_s": timeline.forward,
         "backward_s": timeline.backward,
         "update_s": timeline.update,
         "compute_s": compute_s,
-        "comm_s": sum_by_point(graph, sent_s),
+        "comm_s": communication.total,
         "exposed_comm_s": timeline.exposed,
-        "bound_by": np.array([*names, "network"])[waits.argmax(axis=1)],
+        "bubble_s": timeline.bubble,
+        "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
         "mfu": flop / (devices * peak * timeline.total),
         "energy_J": prediction.energy * devices,
@@ -128,8 +132,13 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
         "gradient_B": memory.gradients,
         "optimizer_B": memory.optimizer,
         "activation_B": memory.activations,
+        "fullest_stage": memory.stage,
     }
-    columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
+    for dimension, name in enumerate(PARALLEL):
+        columns[f"{name}_Bps"] = communication.bandwidth[:, dimension]
+        columns[f"{name}_hops"] = communication.hops[:, dimension]
+    columns["microbatches"] = prediction.pipeline.microbatches
+    columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
     return columns | _longest_gemm(prediction, peak)
 
@@ -147,7 +156,7 @@ def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Flo
 def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
     """Return how the GEMM that takes longest is tiled; of the timed points. peak [flop/s]: of a device."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
-    rows = _longest(graph.offset, np.where(prediction.shards.m > 0, graph.repeat * timing.time, 0.0))
+    rows = _longest(graph.offset, np.where(prediction.shards.m > 0, prediction.launches * timing.time, 0.0))
     names = limiter_names(levels)
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
@@ -195,22 +204,25 @@ def explain(prediction: Prediction, point: int) -> Columns:
     place = np.flatnonzero(prediction.timed == point)
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
-    shards, communication = take(prediction.shards, rows), take(prediction.communication, rows)
-    repeat = graph.repeat[rows]
+    shards, took = take((prediction.shards, prediction.communication.exchanges), rows)
+    launches = prediction.launches[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],
-        "repeat": repeat,
+        "layer": graph.layer[rows],
+        "stage": prediction.pipeline.stage[rows],
+        "repeat": launches,
         "m": shards.m,
         "k": shards.k,
         "n": shards.n,
-        "time_s": repeat * timing.time[rows],
+        "time_s": launches * timing.time[rows],
         "bound_by": np.array(names)[timing.limiter[rows]],
         "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, shards.sync.collective)],
-        "comm_s": repeat * communication.sync_s + communication.gradient_s,
+        "comm_s": launches * (took.sync_s + took.send_s) + took.gradient_s,
+        "algorithm": np.array(ALGORITHMS)[np.where(gradient, took.gradient_by, took.sync_by)],
         "flop": timing.flop[rows],
     }
     columns |= {

@@ -18,7 +18,8 @@ LIBRARY = next(
 FLOORS = [
     {"sweep", "__init__", "__main__", "_plugins"},
     {"engine"},
-    {"results"},
+    {"optimize", "figures"},
+    {"results", "trace"},
     {"crossflow"},
     {"network"},
     {"parallelism"},
@@ -32,7 +33,8 @@ FLOORS = [
 DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 # What knows the physics knows nothing of configurations, files and screens.
 MODEL = {
-    "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results",
+    "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results", "trace",
+    "optimize", "figures",
     "distinct", "columns", "units", "errors", "_jit",
 }  # fmt: skip
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}

@@ -6,12 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.errors import InputError
+from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import (
     COLUMN_ROW,
     MOST_DEVICES,
     NO_KERNEL,
     ROW_COLUMN,
-    Strategies,
     Strategy,
     parse,
     parse_column,
@@ -125,12 +125,11 @@ def test_distributed_gemm(points):
     ]
     whole = [np.array(column) for column in list(zip(*points, strict=True))[:3]]
     graph = build(Gemm(*whole, batch=np.ones(len(points), dtype=np.int64)), training=True)
-    table = Strategies(
-        np.array([KERNELS[point[3]] for point in points]),
-        *(np.array([point[place] for point in points]) for place in (4, 5, 6)),
-        np.ones(len(points), dtype=np.int64),
-    )
-    shards = cut(graph, table, np.full(len(points), element))
+    once = np.ones(len(points), dtype=np.int64)
+    kernels = np.array([KERNELS[point[3]] for point in points])
+    degrees = (np.array([point[place] for point in points]) for place in (4, 5, 6))
+    layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, *degrees)))
+    shards = cut(graph, layouts, once, once, np.full(len(points), element))
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
@@ -172,7 +171,7 @@ def test_degrees_beyond_any_machine_are_refused(compose, summary, text):
 
 @pytest.mark.parametrize(
     ("strategy", "devices", "word"),
-    [("d512", 8, "divide"), ("d3", 8, "divide"), ("d4-p2", 8, "pipeline")],
+    [("d512", 8, "divide"), ("d3", 8, "divide"), ("d4-p2", 8, "pipeline stages")],
 )
 def test_a_strategy_that_does_not_suit_the_system_has_a_reason(compose, summary, strategy, devices, word):
     point = compose("model=gemm") | {"parallel.strategy": strategy, "system.devices": devices}

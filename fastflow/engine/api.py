@@ -64,6 +64,45 @@ def explaining(composer: Composer, study: Study) -> Iterator[None]:
         raise InputError(error.key, error.value, error.allowed, origin) from None
 
 
+def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Predict a point under every strategy; see `fastflow.rank_strategies`."""
+    from fastflow.engine.execute import collect
+    from fastflow.engine.ranking import ranking_of
+    from fastflow.engine.store import to_frame
+
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        study = plan(composer, overrides)
+        with explaining(composer, study):
+            return to_frame(collect(ranking_of(composer, overrides, study)))
+
+
+def predict_collective(
+    collective: str, size: ArrayLike, ranks: ArrayLike, overrides: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Predict collectives on one system; see `fastflow.predict_collective`."""
+    from fastflow import crossflow
+    from fastflow.workload.graph import COLLECTIVES
+
+    if collective not in COLLECTIVES[1:]:
+        raise InputError("collective", collective, "one of " + ", ".join(COLLECTIVES[1:]))
+    sizes, among = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(ranks))
+    with hydra_rules():
+        study = plan(Composer.of_library(), overrides)
+    inputs = study.grid.inputs(next(study.grid.shares(0, 1)))
+    most = int(inputs["system.devices"][0])
+    for key, column, wrong, allowed in (
+        ("size", sizes, ~(sizes >= 0.0), "a number of bytes at least 0"),
+        ("ranks", among, (among < 1) | (among > most) | (among != np.floor(among)), f"1 to {most} devices"),
+    ):
+        if wrong.any():
+            raise InputError(key, column[wrong][0], allowed)
+    time = crossflow.time_collectives(
+        inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
+    )
+    return time.reshape(sizes.shape)
+
+
 def predict_gemm(
     m: ArrayLike, k: ArrayLike, n: ArrayLike, chip: str, dtype: str, batch: ArrayLike
 ) -> NDArray[np.float64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
+from yaml import YAMLError
 
 from fastflow.engine.api import explaining
 from fastflow.engine.config import COMMAND_LINE, Composer
@@ -27,6 +26,7 @@ from fastflow.engine.folder import is_url
 from fastflow.engine.library import PACKAGE, library_root, use_plugins
 from fastflow.engine.mistakes import path_of, translated, unwritable
 from fastflow.engine.plan import Study, plan
+from fastflow.engine.point import run_point
 from fastflow.engine.terms import first_of_groups, read_terms
 from fastflow.errors import CompositionError, InputError
 
@@ -140,7 +140,10 @@ def run_from_hydra(
     folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):
-        (run_point if study is None else run_grid)(planned, output)
+        if study is None:
+            run_point(composer, overrides, planned, output)
+        else:
+            run_grid(planned, output)
 
 
 def _check_single(composer: Composer, overrides: Sequence[str]) -> None:
@@ -152,34 +155,16 @@ def _check_single(composer: Composer, overrides: Sequence[str]) -> None:
         )
 
 
-def run_point(study: Study, output: str) -> None:
-    """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
-    from fastflow.engine import execute, show
-    from fastflow.engine.crew import Watch, interruptible
-    from fastflow.engine.runner import predict_points, tabulate
-    from fastflow.results import explain
-
-    with interruptible(Watch()):
-        predicted = predict_points(study.grid, 0, 1)
-        table = tabulate(study.grid, 0, 1, predicted)
-    row = {name: values[0] for name, values in table.items()}
-    if not row["time_s"] == row["time_s"]:
-        raise _without_time(row["reason"])
-    store = execute.store(study, output)
-    show.breakdown(row, explain(predicted[0].prediction, 0), study.grid.levels)
-    print(f"Dataset: {store.folder.shown}")
-
-
-def _without_time(reason: str) -> InputError:
-    """Return the refusal of a single point, as one of a key and its value where the reason is one."""
-    named = re.fullmatch(r"([\w.]+)=([^:]*): allowed is (.*)", reason)
-    return InputError(*named.groups()) if named else CompositionError(f"no time can be predicted: {reason}")
-
-
 def run_grid(study: Study, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
     from fastflow.engine import execute, show
     from fastflow.engine.progress import Progress
+
+    for key in ("trace", "picture"):
+        if getattr(study, key):
+            raise InputError(
+                key, getattr(study, key), "null in a grid; a file belongs to one point, without -m"
+            )
 
     with Progress(study.grid.describe(), study.grid.points) as progress:
         store = execute.store(study, output, progress.begin, progress.advance)

@@ -16,12 +16,18 @@ from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.engine.mistakes import one_of, suggestion
 from fastflow.errors import InputError
+from fastflow.network.placement import order_number
+from fastflow.parallelism.layout import parse_layout
+from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
+from fastflow.workload.file import check_file
 
 Scalar = float | int | bool | str
 
 SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
+NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture")
+"""Sections and leaves of the configuration that say where and how, and change no result."""
 _INT64_MAX = 2**63 - 1
 MOST_JOBS = 1024
 
@@ -52,9 +58,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
     return {
         key: convert(key, value)
         for key, value in leaves.items()
-        if not (
-            key.partition(".")[0] in ("engine", "output") or is_documentation(key) or _is_absent(key, value)
-        )
+        if not (key.partition(".")[0] in NOT_OF_THE_MODEL or is_documentation(key) or _is_absent(key, value))
     }
 
 
@@ -109,13 +113,24 @@ def _check(column: Column, value: Scalar) -> Scalar:
     if isinstance(value, str):
         if column.choices and value not in column.choices:
             raise ValueError(suggestion(value, column.choices).removeprefix("; "))
-        if column.name == "parallel.strategy":
-            parse_strategy(value)  # a grid is refused before it starts
+        _check_text(column.name, value)  # a grid is refused before it starts
         return value
     above = column.low < value if column.above_low else column.low <= value
     if not (isfinite(value) and above and value <= column.high):
         raise ValueError
     return value
+
+
+def _check_text(key: str, value: str) -> None:
+    """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
+    if key == "parallel.strategy" and value != AUTO:
+        parse_strategy(value)
+    elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
+        parse_layout(value, key)
+    elif key == "model.file":
+        check_file(value)
+    elif key == "placement" and value != AUTO:
+        order_number(value)
 
 
 def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from fastflow.engine.terms import Term, TermAxis, axes_of, combinations, grids_o
 from fastflow.errors import InputError
 
 _INTERPOLATED = re.compile(r"[\w.]+")
+_FILE = "model.file"
 _MANY = 1000  # compositions: more take seconds
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
@@ -45,6 +47,10 @@ class Study(NamedTuple):
     """The configured output folder."""
     first: Composition
     """The composition of the first point, for messages."""
+    trace: str = ""
+    """The file that a single point's schedule goes to, if any."""
+    picture: str = ""
+    """The file that a single point's placement is drawn in, if any."""
 
 
 class _Composed(NamedTuple):
@@ -105,7 +111,8 @@ def plan(
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
     )
-    return Study(grid, options, str(first.config.get("output")), first)
+    files = (str(first.config.get(key) or "") for key in ("trace", "picture"))
+    return Study(grid, options, str(first.config.get("output")), first, *files)
 
 
 def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
@@ -254,12 +261,20 @@ def _texts_of(key: str, one: _Composed) -> list[str]:
     return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
 
 
+def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) -> dict[str, str]:
+    """Return the SHA-256 of every file that an input names: its path alone does not say what is in it."""
+    names = {str(point[_FILE]) for point in inputs if _FILE in point}
+    names |= {str(name) for block in blocks for name in block.columns.get(_FILE, ())}
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
+
+
 def _fingerprint(
     inputs: Sequence[Mapping[str, Scalar]], labels: Mapping[str, NDArray[np.str_]], blocks: Sequence[Block]
 ) -> str:
     """Return the SHA-256 of everything that the results follow from."""
     content = {
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
+        "files": _digests(inputs, blocks),
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }

@@ -63,9 +63,10 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
 def _predict(inputs: Columns) -> Prediction:
     """Run the model; raises InputError where it asks for an input that the configuration does not give."""
     from fastflow import crossflow
+    from fastflow.optimize.strategies import settle
 
     try:
-        return crossflow.predict(inputs)
+        return crossflow.predict(settle(inputs))
     except KeyError as error:
         key = error.args[0] if error.args else None
         column = find_input(key) if isinstance(key, str) and key not in inputs else None

@@ -26,6 +26,7 @@ _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
+_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "dp": "data", "lp": "pipeline"}
 _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
@@ -74,6 +75,8 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
     )
     out.print(_chip(row, levels))
+    if row["devices"] > 1:
+        out.print(_placement(row))
     out.print(_phases(row))
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))
@@ -97,19 +100,33 @@ def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
     return sheet
 
 
+def _placement(row: Mapping[str, Any]) -> Sheet:
+    """Tell how far neighbours along every parallel dimension are, and what reaches them."""
+    sheet = _sheet(
+        f"Placement {row['placement']}, innermost first",
+        [("neighbours along", False), ("hops", True), ("bandwidth", True)],
+    )
+    for name, what in _DIMENSIONS.items():
+        if row[f"{name}_hops"] > 0:
+            bandwidth = quantity(f"{name}_Bps", row[f"{name}_Bps"])
+            sheet.add_row(f"{name} ({what})", str(row[f"{name}_hops"]), bandwidth)
+    return sheet
+
+
 def _phases(row: Mapping[str, Any]) -> Sheet:
     sheet = _sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
-        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all"
+        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all",
+        "bubble_s": f"of the busiest pipeline stage, over {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
         if row[name] > 0:
             sheet.add_row(name.removesuffix("_s"), quantity(name, row[name]), f"{row[name] / total:.1%}", "")
     sheet.add_section()
-    for name in ("compute_s", "exposed_comm_s"):
-        label = "kernels" if name == "compute_s" else "waiting"
-        sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
+    for name, label in (("compute_s", "kernels"), ("exposed_comm_s", "waiting"), ("bubble_s", "bubble")):
+        if row[name] > 0 or name != "bubble_s":
+            sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
     sheet.add_section()
     sheet.add_row("total", quantity("time_s", total), "", "")
     return sheet
@@ -147,7 +164,7 @@ def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
                 f"{kernels['time_s'][i] / total:.1%}",
                 str(kernels["bound_by"][i]),
                 *([_size(kernels, i)] if wide else []),
-                f"{kernels['comm'][i]} {comm}" if kernels["comm"][i] else "",
+                f"{kernels['comm'][i]} {comm}, {kernels['algorithm'][i]}" if kernels["comm"][i] else "",
             )
     if not shown.all():
         time = kernels["time_s"][~shown].sum()
@@ -217,7 +234,8 @@ def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
     )
-    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device")
+    fullest = f", pipeline stage {row['fullest_stage']} the fullest" if row["lp_hops"] > 0 else ""
+    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device{fullest}")
     out.print(f"             {parts}")
     if not row["feasible"]:
         out.print(f"[bold red]Not feasible[/] {row['reason']}")
@@ -281,6 +299,17 @@ def grid(grid: Grid, store: Store, progress: Progress) -> None:
     out.print()
     _speed(grid, progress)
     print(f"Dataset: {store.folder.shown}")
+
+
+def ranking(store: Store) -> None:
+    """Print the best strategies of a ranking, and where all of them lie."""
+    out = console()
+    columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
+    frame = store.read(0, ["point", *columns])
+    out.print(
+        _rows(f"Best {_FIRST} of {store.parts.points:,} strategies", columns, _records(frame.head(_FIRST)))
+    )
+    print(f"Ranking: {store.folder.shown}")
 
 
 def _speed(grid: Grid, progress: Progress) -> None:

@@ -17,12 +17,12 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.engine.config import Composer
-from fastflow.engine.inputs import is_documentation
+from fastflow.engine.inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.engine.mistakes import one_of
 from fastflow.errors import CompositionError, InputError
 
 _STUDY = ("params", "zip", "union")
-_NO_INPUT = ("engine", "output", "hydra")
+_NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
 
 
 class Term(NamedTuple):

@@ -94,10 +94,14 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
         for number, level in zip(level_numbers(inputs), chip.levels, strict=True)
     ]
     parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
-    parts.append(("inter", chip.inter.bandwidth, chip.inter.bandwidth))
+    parts += [
+        (part, link.bandwidth, link.bandwidth)
+        for part, link in (("intra", chip.intra), ("inter", chip.inter))
+    ]
+    of_package = inputs["system.package.devices"]
+    networks = {"intra": of_package > 1, "inter": inputs["system.devices"] > of_package}
     for part, amount, rate in parts:
-        # a single device needs no network
-        needed = inputs["system.devices"] > 1 if part == "inter" else np.True_
+        needed = networks.get(part, np.True_)  # a single device needs no network
         for i in np.flatnonzero(~((amount > 0.0) & (rate > 0.0)) & needed & (reason == "")):
             budgets = ", ".join(
                 f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"

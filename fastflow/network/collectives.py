@@ -1,10 +1,12 @@
-"""What a collective costs: ring algorithms on a non-blocking switch (6.4).
+"""What a collective costs on a system's network (6.4).
 
-A ring of N ranks moves a tensor of S bytes in N - 1 steps of S / N bytes for an all-gather or a
-reduce-scatter, and in both, one after the other, for an all-reduce (Patarasuk and Yuan, Bandwidth
-optimal all-reduce algorithms, J. Parallel Distrib. Comput. 69(2), 2009). A step takes the link's
-latency and its bytes over the link's bandwidth. A non-blocking switch gives every ring edge its
-own link, so nothing is shared.
+Two stages, so that a sweep stays cheap. `recipe.recipe` depends on the network and on how the ranks lie on
+it: it writes every algorithm of every collective (`network.algorithms`) as phases. `price` puts a device's
+bandwidths and latencies in: then a collective over S bytes takes latency + S * per_byte, and `cheapest`
+picks the algorithm whose line is lowest at the message's size.
+
+S is the whole tensor, as each rank holds it before an all-reduce or a reduce-scatter or after an all-gather;
+for an all-to-all what one rank holds and deals out; else the message.
 """
 
 from __future__ import annotations
@@ -12,42 +14,72 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
-from fastflow.workload.graph import ALL_REDUCE, NO_EXCHANGE
+from fastflow.columns import Bools, Floats, Ints
+from fastflow.network.algorithms import ALGORITHMS, AUTO, Phase
+from fastflow.workload.graph import COLLECTIVES
+
+KINDS, WAYS = len(COLLECTIVES), len(ALGORITHMS)
+LOAD0, LOAD1, HOPS0, HOPS1, TOUCHED = range(len(Phase._fields))
 
 
 @kernel
-def ring_steps(collective: int, ranks: int) -> int:
-    """Return the steps of a ring collective among `ranks`."""
-    if collective == NO_EXCHANGE:
-        return 0
-    return (2 if collective == ALL_REDUCE else 1) * (ranks - 1)
+def _moving(load: float, bandwidth: float) -> float:
+    return load / bandwidth if load > 0.0 else 0.0
 
 
 @kernel
-def ring_bytes(collective: Ints, size: Floats, ranks: Ints) -> Floats:
-    """Return what one rank sends in a ring collective over a tensor of `size` bytes [B]; shapes equal."""
-    sent = np.empty(size.size)
-    for i in range(size.size):
-        sent[i] = ring_steps(collective[i], ranks[i]) * size[i] / ranks[i]
-    return sent
+def price(
+    offered: Bools,
+    offset: Ints,
+    phases: Floats,
+    bandwidth0: float,
+    bandwidth1: float,
+    latency0: float,
+    latency1: float,
+    memory: float,
+    overhead: float,
+) -> tuple[Floats, Floats]:
+    """Return the latency [s] and the time per byte of S [s/B] of every algorithm of every collective.
 
-
-@kernel
-def ring_time(
-    collective: Ints,
-    ranks: Ints,
-    sent: Floats,
-    bandwidth: Floats,
-    latency: Floats,
-) -> Floats:
-    """Return the time of a ring collective [s]; all shapes equal.
-
-    sent: what one rank sends [B]; bandwidth of one direction of a device's links [B/s]; latency of one
-    step [s].
+    offered, offset, phases: a Recipe's. bandwidth0, bandwidth1: of a device's links within the package and
+    off it, one direction, as payload [B/s]; latency0, latency1: of a hop [s]; memory: what a kernel reaches
+    of main memory's bandwidth [B/s]; overhead: of a call [s]. Shapes (collectives, algorithms); infinite
+    where not offered, zero where nothing is exchanged.
     """
-    time = np.empty(sent.size)
-    for i in range(sent.size):
-        moving = sent[i] / bandwidth[i] if sent[i] > 0.0 else 0.0
-        time[i] = ring_steps(collective[i], ranks[i]) * latency[i] + moving
-    return time
+    latency, per_byte = np.full((KINDS, WAYS), np.inf), np.full((KINDS, WAYS), np.inf)
+    for collective in range(KINDS):
+        for algorithm in range(WAYS):
+            if not offered[collective, algorithm]:
+                continue
+            first = offset[collective * WAYS + algorithm]
+            last = offset[collective * WAYS + algorithm + 1]
+            fixed, moving = overhead if last > first else 0.0, 0.0
+            for row in range(first, last):
+                fixed += phases[row, HOPS0] * latency0 + phases[row, HOPS1] * latency1
+                moving += max(
+                    _moving(phases[row, LOAD0], bandwidth0), _moving(phases[row, LOAD1], bandwidth1)
+                )
+                moving += phases[row, TOUCHED] / memory
+            latency[collective, algorithm] = fixed
+            per_byte[collective, algorithm] = moving
+    return latency, per_byte
+
+
+@kernel
+def cheapest(
+    latency: Floats, per_byte: Floats, row: int, collective: int, size: float, wanted: int
+) -> tuple[float, int]:
+    """Return the time of a collective over `size` bytes [s] and the algorithm's number.
+
+    latency, per_byte: prices, shape (rows, collectives, algorithms), of which `row` is asked. wanted: an
+    algorithm, taken where it is offered for this collective; the fastest where not, or where it is AUTO.
+    """
+    if wanted != AUTO and latency[row, collective, wanted] < np.inf:
+        return latency[row, collective, wanted] + size * per_byte[row, collective, wanted], wanted
+    best, which = np.inf, 0
+    for algorithm in range(WAYS):
+        if latency[row, collective, algorithm] < np.inf:
+            time = latency[row, collective, algorithm] + size * per_byte[row, collective, algorithm]
+            if time < best:
+                best, which = time, algorithm
+    return best, which

@@ -7,19 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats
+from fastflow.columns import Bools, Floats, Ints
+from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.supergraph import Supergraph
+from fastflow.timing.stages import in_flight
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision
 
 
 class Footprint(NamedTuple):
-    """Bytes of one device by kind; shape (points,)."""
+    """Bytes of one device of the pipeline stage that needs most, by kind; shape (points,)."""
 
     weights: Floats  # master copies included
     gradients: Floats
     optimizer: Floats
-    activations: Floats  # kept from the forward to the backward pass
+    activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
+    stage: Ints  # which stage that is
 
     @property
     def total(self) -> Floats:
@@ -28,31 +31,55 @@ class Footprint(NamedTuple):
 
 
 @kernel
-def _elements(graph: Graph, shards: Supergraph) -> tuple[Floats, Floats]:
-    """Return the weights of one device, and the activations that it keeps; shape (points,)."""
+def _fullest_stage(
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, weight_bytes: Floats, operand: Floats
+) -> tuple[Floats, Floats, Ints]:
+    """Return weights and kept activations of the stage that needs most [elements], and which it is."""
     points = graph.offset.size - 1
     weights, activations = np.zeros(points), np.zeros(points)
-    for row in range(graph.point.size):
-        p, cols = graph.point[row], graph.cols[row]
-        owned = 1.0 * graph.weights[row] * graph.batch[row]
-        weights[p] += owned * shards.inner[row] * shards.cols[row]
-        # what was kept per column of the layer is cut as the layer's activations are
-        kept = graph.kept_cols[row] * (shards.activation_cols[row] / cols)
-        kept += graph.kept_whole_cols[row] * (shards.operand_cols[row] / cols)
-        activations[p] += 1.0 * graph.repeat[row] * graph.batch[row] * shards.rows[row] * kept
-    return weights, activations
+    fullest = np.zeros(points, dtype=np.int64)
+    most = 1
+    for p in range(points):
+        most = max(most, pipeline.stages[p])
+    of_stage = np.empty((2, most))
+    for p in range(points):
+        stages = pipeline.stages[p]
+        of_stage[:, :stages] = 0.0
+        for row in range(graph.offset[p], graph.offset[p + 1]):
+            stage, cols = pipeline.stage[row], graph.cols[row]
+            owned = 1.0 * graph.weights[row] * graph.batch[row]
+            of_stage[0, stage] += owned * shards.inner[row] * shards.cols[row]
+            # what was kept per column of the layer is cut as the layer's activations are
+            kept = 1.0 * shards.rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
+            whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / cols)
+            kept += shards.read_rows[row] * whole
+            of_stage[1, stage] += 1.0 * graph.repeat[row] * graph.batch[row] * kept
+        needed = -1.0
+        for stage in range(stages):
+            kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+            total = of_stage[0, stage] * weight_bytes[p] + kept * operand[p]
+            if total > needed:
+                needed, fullest[p] = total, stage
+                weights[p], activations[p] = of_stage[0, stage], kept
+    return weights, activations, fullest
 
 
-def footprint(graph: Graph, shards: Supergraph, precision: Precision, training: Bools) -> Footprint:
-    """Return what one device holds.
+def footprint(
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, precision: Precision, training: Bools
+) -> Footprint:
+    """Return what a device of the stage that needs most memory holds.
 
     Every weight has a gradient of the operands' type when training, also an embedding row that
-    no token touched. Activations are those that the backward pass reads again, for all steps.
+    no token touched. Activations are those that the backward pass reads again, for all steps and for
+    as many micro-batches as the schedule has in flight.
     """
-    weights, activations = _elements(graph.numbers, shards)
+    gradient = np.where(training, precision.operand, 0.0)
+    a_weight = precision.operand + precision.master + gradient + precision.state
+    weights, activations, stage = _fullest_stage(graph.numbers, shards, pipeline, a_weight, precision.operand)
     return Footprint(
         weights * (precision.operand + precision.master),
-        np.where(training, weights * precision.operand, 0.0),
+        weights * gradient,
         weights * precision.state,
         activations * precision.operand,
+        stage,
     )

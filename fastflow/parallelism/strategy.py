@@ -14,6 +14,7 @@ from fastflow.errors import InputError
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
 NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
+AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
 _PATTERN = re.compile(r"(?!-)(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?", re.ASCII)
 
@@ -55,24 +56,9 @@ class Strategies(NamedTuple):
         """Devices that each strategy uses."""
         return self.kp1 * self.kp2 * self.dp * self.lp
 
-    @property
-    def row_shards(self) -> Ints:
-        """Ways in which the batch rows of a layer are cut: RC's KP1 joins the data shards."""
-        return self.dp * np.where(self.kernel == ROW_COLUMN, self.kp1, 1)
 
-    @property
-    def inner_shards(self) -> Ints:
-        """Ways in which the inner dimension of a layer's GEMM is cut (CR's KP1)."""
-        return np.where(self.kernel == COLUMN_ROW, self.kp1, 1)
-
-    @property
-    def col_shards(self) -> Ints:
-        """Ways in which the columns of a layer's weights are cut (RC's KP2)."""
-        return self.kp2
-
-
-def parse(text: str) -> Strategy:
-    """Read a strategy in the paper's notation.
+def parse(text: str, key: str = "parallel.strategy") -> Strategy:
+    """Read a strategy in the paper's notation; `key` is where it was written.
 
     Raises InputError when the text is no strategy or a degree is 0.
     """
@@ -80,9 +66,9 @@ def parse(text: str) -> Strategy:
     groups = match.groups() if match else ()
     degrees = [int(group) for group in groups if group is not None]
     if not degrees or 0 in degrees:
-        raise InputError("parallel.strategy", text, NOTATION)
+        raise InputError(key, text, NOTATION)
     if prod(degrees) > MOST_DEVICES:
-        raise InputError("parallel.strategy", text, f"one that takes at most {MOST_DEVICES:,} devices")
+        raise InputError(key, text, f"one that takes at most {MOST_DEVICES:,} devices")
     row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
     if groups[0]:
         return Strategy(ROW_COLUMN, row, column, dp, lp)
@@ -98,14 +84,38 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     return Strategies(*np.ascontiguousarray(degrees.T)), printed
 
 
-def misfit(strategies: Strategies, devices: Ints) -> Texts:
-    """Say for every point why its strategy does not suit `devices` devices; empty where it does."""
+def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
+    """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or ""."""
     reason = np.full(devices.size, "", dtype=object)
-    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > 1)):
+    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
         strategy = Strategy(*(int(column[i]) for column in strategies))
-        if strategy.lp > 1:
-            allowed = "one without pipeline stages (p1), which are not modelled"
+        if strategy.lp > layers[i]:
+            allowed = f"one of at most {layers[i]} pipeline stages, the model's layers"
         else:
             allowed = f"one whose {strategy.devices} devices divide system.devices={devices[i]}"
         reason[i] = str(InputError("parallel.strategy", strategy, allowed))
     return reason.astype(str)
+
+
+def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
+    """Return every way to write a number as an ordered product of some factors."""
+    if parts == 1:
+        return [(number,)]
+    small = [low for low in range(1, int(number**0.5) + 1) if number % low == 0]
+    divisors = sorted({*small, *(number // low for low in small)})
+    return [(first, *rest) for first in divisors for rest in _factorisations(number // first, parts - 1)]
+
+
+def every_strategy(devices: int, layers: int) -> list[Strategy]:
+    """Return the strategy space (3.3): each strategy that takes all devices, with at most a stage a layer.
+
+    One that cuts a kernel into a single piece is left out, since it is the one without the cut.
+    """
+    found = [Strategy(NO_KERNEL, 1, 1, dp, lp) for dp, lp in _factorisations(devices, 2)]
+    found += [Strategy(COLUMN_ROW, kp1, 1, dp, lp) for kp1, dp, lp in _factorisations(devices, 3) if kp1 > 1]
+    found += [
+        Strategy(ROW_COLUMN, kp1, kp2, dp, lp)
+        for kp1, kp2, dp, lp in _factorisations(devices, 4)
+        if kp1 * kp2 > 1
+    ]
+    return [strategy for strategy in found if strategy.lp <= layers]

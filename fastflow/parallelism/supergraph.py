@@ -1,13 +1,20 @@
-"""The compute graph cut by a strategy: one device's kernels and what they exchange (3.3, 5.1).
+"""The compute graph cut by a strategy: one device's kernels, and the cross-edges between devices (3.3, 5.1).
 
 All devices of a data or kernel parallel group do the same at the same time (6.5), so the cut
-graph is that of one device. Where a dimension does not divide evenly, the largest shard counts.
+graph is that of one device of each pipeline stage. Where a dimension does not divide evenly, the largest
+shard counts.
 
     Row-Column, KP1 x KP2: rows by KP1, columns by KP2; the layer's output is gathered along KP2,
         dX is a partial sum along KP2, dW along KP1.
     Column-Row, KP1: inner dimension by KP1; the output is a partial sum, reduce-scattered; the
         backward pass gathers dY, and then dX and dW are local.
     Data parallel, DP: rows by DP; weight gradients are summed over DP (and RC's KP1).
+    Pipeline, LP: layers by stages; what a stage's last layer makes is sent to the next one.
+    Micro-batches: the rows of a device are worked on in turns.
+
+Where neighbouring layers are laid out differently, the activation between them moves to its reader's
+layout: gathered where the reader wants more of it than its maker has, exchanged all-to-all where it
+wants another part; backward, its gradient goes the other way.
 """
 
 from __future__ import annotations
@@ -17,56 +24,76 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
-from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN, Strategies
+from fastflow.columns import Bools, Floats, Ints
+from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_TO_ALL,
+    BACKWARD,
+    BATCHED,
+    FORWARD,
     INPUT_GRADIENT,
     NO_EXCHANGE,
     NO_GRADIENT,
     ON_ACTIVATIONS,
     ON_WEIGHTS,
+    POINT_TO_POINT,
     PRODUCT,
     SPARSE,
+    UPDATE,
     WEIGHT_GRADIENT,
     Graph,
 )
 
+# The groups of devices that exchange: two for each kind of layer, and neighbouring pipeline stages.
+KERNEL_GROUP, GRADIENT_GROUP = 0, 1  # of a kind of layer: 2 * kind + one of these
+PIPELINE_GROUP = 6
+GROUPS = 7
 
-class Exchange(NamedTuple):
-    """A collective a kernel; shape (kernels,)."""
+
+class CrossEdges(NamedTuple):
+    """An exchange a kernel, along a parallel dimension; shape (kernels,)."""
 
     collective: Ints  # of workload.graph.COLLECTIVES
     bytes: Floats  # of the whole tensor, as each device holds it before or after
     ranks: Ints
+    group: Ints  # who exchanges: 2 * kind of layer + KERNEL_GROUP or GRADIENT_GROUP, or PIPELINE_GROUP
 
 
 class Supergraph(NamedTuple):
-    """One device's share of every kernel; rows as in the graph, shape (kernels,)."""
+    """One device's share of every kernel, of one micro-batch; rows as in the graph, shape (kernels,)."""
 
     m: Ints  # local GEMM, C[m, n] = A[m, k] B[k, n]; 0 where the kernel is no GEMM
     k: Ints
     n: Ints
+    batch: Ints  # of them, in one launch
     elements: Floats  # local elements of a memory-bound pass; 0 for a GEMM
     rows: Ints  # local dimensions of the layer
     inner: Ints
     cols: Ints
     activation_cols: Ints  # columns of an activation that a device works on
-    operand_cols: Ints  # columns of an activation that the next product reads
-    sync: Exchange  # follows the kernel, every launch, and is waited for
-    gradient: Exchange  # starts when the kernel is done, and may overlap with what comes
+    read_rows: Ints  # rows and columns of it that the next product reads
+    read_cols: Ints
+    sync: CrossEdges  # follows the kernel, every launch, and is waited for
+    relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
+    gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
+    send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
 
 
 class _Shares(NamedTuple):
-    """What a point's strategy makes of its kernels; shape (points,)."""
+    """What a point's layouts make of its kernels; shape (points, kinds of layer) or (points,)."""
 
     kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
-    row_shards: Ints
+    row_shards: Ints  # of one micro-batch
     inner_shards: Ints
     col_shards: Ints
     ranks: Ints  # devices of one layer, that exchange what the kernel cut needs
-    operand: Floats  # [B]
+    sharing: Ints  # devices that sum the gradients of the same weights
+    operand: Floats  # [B], (points,)
+    stages: Ints  # (points,)
+    differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
 
 
 @kernel
@@ -90,15 +117,22 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
-        p, kind = graph.point[row], graph.kind[row]
+        p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
         rows = graph.rows[row]
+        out.read_rows[row] = _ceil_div(rows, shares.row_shards[p, peer])
         if kind != ON_WEIGHTS:
-            rows = _ceil_div(rows, shares.row_shards[p])
-        inner = _ceil_div(graph.inner[row], shares.inner_shards[p])
-        cols = _ceil_div(graph.cols[row], shares.col_shards[p])
+            rows = _ceil_div(rows, shares.row_shards[p, own])
+        inner = _ceil_div(graph.inner[row], shares.inner_shards[p, own])
+        cols = _ceil_div(graph.cols[row], shares.col_shards[p, own])
         # an activation is cut along its columns by either kernel cut: CR has scattered it so
-        activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p] * shares.inner_shards[p])
+        activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p, own] * shares.inner_shards[p, own])
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
+        out.batch[row] = graph.batch[row]
+        if kind == BATCHED:  # products of activations are dealt out whole, over all devices of the layer
+            products = graph.products[row]
+            out.batch[row] = _ceil_div(products, shares.row_shards[p, own] * shares.ranks[p, own])
+            out.m[row] = graph.rows[row] // products
+            out.k[row], out.n[row] = graph.inner[row], graph.cols[row]
         out.elements[row] = 0.0
         if kind == ON_ACTIVATIONS:
             out.elements[row] = 1.0 * rows * activation_cols
@@ -106,45 +140,103 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
             out.elements[row] = 1.0 * graph.batch[row] * inner * cols
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
         out.activation_cols[row] = activation_cols
-        out.operand_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p])
+        out.read_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p, peer])
 
 
 @kernel
-def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: Exchange) -> None:
+def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
+    """Return whether two kinds of layer are laid out in the same way."""
+    return own == peer or (
+        shares.kernel[p, own] == shares.kernel[p, peer]
+        and shares.row_shards[p, own] == shares.row_shards[p, peer]
+        and shares.ranks[p, own] == shares.ranks[p, peer]
+    )
+
+
+@kernel
+def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges) -> None:
     """Write what the kernel cut exchanges among the devices of one layer."""
     for row in range(graph.point.size):
-        p = graph.point[row]
+        p, own = graph.point[row], graph.layer_kind[row]
         collective, cols = NO_EXCHANGE, 0
-        if shares.kernel[p] == ROW_COLUMN:
+        if shares.kernel[p, own] == ROW_COLUMN:
             collective, cols = graph.rc[row], graph.rc_cols[row]
-        elif shares.kernel[p] == COLUMN_ROW:
+            moves = graph.phase[row] == FORWARD and collective == ALL_GATHER
+            recurs = graph.repeat[row] > 1  # the layer reads it itself in its next step
+            if shares.differ[p] and moves and not recurs and not _alike(shares, p, own, graph.peer_kind[row]):
+                collective = NO_EXCHANGE  # it goes to its reader's layout instead
+        elif shares.kernel[p, own] == COLUMN_ROW:
             collective, cols = graph.cr[row], graph.cr_cols[row]
-        if shares.ranks[p] == 1:
+        if shares.ranks[p, own] == 1:
             collective = NO_EXCHANGE
         size = shares.operand[p] * graph.batch[row] * local_rows[row] * cols
         out.bytes[row] = size if collective != NO_EXCHANGE else 0.0
-        out.collective[row], out.ranks[row] = collective, shares.ranks[p]
+        out.collective[row], out.ranks[row] = collective, shares.ranks[p, own]
+        out.group[row] = 2 * own + KERNEL_GROUP
 
 
 @kernel
-def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: Exchange) -> None:
+def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+    """Write what moves an activation, or its gradient, between layers that are laid out differently."""
+    for row in range(graph.point.size):
+        p, own, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
+        if not shares.differ[p] or _alike(shares, p, own, peer):
+            continue
+        forward = graph.phase[row] == FORWARD and graph.rc[row] == ALL_GATHER
+        backward = graph.phase[row] == BACKWARD and graph.kind[row] == INPUT_GRADIENT
+        if not forward and not backward:
+            continue
+        reader = peer if forward else own
+        gathers = shares.kernel[p, reader] == ROW_COLUMN and shares.ranks[p, reader] > 1
+        if gathers and backward:
+            continue  # the sum of dX over the reader's group ends where the maker wants it
+        cols = graph.rc_cols[row] if forward else graph.sends_cols[row]
+        if gathers:
+            size = shares.operand[p] * local.read_rows[row] * cols
+            out.collective[row], out.ranks[row] = ALL_GATHER, shares.ranks[p, reader]
+            out.group[row] = 2 * reader + KERNEL_GROUP
+        else:
+            wider = own if shares.ranks[p, own] >= shares.ranks[p, peer] else peer
+            if shares.ranks[p, wider] == 1:
+                continue
+            size = shares.operand[p] * local.rows[row] * _ceil_div(cols, shares.ranks[p, own])
+            out.collective[row], out.ranks[row] = ALL_TO_ALL, shares.ranks[p, wider]
+            out.group[row] = 2 * wider + KERNEL_GROUP
+        out.bytes[row] = size * graph.batch[row]
+
+
+@kernel
+def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write the sum of weight gradients over the devices that share the weights.
 
     An embedding's gradient has one row a token: its rows are gathered where that moves fewer
     bytes than summing the whole table.
     """
     for row in range(graph.point.size):
-        p = graph.point[row]
-        ranks = shares.row_shards[p]
+        p, own = graph.point[row], graph.layer_kind[row]
+        ranks = shares.sharing[p, own]
         collective, size = NO_EXCHANGE, 0.0
         if ranks > 1 and graph.gradient[row] != NO_GRADIENT:
             weights = 1.0 * graph.batch[row] * local.inner[row] * local.cols[row]
             collective, size = ALL_REDUCE, shares.operand[p] * weights
-            activations = 1.0 * local.rows[row] * local.activation_cols[row]
-            gathered = shares.operand[p] * ranks * activations
+            tokens = 1.0 * _ceil_div(graph.rows[row], ranks)  # of all micro-batches
+            gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
             if graph.gradient[row] == SPARSE and gathered < 2.0 * size:
                 collective, size = ALL_GATHER, gathered
         out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
+        out.group[row] = 2 * own + GRADIENT_GROUP
+
+
+@kernel
+def _write_send(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+    """Write what crosses a cut of the pipeline at the layer's border: each device's own part of it."""
+    for row in range(graph.point.size):
+        p, own = graph.point[row], graph.layer_kind[row]
+        if shares.stages[p] > 1 and graph.sends_cols[row] > 0:
+            cols = _ceil_div(graph.sends_cols[row], shares.ranks[p, own])
+            out.collective[row], out.ranks[row] = POINT_TO_POINT, shares.stages[p]
+            out.group[row] = PIPELINE_GROUP
+            out.bytes[row] = shares.operand[p] * graph.batch[row] * local.rows[row] * cols
 
 
 @kernel
@@ -153,28 +245,43 @@ def _cut(graph: Graph, shares: _Shares, out: Supergraph) -> None:
     _cut_sizes(graph, shares, out)
     _write_sync(graph, shares, out.rows, out.sync)
     _write_gradient(graph, shares, out, out.gradient)
+    if shares.differ.any():
+        _write_relayout(graph, shares, out, out.relayout)
+    if (shares.stages > 1).any():
+        _write_send(graph, shares, out, out.send)
 
 
-def cut(graph: Graph, strategies: Strategies, operand_bytes: Floats) -> Supergraph:
-    """Cut every kernel of the graph by its point's strategy.
+def cut(
+    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, operand_bytes: Floats
+) -> Supergraph:
+    """Cut every kernel of the graph as its point's strategy says.
 
-    strategies, operand_bytes: shape (points,). Pipelines (LP > 1) are the caller's to refuse.
+    stages, microbatches, operand_bytes: shape (points,).
     """
-    is_rc, is_cr = strategies.kernel == ROW_COLUMN, strategies.kernel == COLUMN_ROW
+    rows = layouts.row_shards
+    is_rc = layouts.kernel == ROW_COLUMN
     shares = _Shares(
-        strategies.kernel, strategies.row_shards, strategies.inner_shards, strategies.col_shards,
-        np.select([is_rc, is_cr], [strategies.kp2, strategies.kp1], 1),
-        operand_bytes,
+        layouts.kernel, rows * microbatches[:, None], layouts.inner_shards, np.where(is_rc, layouts.kp2, 1),
+        layouts.kernel_ranks, rows, operand_bytes, stages, layouts.differ,
     )  # fmt: skip
     kernels = graph.point.size
 
     def column() -> Ints:
         return np.empty(kernels, dtype=np.int64)
 
+    def edges() -> CrossEdges:
+        whole = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
+        return CrossEdges(next(whole), np.zeros(kernels), next(whole), next(whole))
+
     out = Supergraph(
-        column(), column(), column(), np.empty(kernels), column(), column(), column(), column(), column(),
-        Exchange(column(), np.empty(kernels), column()),
-        Exchange(column(), np.empty(kernels), column()),
+        column(), column(), column(), column(), np.empty(kernels),
+        column(), column(), column(), column(), column(), column(),
+        edges(), edges(), edges(), edges(),
     )  # fmt: skip
     _cut(graph.numbers, shares, out)
     return out
+
+
+def microbatched(graph: Graph, microbatches: Ints) -> Ints:
+    """Return how often a kernel's launches are repeated in an iteration, shape (kernels,): once to update."""
+    return np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

@@ -1,10 +1,13 @@
-"""End-to-end time: kernels in order on a device, and its network beside them (6.5).
+"""End-to-end time of one iteration: kernels on their devices, and the network beside them (6.5).
 
-A device runs one kernel at a time, in the graph's order. A collective that the next kernel waits
-for has the network to itself. Gradient collectives wait in a queue, and move while kernels run:
-frameworks send gradients in small buckets, so that a collective that is waited for never stands
-behind a whole layer's gradient. Clipping needs every gradient, so what is left in the queue after
-the backward pass is waited for.
+A device runs its kernels in the graph's order. A collective occupies its network level for itself, and
+the row that needs its result waits for it. Sums of weight gradients wait in a queue, and move while
+nothing else does on their level: frameworks send gradients in small buckets, so that a collective that
+is waited for never stands behind a whole layer's gradient. Clipping needs every gradient, so what is
+left in the queue after the backward pass is waited for.
+
+For one device that runs a kernel at a time this is a walk through its rows; a pipeline, micro-batches
+and several kernels at once are simulated event by event (`pipeline`, `events`).
 """
 
 from __future__ import annotations
@@ -15,26 +18,18 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.columns import Floats, Ints
-from fastflow.workload.graph import BACKWARD, UPDATE
-
-
-class Tasks(NamedTuple):
-    """Kernels in order, rows offset[p] to offset[p+1] of point p; the others have shape (kernels,)."""
-
-    offset: Ints
-    phase: Ints
-    kernel_s: Floats  # all launches
-    sync_s: Floats  # collectives that are waited for, all launches
-    gradient_s: Floats  # collective that may overlap
+from fastflow.timing.pipeline import Plan, Work, run_pipelines
+from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 
 class Timeline(NamedTuple):
     """When a point's phases are done; shape (points,), all [s]."""
 
-    forward: Floats
-    backward: Floats
+    forward: Floats  # until the first backward kernel starts
+    backward: Floats  # until the update could start: everything before it is done, gradients are summed
     update: Floats
-    exposed: Floats  # communication that no kernel hides
+    exposed: Floats  # communication that no kernel hides: what the iteration is longer for it
+    bubble: Floats  # without communication, how long the busiest stage waits for others
 
     @property
     def total(self) -> Floats:
@@ -42,22 +37,60 @@ class Timeline(NamedTuple):
         return self.forward + self.backward + self.update
 
 
+def schedule(work: Work, plan: Plan) -> Timeline:
+    """Return the time of each phase of every point; see `pipeline` for what a plan means."""
+    out = np.zeros((5, plan.stages.size))
+    alone = (plan.stages == 1) & (plan.microbatches == 1) & (plan.slots == 1)
+    _walk(
+        work.offset, work.phase, work.kernel_s, work.sync_s, work.sync_level, work.wait, work.gradient_s,
+        work.gradient_level, np.flatnonzero(alone), out,
+    )  # fmt: skip
+    if not alone.all():
+        run_pipelines(work, plan, np.flatnonzero(~alone), out)
+    return Timeline(*out)
+
+
 @kernel
-def schedule(tasks: Tasks) -> Timeline:
-    """Walk every point's kernels and return the time of each phase."""
-    points = tasks.offset.size - 1
-    phases = np.zeros((3, points))
-    exposed = np.zeros(points)
-    for p in range(points):
-        queue = 0.0
-        for row in range(tasks.offset[p], tasks.offset[p + 1]):
-            if tasks.phase[row] == UPDATE and queue > 0.0:
-                phases[BACKWARD, p] += queue
-                exposed[p] += queue
-                queue = 0.0
-            phases[tasks.phase[row], p] += tasks.kernel_s[row] + tasks.sync_s[row]
-            exposed[p] += tasks.sync_s[row]
-            queue = max(queue - tasks.kernel_s[row], 0.0) + tasks.gradient_s[row]
-        phases[BACKWARD, p] += queue
-        exposed[p] += queue
-    return Timeline(phases[0], phases[1], phases[2], exposed)
+def _walk(
+    offset: Ints, phase: Ints, kernel_s: Floats, sync_s: Floats, sync_level: Ints, wait: Ints,
+    gradient_s: Floats, gradient_level: Ints, points: Ints, out: Floats,
+) -> None:  # fmt: skip
+    """Walk through the rows of given points, each on one device, and write their phases; out: (5, points).
+
+    A level is free of collectives from `free` on, and `queue` of gradient sums are left then: both are
+    brought forward to the end of each kernel. A row starts when the one before it is done and all that
+    it is `due` to wait for.
+    """
+    free, queue = np.empty(2), np.empty(2)
+    most = 0
+    for p in points:
+        most = max(most, offset[p + 1] - offset[p])
+    due = np.zeros(most)
+    for p in points:
+        begin, end = offset[p], offset[p + 1]
+        now, busy, turn, until = 0.0, 0.0, -1.0, -1.0
+        free[:], queue[:] = 0.0, 0.0
+        for row in range(begin, end):
+            now, due[row - begin] = max(now, due[row - begin]), 0.0
+            if phase[row] == BACKWARD and turn < 0.0:
+                turn = now
+            if phase[row] == UPDATE and until < 0.0:
+                now = until = max(now, free[0] + queue[0], free[1] + queue[1])
+                queue[:] = 0.0
+            now += kernel_s[row]
+            busy += kernel_s[row]
+            for level in range(2):
+                if now > free[level]:
+                    queue[level] = max(queue[level] - (now - free[level]), 0.0)
+                    free[level] = now
+            if sync_s[row] > 0.0:
+                free[sync_level[row]] += sync_s[row]
+                if row + wait[row] < end:
+                    reader = row + wait[row] - begin
+                    due[reader] = max(due[reader], free[sync_level[row]])
+            queue[gradient_level[row]] += gradient_s[row]
+        total = max(now, free[0] + queue[0], free[1] + queue[1])
+        until = until if until >= 0.0 else total
+        turn = turn if turn >= 0.0 else until
+        out[FORWARD, p], out[BACKWARD, p], out[UPDATE, p] = turn, until - turn, total - until
+        out[3, p], out[4, p] = total - busy, 0.0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fastflow.columns import Inputs, Ints, table, take
-from fastflow.distinct import kinds
-from fastflow.workload import gemm, lstm
+from fastflow.distinct import kinds, vocabulary
+from fastflow.workload import file, gemm, lstm
 from fastflow.workload.graph import Graph, join, spread
 from fastflow.workload.precision import Precision, precision
 
@@ -23,19 +23,25 @@ def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
 def _build(inputs: Inputs, numbers: Precision) -> Graph:
     """Return the compute graph of every point's model.
 
-    Points that share the structure of their graph (workload, training or not, layers) are built
+    Points that share the structure of their graph (workload, training or not, layers, file) are built
     together, and the graphs joined in the order of the points.
     """
     graphs, members = [], []
-    for training, depth, rows in _structures(inputs):
-        points = take(dict(inputs), rows)
-        if points["model.name"][0] == "gemm":
-            graphs.append(gemm.build(table(gemm.Gemm, points, "model"), training))
-        else:
-            model = table(lstm.LstmLm, points, "model")
-            graphs.append(lstm.build(model, depth, training, take(numbers, rows)))
+    for rows in _structures(inputs):
+        graphs.append(_build_structure(take(dict(inputs), rows), take(numbers, rows)))
         members.append(rows)
     return join(graphs, members)
+
+
+def _build_structure(points: Inputs, numbers: Precision) -> Graph:
+    """Return the compute graph of points that share its structure."""
+    name, training = points["model.name"][0], bool(points["model.training"][0])
+    if name == "gemm":
+        return gemm.build(table(gemm.Gemm, points, "model"), training)
+    if name == "graph":
+        return file.build(str(points["model.file"][0]), training, numbers)
+    layers = int(points["model.layers"][0])
+    return lstm.build(table(lstm.LstmLm, points, "model"), layers, training, numbers)
 
 
 def count_kernels(inputs: Inputs) -> Ints:
@@ -44,16 +50,48 @@ def count_kernels(inputs: Inputs) -> Ints:
     inputs: the columns of `model`.
     """
     count = np.zeros(inputs["model.training"].size, dtype=np.int64)
-    for _, _, rows in _structures(inputs):
+    for rows in _structures(inputs):
         one = take(dict(inputs), rows[:1])
-        count[rows] = build_graph(one, precision(one)).point.size
+        if one["model.name"][0] == "graph":
+            count[rows] = file.count(str(one["model.file"][0]), bool(one["model.training"][0]))
+        else:
+            count[rows] = _build_structure(one, precision(one)).point.size
     return count
 
 
-def _structures(inputs: Inputs) -> Iterator[tuple[bool, int, Ints]]:
-    """Yield training, layers, and the points that have them."""
-    training = inputs["model.training"]
-    layers = inputs.get("model.layers", np.ones(training.size, dtype=np.int64))
-    first, place = kinds([training, layers], training.size)
-    for structure, one in enumerate(first):
-        yield bool(training[one]), int(layers[one]), np.flatnonzero(place == structure)
+def count_layers(inputs: Inputs) -> Ints:
+    """Return how many layers each point's model has, that a pipeline can cut between; shape (points,).
+
+    inputs: at least `model.name`, `model.layers` and `model.file`, as far as there are such.
+    """
+    name = inputs["model.name"]
+    if name[0] == "lstm_lm":
+        return inputs["model.layers"] + lstm.OTHER_LAYERS
+    if name[0] == "graph":
+        return _of_files(inputs)[:, 0]
+    return np.ones(name.size, dtype=np.int64)
+
+
+def fewest_rows(inputs: Inputs) -> Ints:
+    """Return the rows of each point's forward kernel that has fewest, shape (points,).
+
+    inputs: the columns of `model` at least.
+    """
+    name = inputs["model.name"][0]
+    if name == "graph":
+        return _of_files(inputs)[:, 1]
+    return inputs["model.batch" if name == "lstm_lm" else "model.m"]
+
+
+def _of_files(inputs: Inputs) -> Ints:
+    """Return layers and fewest rows of every point's file, shape (points, 2)."""
+    files, place = vocabulary(inputs["model.file"])
+    return np.array([file.outline(one) for one in files], dtype=np.int64)[place]
+
+
+def _structures(inputs: Inputs) -> Iterator[Ints]:
+    """Yield the points of every structure."""
+    keys = ("model.training", "model.layers", "model.file")
+    first, place = kinds([inputs[key] for key in keys if key in inputs], inputs["model.training"].size)
+    for structure in range(first.size):
+        yield np.flatnonzero(place == structure)

@@ -5,20 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastflow.columns import Ints
-from fastflow.workload.graph import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BACKWARD,
-    DENSE,
-    FORWARD,
-    INPUT_GRADIENT,
-    PRODUCT,
-    REDUCE_SCATTER,
-    WEIGHT_GRADIENT,
-    Graph,
-    Kernel,
-    stack,
-)
+from fastflow.workload.graph import HIDDEN, Graph, stack
+from fastflow.workload.kernels import backward, forward
+from fastflow.workload.layers import GEMM, Layer, Node, connect
 
 
 class Gemm(NamedTuple):
@@ -32,14 +21,11 @@ class Gemm(NamedTuple):
 
 def build(gemm: Gemm, training: bool) -> Graph:
     """Return the compute graph of each point's product."""
-    m, k, n, batch = gemm
-    product = Kernel("gemm", FORWARD, PRODUCT, m, k, n, batch=batch, weights=1)
-    product = product._replace(rc=ALL_GATHER, rc_cols=n, cr=REDUCE_SCATTER, cr_cols=n)
-    product = product._replace(kept_whole_cols=k, kept_cols=n)  # A and C lie in memory beside B
-    if not training:
-        return stack([product], m.size)
-    to_input = Kernel("gemm input gradient", BACKWARD, INPUT_GRADIENT, m, k, n, batch=batch)
-    to_input = to_input._replace(rc=ALL_REDUCE, rc_cols=k, cr=ALL_GATHER, cr_cols=n)
-    to_weights = Kernel("gemm weight gradient", BACKWARD, WEIGHT_GRADIENT, m, k, n, batch=batch)
-    to_weights = to_weights._replace(gradient=DENSE)
-    return stack([product, to_input, to_weights], m.size)
+    node = Node("gemm", GEMM, gemm.m, gemm.n, gemm.k, batch=gemm.batch)
+    network = connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
+    kernels = forward(network, training, 0.0)
+    # A and C lie in memory beside B, training or not
+    kernels[0] = kernels[0]._replace(kept_whole_cols=gemm.k, kept_cols=gemm.n)
+    if training:
+        kernels += backward(network, 0.0)
+    return stack(kernels, gemm.m.size)

@@ -25,10 +25,17 @@ INPUT_GRADIENT = 1  # dX = dY W^T
 WEIGHT_GRADIENT = 2  # dW = X^T dY
 ON_ACTIVATIONS = 3  # a memory-bound pass over rows x cols
 ON_WEIGHTS = 4  # a memory-bound pass over inner x cols
+BATCHED = 5  # `products` products of two activations, rows / products x inner times inner x cols each
 
 # collectives
-NO_EXCHANGE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE = 0, 1, 2, 3
-COLLECTIVES = ("", "all-gather", "reduce-scatter", "all-reduce")
+NO_EXCHANGE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, BROADCAST = range(7)
+COLLECTIVES = (
+    "", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "point-to-point", "broadcast",
+)  # fmt: skip
+
+# kinds of layer: each may be cut by kernel parallelism of its own
+EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
+LAYER_KINDS = ("embedding", "hidden", "softmax")
 
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
@@ -48,7 +55,8 @@ class Kernel(NamedTuple):
     inner: Ints | int = 1
     cols: Ints | int = 1
     repeat: Ints | int = 1  # launches, one after the other
-    batch: Ints | int = 1  # independent GEMMs in one launch
+    batch: Ints | int = 1  # independent GEMMs in one launch, each cut
+    products: Ints | int = 1  # of BATCHED: products of activations in one launch, dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
     flop_per_element: Floats | float = 0.0
     rc: int = NO_EXCHANGE
@@ -59,6 +67,12 @@ class Kernel(NamedTuple):
     gradient: int = NO_GRADIENT
     kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
     kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
+    layer: int = 0  # which layer of the model it belongs to, repeated ones counted
+    layer_kind: int = HIDDEN
+    peer_kind: int = HIDDEN  # of the layer at the other end of the tensor that is exchanged
+    wait: int = 1  # the exchange is needed by the kernel so many rows later
+    side: int = 0  # 1 where only the update reads the result: weight gradients
+    sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
 
 
 class Graph(NamedTuple):
@@ -78,6 +92,7 @@ class Graph(NamedTuple):
     cols: Ints
     repeat: Ints
     batch: Ints
+    products: Ints
     bytes_per_element: Floats
     flop_per_element: Floats
     rc: Ints
@@ -88,6 +103,12 @@ class Graph(NamedTuple):
     gradient: Ints
     kept_cols: Ints
     kept_whole_cols: Ints
+    layer: Ints
+    layer_kind: Ints
+    peer_kind: Ints
+    wait: Ints
+    side: Ints
+    sends_cols: Ints
 
     @property
     def numbers(self) -> Graph:
@@ -100,11 +121,13 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
     flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
-    for field in Kernel._fields[1:]:
-        dtype = np.float64 if field.endswith("_per_element") else np.int64
-        columns = np.empty((points, count), dtype=dtype)
-        for position, one in enumerate(kernels):
-            columns[:, position] = getattr(one, field)
+    for field, values in zip(Kernel._fields[1:], list(zip(*kernels, strict=True))[1:], strict=True):
+        columns = np.empty((points, count), dtype=np.float64 if field.endswith("_per_element") else np.int64)
+        if np.ndarray in map(type, values):
+            for position, value in enumerate(values):
+                columns[:, position] = value
+        else:
+            columns[:] = values
         flat[field] = columns.reshape(-1)
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
@@ -139,15 +162,17 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
 
 def spread(graph: Graph, place: Ints) -> Graph:
     """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
-    count = np.diff(graph.offset)[place]
+    fields = [field for field in Graph._fields if field not in ("offset", "names", "point")]
+    kernels = np.diff(graph.offset)
+    count = kernels[place]
     offset = np.concatenate([[0], np.cumsum(count)])
     point = np.repeat(np.arange(place.size), count)
-    rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
-    columns = {
-        field: getattr(graph, field)[rows]
-        for field in Graph._fields
-        if field not in ("offset", "names", "point")
-    }
+    if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
+        table = {field: getattr(graph, field).reshape(kernels.size, -1) for field in fields}
+        columns = {field: column[place].reshape(-1) for field, column in table.items()}
+    else:
+        rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
+        columns = {field: getattr(graph, field)[rows] for field in fields}
     return Graph(offset, graph.names, point, **columns)
 
 
@@ -177,7 +202,7 @@ def model_flop(graph: Graph) -> Floats:
 def _model_flop(graph: Graph) -> Floats:
     total = np.zeros(graph.offset.size - 1)
     for row in range(graph.point.size):
-        if graph.kind[row] <= WEIGHT_GRADIENT:
+        if graph.kind[row] <= WEIGHT_GRADIENT or graph.kind[row] == BATCHED:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
             # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over

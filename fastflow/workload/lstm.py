@@ -17,26 +17,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from fastflow.columns import Floats, Ints
-from fastflow.workload.graph import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BACKWARD,
-    DENSE,
-    FORWARD,
-    INPUT_GRADIENT,
-    ON_ACTIVATIONS,
-    ON_WEIGHTS,
-    PRODUCT,
-    REDUCE_SCATTER,
-    SPARSE,
-    UPDATE,
-    WEIGHT_GRADIENT,
-    Graph,
-    Kernel,
-    stack,
+from fastflow.columns import Ints
+from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Graph, stack
+from fastflow.workload.kernels import kernels
+from fastflow.workload.layers import (
+    ELEMENTWISE,
+    GEMM,
+    INPUT,
+    LOOKUP,
+    ROWWISE,
+    Layer,
+    Network,
+    Node,
+    connect,
 )
 from fastflow.workload.precision import Precision
 
@@ -48,12 +41,11 @@ CELL_BACKWARD_MOVES, CELL_BACKWARD_FLOP = 14.0, 24.0
 # Softmax and cross-entropy in one pass over the logits; gradient in place.
 LOSS_MOVES, LOSS_FLOP = 1.0, 4.0
 LOSS_BACKWARD_MOVES, LOSS_BACKWARD_FLOP = 2.0, 3.0
-# Embedding: a row in, a row out; its gradient is added to the table's.
-LOOKUP_MOVES, SCATTER_MOVES = 2.0, 3.0
 # Kept for the backward pass by each cell, per element of h: four gates and c (h is kept whole).
 KEPT_OF_CELL = 5
-# A row's maximum and sum, in fp32, as columns of 2-byte logits; exact enough at fp32 too.
-ROW_STATISTICS_COLS = 4
+
+
+OTHER_LAYERS = 2  # embedding and softmax
 
 
 class LstmLm(NamedTuple):
@@ -65,107 +57,32 @@ class LstmLm(NamedTuple):
     sequence: Ints
 
 
-def _forward(lm: LstmLm, layers: int, size: Floats, training: bool) -> list[Kernel]:
-    tokens = lm.batch * lm.sequence
-    kept = 1 if training else 0
-    embedding = Kernel(
-        "embedding", FORWARD, ON_ACTIVATIONS, tokens, inner=lm.vocabulary, cols=lm.hidden,
-        bytes_per_element=LOOKUP_MOVES * size,
-        rc=ALL_GATHER, rc_cols=lm.hidden, weights=1, kept_whole_cols=kept * lm.hidden,
+def _network(lm: LstmLm, layers: int) -> Network:
+    tokens, h = lm.batch * lm.sequence, lm.hidden
+    embedding = Node("embedding", LOOKUP, tokens, h, lm.vocabulary, reads=())
+    cell = Node(
+        "lstm cell", GEMM, lm.batch, 4 * h, 2 * h, lm.sequence,
+        reads=(INPUT, "lstm gates"), keeps=0,
     )  # fmt: skip
-    cell = [
-        Kernel(
-            "lstm cell", FORWARD, PRODUCT, lm.batch, 2 * lm.hidden, 4 * lm.hidden, lm.sequence,
-            cr=REDUCE_SCATTER, cr_cols=4 * lm.hidden, weights=1,
-        ),
-        Kernel(
-            "lstm gates", FORWARD, ON_ACTIVATIONS, lm.batch, cols=lm.hidden, repeat=lm.sequence,
-            bytes_per_element=CELL_MOVES * size, flop_per_element=CELL_FLOP,
-            rc=ALL_GATHER, rc_cols=lm.hidden,
-            kept_cols=kept * KEPT_OF_CELL * lm.hidden, kept_whole_cols=kept * lm.hidden,
-        ),
-    ]  # fmt: skip
-    softmax = [
-        Kernel(
-            "softmax", FORWARD, PRODUCT, tokens, lm.hidden, lm.vocabulary,
-            cr=REDUCE_SCATTER, cr_cols=lm.vocabulary, weights=1, kept_cols=kept * lm.vocabulary,
-        ),
-        Kernel(
-            "loss", FORWARD, ON_ACTIVATIONS, tokens, cols=lm.vocabulary,
-            bytes_per_element=LOSS_MOVES * size, flop_per_element=LOSS_FLOP,
-            rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS, cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS,
-        ),
-    ]  # fmt: skip
-    return [embedding, *cell * layers, *softmax]
-
-
-def _backward(lm: LstmLm, layers: int, size: Floats) -> list[Kernel]:
-    tokens = lm.batch * lm.sequence
-    softmax = [
-        Kernel(
-            "loss gradient", BACKWARD, ON_ACTIVATIONS, tokens, cols=lm.vocabulary,
-            bytes_per_element=LOSS_BACKWARD_MOVES * size, flop_per_element=LOSS_BACKWARD_FLOP,
-        ),
-        Kernel(
-            "softmax input gradient", BACKWARD, INPUT_GRADIENT, tokens, lm.hidden, lm.vocabulary,
-            rc=REDUCE_SCATTER, rc_cols=lm.hidden, cr=ALL_GATHER, cr_cols=lm.vocabulary,
-        ),
-        Kernel(
-            "softmax weight gradient", BACKWARD, WEIGHT_GRADIENT, tokens, lm.hidden, lm.vocabulary,
-            gradient=DENSE,
-        ),
-    ]  # fmt: skip
-    cell = [
-        Kernel(
-            "lstm gates gradient", BACKWARD, ON_ACTIVATIONS, lm.batch, cols=lm.hidden, repeat=lm.sequence,
-            bytes_per_element=CELL_BACKWARD_MOVES * size, flop_per_element=CELL_BACKWARD_FLOP,
-        ),
-        Kernel(
-            "lstm cell input gradient", BACKWARD, INPUT_GRADIENT,
-            lm.batch, 2 * lm.hidden, 4 * lm.hidden, lm.sequence,
-            rc=REDUCE_SCATTER, rc_cols=2 * lm.hidden, cr=ALL_GATHER, cr_cols=4 * lm.hidden,
-        ),
-        Kernel(
-            "lstm cell weight gradient", BACKWARD, WEIGHT_GRADIENT, tokens, 2 * lm.hidden, 4 * lm.hidden,
-            gradient=DENSE,
-        ),
-    ]  # fmt: skip
-    embedding = Kernel(
-        "embedding gradient", BACKWARD, ON_ACTIVATIONS, tokens, inner=lm.vocabulary, cols=lm.hidden,
-        bytes_per_element=SCATTER_MOVES * size, flop_per_element=1.0, gradient=SPARSE,
+    gates = Node(
+        "lstm gates", ELEMENTWISE, lm.batch, h, steps=lm.sequence, reads=("lstm cell",),
+        moves=CELL_MOVES, flop=CELL_FLOP,
+        backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
     )  # fmt: skip
-    return [*softmax, *cell * layers, embedding]
-
-
-def _update(lm: LstmLm, layers: int, precision: Precision) -> list[Kernel]:
-    # an iteration touches at most one embedding row a token, and only those are updated
-    touched = np.minimum(lm.vocabulary, lm.batch * lm.sequence)
-    tensors = (
-        ("embedding", touched, lm.hidden, 1),
-        ("lstm cell", 2 * lm.hidden, 4 * lm.hidden, layers),
-        ("softmax", lm.hidden, lm.vocabulary, 1),
+    softmax = Node("softmax", GEMM, tokens, lm.vocabulary, h)
+    loss = Node(
+        "loss", ROWWISE, tokens, lm.vocabulary, reads=("softmax",), moves=LOSS_MOVES, flop=LOSS_FLOP,
+        backward_moves=LOSS_BACKWARD_MOVES, backward_flop=LOSS_BACKWARD_FLOP,
+    )  # fmt: skip
+    return connect(
+        (
+            Layer("embedding", EMBEDDING, (embedding,)),
+            Layer("lstm", HIDDEN, (cell, gates), layers),
+            Layer("softmax", SOFTMAX, (softmax, loss)),
+        )
     )
-    norms = [
-        Kernel(
-            f"{name} gradient norm", UPDATE, ON_WEIGHTS, 1, inner, cols, repeat,
-            bytes_per_element=precision.operand, flop_per_element=2.0,
-            rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS, cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS,
-        )
-        for name, inner, cols, repeat in tensors
-    ]  # fmt: skip
-    updates = [
-        Kernel(
-            f"{name} update", UPDATE, ON_WEIGHTS, 1, inner, cols, repeat,
-            bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
-        )
-        for name, inner, cols, repeat in tensors
-    ]  # fmt: skip
-    return norms + updates
 
 
 def build(lm: LstmLm, layers: int, training: bool, precision: Precision) -> Graph:
     """Return the compute graph of language models that share their number of layers."""
-    kernels = _forward(lm, layers, precision.operand, training)
-    if training:
-        kernels += _backward(lm, layers, precision.operand) + _update(lm, layers, precision)
-    return stack(kernels, lm.batch.size)
+    return stack(kernels(_network(lm, layers), training, precision), lm.batch.size)

@@ -1,0 +1,60 @@
+"""How fast an iteration is laid out in time: the simulator, pipelines, one device in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from fastflow.timing.events import simulate
+from fastflow.timing.pipeline import Plan, Work, tasks_of
+from fastflow.timing.schedule import schedule
+from fastflow.timing.stages import ONE_F_ONE_B
+
+
+def pipeline(points: int, stages: int, microbatches: int, rows_of_stage: int) -> tuple[Work, Plan]:
+    """Points whose stages have as many forward as backward rows, and a few for the update."""
+    half, update = rows_of_stage // 2, 1
+    stage = np.repeat(np.arange(stages), half)
+    stage = np.concatenate([stage, stage[::-1], np.repeat(np.arange(stages), update)])
+    phase = np.repeat([0, 1, 2], [stages * half, stages * half, stages * update])
+    rows = stage.size
+    place, backward = np.arange(rows) % half, phase == 1
+    some = 0.5 + np.random.default_rng(0).random((points, rows))
+    one = Work(
+        np.array([0, rows]), phase, stage, backward & (place % 2 == 1), some[0],
+        np.where(place % 3 == 0, 0.3, 0.0), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64),
+        np.where(backward & (place % 2 == 1), 0.5, 0.0), np.ones(rows, dtype=np.int64),
+        np.where(place == half - 1, 0.1, 0.0), np.ones(rows, dtype=np.int64),
+    )  # fmt: skip
+    many = Work(*(np.tile(column, points) for column in one))
+    work = many._replace(offset=np.arange(points + 1) * rows, kernel_s=some.reshape(-1))
+    return work, Plan(*(np.full(points, n) for n in (stages, microbatches, ONE_F_ONE_B, 1)))
+
+
+def test_simulate_100000_tasks(benchmark: BenchmarkFixture) -> None:
+    """Ten rows of durations on one structure; an event is a task's end."""
+    tasks, _, _ = tasks_of(*pipeline(1, 8, 280, 32), 0)
+    durations = np.random.default_rng(0).random((10, tasks.resource.size))
+    _, end = benchmark(simulate, tasks, durations)
+    assert np.isfinite(end).all()
+    events = durations.size
+    benchmark.extra_info["events"] = events
+    if benchmark.stats is not None:
+        benchmark.extra_info["ns_an_event"] = 1e9 * benchmark.stats.stats.min / events
+
+
+def test_build_a_pipeline(benchmark: BenchmarkFixture) -> None:
+    """4 stages, 16 micro-batches, 20 rows of a stage."""
+    work, plan = pipeline(1, 4, 16, 20)
+    tasks, _, _ = benchmark(tasks_of, work, plan, 0)
+    benchmark.extra_info["tasks"] = tasks.resource.size
+
+
+def test_time_1000_pipelines(benchmark: BenchmarkFixture) -> None:
+    got = benchmark(schedule, *pipeline(1000, 4, 16, 4))
+    assert (got.bubble > 0.0).all()
+
+
+def test_time_100000_points_on_one_device(benchmark: BenchmarkFixture) -> None:
+    got = benchmark(schedule, *pipeline(100_000, 1, 1, 20))
+    assert (got.total > 0.0).all()

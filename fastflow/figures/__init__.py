@@ -1,0 +1,1 @@
+"""Pictures of predictions: files that a person looks at."""

@@ -1,0 +1,114 @@
+"""What a picture of a placement shows, taken out of a prediction; nothing of lines or colours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Floats, Ints
+from fastflow.crossflow import Prediction
+from fastflow.network.links import LinkLoads, link_loads
+from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS, logical_edges
+from fastflow.network.placement import PARALLEL, order_name, strides
+from fastflow.network.routes import SYSTEM
+from fastflow.network.topology import FULL, LINE, RING, SWITCH, Topology, topology
+
+WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}
+"""Messages that a logical edge stands for: a ring sends half of each one both ways."""
+
+
+class Traffic(NamedTuple):
+    """A parallel dimension of more than one rank, and what its neighbours load links with."""
+
+    name: str  # kp1, kp2, dp or lp
+    degree: int
+    stride: int  # devices from one rank to the next
+    hops: int  # to a neighbour
+    bandwidth: float  # to it [B/s]
+    links: LinkLoads
+    edges: Floats  # logical edges that share each directed link, (links,)
+
+    def rank(self, device: Ints) -> Ints:
+        """Return the ranks of devices."""
+        return device // self.stride % self.degree
+
+
+class Scene(NamedTuple):
+    """One point's placement."""
+
+    strategy: str
+    order: str
+    system: str  # in words
+    network: Topology
+    used: int  # devices of the strategy, from 0 on
+    traffic: list[Traffic]
+    has_own_cuts: bool  # of a kind of layer, which the strategy does not show
+
+
+def scene(prediction: Prediction, point: int) -> Scene:
+    """Return the placement of one point. Raises ValueError where it has no time and so no placement."""
+    row = np.flatnonzero(prediction.timed == point)
+    if not row.size:
+        raise ValueError(f"point {point} has no placement: {prediction.reason[point]}")
+    network = topology(*(prediction.inputs[key][point].item() for key in SYSTEM))
+    strategies, layouts = prediction.parallelism.strategies, prediction.parallelism.layouts
+    degrees = np.array([getattr(strategies, name)[point] for name in PARALLEL], dtype=np.int64)
+    communication, used = prediction.communication, int(degrees.prod())
+    order = int(communication.order[row[0]])
+    found = []
+    for at, (name, degree, stride) in enumerate(zip(PARALLEL, degrees, strides(order, degrees), strict=True)):
+        if degree > 1:
+            hops, bandwidth = communication.hops[row[0], at], communication.bandwidth[row[0], at]
+            links, edges = shared_edges(network, used, int(degree), int(stride), name == "lp")
+            found.append(Traffic(name, int(degree), int(stride), int(hops), float(bandwidth), links, edges))
+    base = (strategies.kernel, strategies.kp1, strategies.kp2, strategies.dp)
+    cuts = zip(layouts, base, strict=True)
+    return Scene(
+        str(prediction.parallelism.printed[point]),
+        order_name(order),
+        describe(network),
+        network,
+        used,
+        found,
+        any(bool((own[point] != of_all[point]).any()) for own, of_all in cuts),
+    )
+
+
+def shared_edges(
+    network: Topology, devices: int, degree: int, stride: int, is_pipeline: bool
+) -> tuple[LinkLoads, Floats]:
+    """Return all directed links, and how many logical edges of a parallel dimension share each (5.2).
+
+    devices: those in use. A ring's ranks send both ways; stages send activations forward or their
+    gradients backward, and the greater of the two counts. A link between a leaf switch and the spine
+    stands for as many cables as its bandwidth is worth, and its edges are those of one cable.
+    """
+    edges: Floats | None = None
+    for pattern in (FORWARD, BACKWARD) if is_pipeline else (NEIGHBOURS,):
+        links = link_loads(network, *logical_edges(devices, degree, stride, 1, 0, pattern, 0))
+        one = links.load / (network.share[links.dimension] * WEIGHT[pattern])
+        edges = one if edges is None else np.maximum(edges, one)
+    assert edges is not None
+    return links, edges
+
+
+def describe(network: Topology) -> str:
+    """Say in words what a network is: "4x12 torus", or "16 packages (2x2 mesh), switch between them"."""
+    inner, outer = (_describe_level(network, level) for level in (0, 1))
+    packages = int(network.size[network.level == 1].prod())
+    if inner and outer:
+        return f"{packages:,} packages ({inner}), {outer} between them"
+    return f"one package ({inner})" if inner else outer or "one device"
+
+
+def _describe_level(network: Topology, level: int) -> str:
+    rows = np.flatnonzero(network.level == level)
+    if rows.size > 1:
+        kind = "torus" if network.kind[rows[0]] == RING else "mesh"
+        return f"{'x'.join(map(str, network.size[rows]))} {kind}"
+    if not rows.size:
+        return ""
+    words = {LINE: "line", RING: "ring", FULL: "full mesh", SWITCH: "switch"}
+    leaves = f"fat tree with leaf switches of {network.leaf[rows[0]]}"
+    return words.get(int(network.kind[rows[0]]), leaves)

@@ -1,0 +1,305 @@
+"""What every cross-edge of a point takes on its network, under the best placement (5.2, 6.4).
+
+A chip's links turn the recipes of a route into prices, seconds and seconds a byte, and a point's own
+bytes turn prices into times. The order of placement with the least communication in all is taken, and
+for every exchange the fastest algorithm, unless one is asked for and offered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import ALGORITHMS, Bools, Floats, Inputs, Ints, take
+from fastflow.distinct import kinds, vocabulary
+from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, WAYS, cheapest, price
+from fastflow.network.routes import Route, neighbours, routes_of
+from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.stages import Pipeline, most_of_a_stage
+from fastflow.parallelism.strategy import Strategies
+from fastflow.parallelism.supergraph import GROUPS, CrossEdges, Supergraph
+from fastflow.workload.graph import NO_EXCHANGE, Graph
+
+
+class Wires(NamedTuple):
+    """What a device's links and memory give its collectives; shape (points,)."""
+
+    intra: Floats  # one direction, within the package [B/s]
+    inter: Floats  # one direction, between packages [B/s]
+    intra_latency: Floats  # of a hop [s]
+    inter_latency: Floats
+    memory: Floats  # that reductions read and write [B/s]
+    overhead: Floats  # of calling a collective [s]
+
+
+class Exchanges(NamedTuple):
+    """What the cross-edges of every kernel take, of one micro-batch; shape (kernels,)."""
+
+    sync_s: Floats  # of one launch, waited for [s]
+    sync_level: Ints  # 0 within the package, 1 between packages
+    sync_by: Ints  # algorithm, of columns.ALGORITHMS
+    gradient_s: Floats  # once an iteration; may overlap with later kernels [s]
+    gradient_level: Ints
+    gradient_by: Ints
+    send_s: Floats  # of one launch, to the neighbouring stage [s]
+    send_level: Ints
+
+
+class Communication(NamedTuple):
+    """What the network takes of every point; shape (points,) but for `exchanges`."""
+
+    exchanges: Exchanges
+    order: Ints  # the placement, of placement.ORDERS
+    total: Floats  # of a device of the pipeline stage that communicates most, in an iteration [s]
+    sent: tuple[Floats, Floats]  # within packages and between them, of all stages [B]
+    bandwidth: Floats  # of a device to its neighbours along each parallel dimension [B/s], (points, 4)
+    hops: Ints  # to them, (points, 4)
+
+
+class _Recipes(NamedTuple):
+    """Recipes one after the other, of all routes; those of route r are first[r] to first[r + 1]."""
+
+    first: Ints  # (routes + 1,)
+    offered: Bools  # (recipes, collectives, algorithms)
+    sent: Floats  # (recipes, collectives, algorithms)
+    offset: Ints  # into phases, (recipes, collectives * algorithms + 1)
+    phases: Floats  # (phases, 5)
+    level: Ints  # 1 where the group reaches over packages, (recipes,)
+
+
+def _flat(routes: list[Route]) -> _Recipes:
+    recipes = [one for route in routes for one in route.recipes]
+    first = np.cumsum([0, *(len(route.recipes) for route in routes)])
+    start = np.cumsum([0, *(len(one.phases) for one in recipes)])
+    shape = (0, KINDS, WAYS)
+    return _Recipes(
+        first,
+        np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
+        np.concatenate([np.zeros(shape), *(one.sent[None] for one in recipes)]),
+        np.concatenate(
+            [
+                np.zeros((0, KINDS * WAYS + 1), dtype=np.int64),
+                *((one.offset + at)[None] for one, at in zip(recipes, start[:-1], strict=True)),
+            ]
+        ),
+        np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
+        np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
+    )
+
+
+@kernel
+def _price(recipes: _Recipes, route: Ints, wires: Wires, first: Ints) -> tuple[Floats, Floats]:
+    """Return latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
+
+    route, wires: of each kind of link; first: its first price, (kinds of link + 1,). Both results have shape
+    (prices, collectives, algorithms).
+    """
+    latency, per_byte = np.empty((first[-1], KINDS, WAYS)), np.empty((first[-1], KINDS, WAYS))
+    for link in range(route.size):
+        for which in range(first[link + 1] - first[link]):
+            one, at = recipes.first[route[link]] + which, first[link] + which
+            latency[at], per_byte[at] = price(
+                recipes.offered[one], recipes.offset[one], recipes.phases,
+                wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
+                wires.memory[link], wires.overhead[link],
+            )  # fmt: skip
+    return latency, per_byte
+
+
+class _Prices(NamedTuple):
+    """What points find on their networks."""
+
+    order: Ints  # of placement.ORDERS, of all routes, (orders,)
+    slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, GROUPS)
+    latency: Floats  # [s], (prices, collectives, algorithms)
+    per_byte: Floats  # [s/B]
+    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, algorithms)
+    level: Ints  # of every recipe
+    first_order: Ints  # of each point's route, (points,)
+    orders: Ints  # how many, (points,)
+    first_price: Ints  # of each point's network, (points,)
+    first_recipe: Ints  # of each point's route, (points,)
+
+
+def _prices(routes: list[Route], of_point: Ints, wires: Wires) -> _Prices:
+    """Price the recipes of every kind of link, once a kind."""
+    first, place_of = kinds([of_point, *wires], of_point.size)
+    recipes, route = _flat(routes), of_point[first]
+    first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
+    latency, per_byte = _price(recipes, route, take(wires, first), first_price)
+    count = np.array([one.orders.size for one in routes], dtype=np.int64)
+    first_order = np.cumsum(count) - count
+    return _Prices(
+        np.concatenate([np.zeros(0, dtype=np.int64), *(one.orders for one in routes)]),
+        np.concatenate([np.zeros((0, GROUPS), dtype=np.int64), *(one.slots for one in routes)]),
+        latency,
+        per_byte,
+        recipes.sent,
+        recipes.level,
+        first_order[of_point],
+        count[of_point],
+        first_price[:-1][place_of],
+        recipes.first[:-1][of_point],
+    )
+
+
+class _Edges(NamedTuple):
+    """One kind of cross-edge of all points, timed; shape (kernels,)."""
+
+    time: Floats  # of one launch [s]
+    by: Ints  # algorithm, of columns.ALGORITHMS; 0 for none
+    level: Ints
+
+
+@kernel
+def _time_edges(
+    offset: Ints,
+    collective: Ints,
+    size: Floats,
+    group: Ints,
+    often: Ints,
+    order_row: Ints,
+    wanted: Ints,
+    prices: _Prices,
+    total: Floats,
+    sent: Floats,
+) -> _Edges:
+    """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
+
+    often: launches of every kernel in an iteration. Adds to the total time of a point [s], (points,), and
+    to what it sends on either level [B], (2, points).
+    """
+    time, by = np.zeros(collective.size), np.zeros(collective.size, dtype=np.int64)
+    level = np.ones(collective.size, dtype=np.int64)
+    slots, latency, per_byte = prices.slots, prices.latency, prices.per_byte
+    for p in range(offset.size - 1):
+        order, first, recipe = order_row[p], prices.first_price[p], prices.first_recipe[p]
+        for row in range(offset[p], offset[p + 1]):
+            what = collective[row]
+            if what == NO_EXCHANGE or slots[order, group[row]] < 0:
+                continue
+            slot = slots[order, group[row]]
+            time[row], way = cheapest(latency, per_byte, first + slot, what, size[row], wanted[p])
+            by[row], level[row] = way + 1, prices.level[recipe + slot]
+            total[p] += often[row] * time[row]
+            sent[level[row], p] += often[row] * prices.sent[recipe + slot, what, way] * size[row]
+    return _Edges(time, by, level)
+
+
+class _Timed(NamedTuple):
+    """All cross-edges under one order a point."""
+
+    sync: _Edges
+    relayout: _Edges
+    gradient: _Edges
+    send: _Edges
+    total: Floats  # of all stages in an iteration [s], (points,)
+    sent: Floats  # of all stages in an iteration, on either level [B], (2, points)
+
+
+def _time_all(
+    graph: Graph,
+    shards: Supergraph,
+    pipe: Pipeline,
+    launches: Ints,
+    order_row: Ints,
+    wanted: Ints,
+    prices: _Prices,
+) -> _Timed:
+    """Time every cross-edge of every point under the orders given, rows of prices.order, (points,)."""
+    total, sent = np.zeros(wanted.size), np.zeros((2, wanted.size))
+
+    def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
+        return _time_edges(
+            graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, total, sent
+        )
+
+    crossing = np.where(pipe.crosses, shards.send.collective, NO_EXCHANGE)
+    return _Timed(
+        timed(shards.sync, shards.sync.collective, launches),
+        timed(shards.relayout, shards.relayout.collective, launches),
+        timed(shards.gradient, shards.gradient.collective, np.ones_like(launches)),
+        timed(shards.send, crossing, launches),
+        total,
+        sent,
+    )
+
+
+def communicate(
+    inputs: Inputs,
+    wires: Wires,
+    graph: Graph,
+    shards: Supergraph,
+    pipe: Pipeline,
+    launches: Ints,
+    strategies: Strategies,
+    layouts: Layouts,
+) -> Communication:
+    """Place every point on its network, and time its cross-edges.
+
+    inputs: columns of `system` and `placement`; launches of every kernel in an iteration, shape (kernels,),
+    as graph and shards; the others of shape (points,).
+    """
+    routes, of_point = routes_of(inputs, strategies, layouts)
+    prices = _prices(routes, of_point, wires)
+    names, place_of = vocabulary(inputs["system.collective"])
+    wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
+
+    first = best_row = prices.first_order
+    best = _time_all(graph, shards, pipe, launches, first, wanted, prices)
+    least = best.total
+    for number in range(1, int(prices.orders.max(initial=1))):
+        row = first + np.minimum(number, prices.orders - 1)
+        total = _time_all(graph, shards, pipe, launches, row, wanted, prices).total
+        best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
+    if (best_row != first).any():
+        best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
+
+    sync, relayout, gradient, send, _, sent = best
+    sync_s = sync.time + relayout.time
+    longer = relayout.time > sync.time
+    exchanges = Exchanges(
+        sync_s, np.where(longer, relayout.level, sync.level), np.where(longer, relayout.by, sync.by),
+        gradient.time, gradient.level, gradient.by, send.time, send.level,
+    )  # fmt: skip
+    spent = launches * (sync_s + send.time) + gradient.time
+    busiest = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
+    bandwidth, hops = _neighbours(routes, of_point, best_row - first, wires)
+    return Communication(exchanges, prices.order[best_row], busiest, (sent[0], sent[1]), bandwidth, hops)
+
+
+def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:
+    """Return bandwidth [B/s] and hops to the neighbours along every parallel dimension, (points, 4).
+
+    order: of each point, counted from its route's first. Without neighbours: NaN and 0.
+    """
+    most = max((one.orders.size for one in routes), default=1)
+    load, hops = np.zeros((len(routes), most, 4, 2)), np.zeros((len(routes), most, 4, 2))
+    for number, one in enumerate(routes):
+        load[number, : one.orders.size], hops[number, : one.orders.size] = one.load, one.hops
+    used = load[of_point, order]
+    links = np.stack([wires.intra, wires.inter], axis=1)[:, None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_level = np.where(used > 0.0, links / used, np.inf)
+    bandwidth = of_level.min(axis=2)
+    return np.where(np.isinf(bandwidth), np.nan, bandwidth), hops[of_point, order].sum(axis=2).astype(
+        np.int64
+    )
+
+
+def collective_times(inputs: Inputs, wires: Wires, collective: int, size: Floats, ranks: Ints) -> Floats:
+    """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
+
+    inputs, wires: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network.
+    """
+    wanted = ALGORITHMS.index(str(inputs["system.collective"][0])) - 1
+    links = [float(column[0]) for column in wires]
+    time = np.empty(size.size)
+    for among in np.unique(ranks):
+        made = neighbours(inputs, int(among))
+        latency, per_byte = price(made.offered, made.offset, made.phases, *links)
+        for i in np.flatnonzero(ranks == among):
+            time[i], _ = cheapest(latency[None], per_byte[None], 0, collective, size[i], wanted)
+    return time

@@ -1,0 +1,165 @@
+"""Who sends to whom at the same time: communication patterns of a group of ranks (5.1, 6.4).
+
+A rank r of a group sits on device base + (r mod degree1) * stride1 + (r div degree1) * stride2. Every
+device is in one group, and all groups communicate at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import Floats, Ints
+
+NEIGHBOURS = 0  # a ring both ways, half of a message each way
+FORWARD = 1  # r to r + 1, without closing the ring
+BACKWARD = 2  # r to r - 1
+EXCHANGE = 3  # r with r xor 2^step, among the largest power of two of ranks
+FOLD = 4  # ranks beyond that power of two with r - 2^floor(log2 n)
+TREES = 5  # both trees of a double binary tree, every edge both ways
+ALL_PAIRS = 6  # everyone to everyone else
+SHIFT = 7  # r to r + step mod n: one of the n - 1 rounds of ALL_PAIRS
+
+
+class Group(NamedTuple):
+    """How ranks lie on devices; degree2 = 1 and stride2 = 0 where they are in one dimension."""
+
+    degree1: int
+    stride1: int
+    degree2: int
+    stride2: int
+
+
+@kernel
+def power_below(ranks: int) -> int:
+    """Return the largest power of two that is at most `ranks`."""
+    power = 1
+    while 2 * power <= ranks:
+        power *= 2
+    return power
+
+
+@kernel
+def tree_parents(ranks: int) -> Ints:
+    """Return every rank's parent in the in-order binary tree, -1 at its root; shape (ranks,).
+
+    Counted from 1, a node's lowest set bit is its height: odd ones are leaves, and the root is the
+    largest power of two (Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth
+    broadcast, reduction and scan, Parallel Computing 35(12), 2009).
+    """
+    parents = np.empty(ranks, dtype=np.int64)
+    parents[:] = -1
+    for node in range(1, ranks + 1):
+        height = node & -node
+        if height > 1:
+            parents[node - height // 2 - 1] = node - 1
+            if node < ranks:
+                below = min(power_below(ranks - node), height // 2)
+                parents[node + below - 1] = node - 1
+    return parents
+
+
+@kernel
+def _tree_pairs(ranks: int) -> tuple[Ints, Ints]:
+    """Return both ways of every edge of both trees.
+
+    The second is the first mirrored, or moved on by one where ranks are odd: inner nodes of one are
+    leaves of the other, so that nobody has more than four edges.
+    """
+    sender, receiver = np.empty(4 * (ranks - 1), dtype=np.int64), np.empty(4 * (ranks - 1), dtype=np.int64)
+    parents = tree_parents(ranks)
+    at = 0
+    for child, parent in enumerate(parents):
+        if parent < 0:
+            continue
+        if ranks % 2 == 0:
+            child2, parent2 = ranks - 1 - child, ranks - 1 - parent
+        else:
+            child2, parent2 = (child + 1) % ranks, (parent + 1) % ranks
+        for a, b in ((child, parent), (parent, child), (child2, parent2), (parent2, child2)):
+            sender[at], receiver[at] = a, b
+            at += 1
+    return sender, receiver
+
+
+@kernel
+def _partner(pattern: int, step: int, ranks: int, power: int, rank: int, way: int) -> int:
+    """Return to whom a rank sends its first (way 0) or second (way 1) message, -1 where there is none."""
+    to = -1
+    if pattern == NEIGHBOURS:
+        to = (rank + (1 if way == 0 else ranks - 1)) % ranks
+    elif way == 0:
+        if pattern == FORWARD and rank + 1 < ranks:
+            to = rank + 1
+        elif pattern == BACKWARD:
+            to = rank - 1
+        elif pattern == EXCHANGE and rank < power:
+            to = rank ^ (1 << step)
+        elif pattern == FOLD and rank >= power:
+            to = rank - power
+        elif pattern == SHIFT:
+            to = (rank + step) % ranks
+    elif pattern == FOLD and rank + power < ranks:
+        to = rank + power
+    return to
+
+
+@kernel
+def pairs(pattern: int, step: int, ranks: int) -> tuple[Ints, Ints]:
+    """Return the sending and the receiving rank of every message of a pattern; shapes (messages,).
+
+    ALL_PAIRS has none of its own: it is SHIFT with every step of 1 to ranks - 1.
+    """
+    if pattern == TREES:
+        return _tree_pairs(ranks)
+    sender, receiver = np.empty(2 * ranks, dtype=np.int64), np.empty(2 * ranks, dtype=np.int64)
+    power, found = power_below(ranks), 0
+    for rank in range(ranks):
+        for way in range(2):
+            to = _partner(pattern, step, ranks, power, rank, way)
+            if to >= 0:
+                sender[found], receiver[found] = rank, to
+                found += 1
+    return sender[:found], receiver[:found]
+
+
+@kernel
+def logical_edges(
+    devices: int,
+    degree1: int,
+    stride1: int,
+    degree2: int,
+    stride2: int,
+    pattern: int,
+    step: int,
+) -> tuple[Ints, Ints, Floats]:
+    """Return the sending device, the receiving device and the weight of all that moves at once.
+
+    devices: those in use, 0 to devices - 1, whole groups; shapes (edges,). Strides are such that
+    groups tile the devices: the smaller stride times its degree divides the larger stride.
+    """
+    sender, receiver = pairs(pattern, step, degree1 * degree2)
+    for ranks in (sender, receiver):
+        for message in range(ranks.size):  # where a rank is, from its group's first device on
+            ranks[message] = ranks[message] % degree1 * stride1 + ranks[message] // degree1 * stride2
+    # one dimension of ranks is two of which the outer has one rank and spans all devices
+    degree, stride, outer_degree, outer_stride = degree1, stride1, degree2, stride2
+    if degree2 > 1 and (degree1 == 1 or stride2 < stride1):
+        degree, stride, outer_degree, outer_stride = degree2, stride2, degree1, stride1
+    if outer_degree == 1:
+        outer_stride = devices
+    edges = devices // (degree1 * degree2) * sender.size
+    source, target = np.empty(edges, dtype=np.int64), np.empty(edges, dtype=np.int64)
+    weight, of_each = np.empty(edges), 0.5 if pattern == NEIGHBOURS else 1.0
+    at = 0
+    for outer in range(0, devices, outer_degree * outer_stride):
+        for inner in range(outer, outer + outer_stride, degree * stride):
+            for base in range(inner, inner + stride):
+                for message in range(sender.size):
+                    source[at] = base + sender[message]
+                    target[at] = base + receiver[message]
+                    weight[at] = of_each
+                    at += 1
+    return source, target, weight

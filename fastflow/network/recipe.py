@@ -1,0 +1,100 @@
+"""The algorithms of a group's collectives on a system's network, before bandwidths are known (5.2, 6.4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Bools, Floats, Ints
+from fastflow.network.algorithms import ALGORITHMS, Cost, Dimension, Patterns, phases, sent
+from fastflow.network.patterns import (
+    ALL_PAIRS,
+    BACKWARD,
+    EXCHANGE,
+    FOLD,
+    FORWARD,
+    NEIGHBOURS,
+    TREES,
+    Group,
+)
+from fastflow.network.routing import reach, split
+from fastflow.network.topology import FULL, Topology
+from fastflow.workload.graph import COLLECTIVES, NO_EXCHANGE
+
+
+class Recipe(NamedTuple):
+    """Every algorithm of every collective of one group on one network, before bandwidths are known.
+
+    A collective has a row of len(ALGORITHMS) of them.
+    """
+
+    offered: Bools  # shape (collectives, algorithms)
+    offset: Ints  # first phase of each, CSR; shape (collectives * algorithms + 1,)
+    phases: Floats  # columns as in `algorithms.Phase`; shape (phases, 5)
+    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, algorithms)
+
+
+def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
+    """Return every algorithm of every collective of a group, all groups of its kind working at once.
+
+    devices: those in use, from 0 on, in whole groups. A group of one rank is offered everything at no cost.
+    """
+    ranks = group.degree1 * group.degree2
+    patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
+    shape = (len(COLLECTIVES), len(ALGORITHMS))
+    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
+    offset, rows = [0], []
+    for collective, algorithm in np.ndindex(shape):
+        if ranks == 1 or collective == NO_EXCHANGE:
+            offered[collective, algorithm] = True
+        else:
+            found = phases(collective, algorithm, ranks, patterns, dimensions)
+            if found:
+                offered[collective, algorithm] = True
+                sending[collective, algorithm] = sent(collective, algorithm, ranks)
+                rows += found
+        offset.append(len(rows))
+    return Recipe(offered, np.array(offset), np.array(rows, dtype=np.float64).reshape(-1, 5), sending)
+
+
+def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
+    """Return what the patterns of a whole group cost."""
+
+    def cost(pattern: int, step: int = 0) -> Cost:
+        return reach(*topology, devices, *group, pattern, step)
+
+    ranks = group.degree1 * group.degree2
+    forwards, backwards = cost(FORWARD), cost(BACKWARD)
+    return Patterns(
+        cost(NEIGHBOURS),
+        (
+            max(forwards[0], backwards[0]),
+            max(forwards[1], backwards[1]),
+            max(forwards[2], backwards[2]),
+            max(forwards[3], backwards[3]),
+        ),
+        cost(FOLD) if ranks & (ranks - 1) else (0.0, 0.0, 0.0, 0.0),
+        cost(TREES),
+        cost(ALL_PAIRS),
+        [cost(EXCHANGE, step) for step in range(ranks.bit_length() - 1)],
+        _ports(topology, cost(NEIGHBOURS)),
+    )
+
+
+def _ports(topology: Topology, neighbours: Cost) -> int:
+    """Return the ports of a device on the outermost level that its neighbours are reached over."""
+    level = 1 if neighbours[3] > 0.0 else 0
+    return int(topology.share[topology.level == level].max(initial=1.0))
+
+
+def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimension]:
+    """Return a group's dimensions, innermost first; none where it is not aligned with the network's."""
+    factors, aligned = split(topology.size, devices, *group)
+    found = []
+    for dimension, degree, stride in factors.tolist() if aligned else []:
+        direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
+        pattern = ALL_PAIRS if direct else NEIGHBOURS
+        cost = reach(*topology, devices, degree, stride, 1, 0, pattern, 0)
+        found.append(Dimension(degree, int(topology.level[dimension]), direct, cost))
+    return found

@@ -1,0 +1,100 @@
+"""Pipelines: which layers make a stage, and into how many micro-batches a batch is cut (3.3, 5.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.columns import Bools, Floats, Inputs, Ints, Texts
+from fastflow.distinct import look_up
+from fastflow.errors import InputError
+from fastflow.parallelism.layout import Layouts
+from fastflow.timing.stages import GPIPE, ONE_F_ONE_B, balance
+from fastflow.workload.graph import BACKWARD, FORWARD, Graph
+
+ORDERS = {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B}
+# Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
+MICROBATCHES_A_STAGE = 4
+
+
+class Pipeline(NamedTuple):
+    """Pipelines; shape (points,), but for the stage of every kernel."""
+
+    stages: Ints
+    microbatches: Ints
+    order: Ints  # GPIPE or ONE_F_ONE_B
+    stage: Ints  # of every kernel, (kernels,)
+    crosses: Bools  # whether what a kernel makes goes to another stage, (kernels,)
+    busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
+
+
+def microbatches(inputs: Inputs, rows: Ints, layouts: Layouts, stages: Ints) -> tuple[Ints, Texts]:
+    """Return every point's number of micro-batches, and why it is none that can be (or "").
+
+    inputs: `parallel.microbatches`; 0 stands for one without a pipeline, and otherwise for four a stage as
+    far as a device has rows for them. rows: of the kernel that has fewest; of which a micro-batch needs one.
+    """
+    asked = inputs["parallel.microbatches"]
+    most = -(-rows // layouts.row_shards.max(axis=1))
+    usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, most), 1)
+    reason = np.full(asked.size, "", dtype=object)
+    for i in np.flatnonzero(asked > most):
+        allowed = f"at most {most[i]}, the rows of one device"
+        reason[i] = str(InputError("parallel.microbatches", int(asked[i]), allowed))
+    return np.where(asked > 0, asked, usual), reason.astype(str)
+
+
+@kernel
+def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Floats:
+    """Return the sum of a quantity over the stage that has most of it, (points,)."""
+    most = np.zeros(stages.size)
+    for p in range(stages.size):
+        of_stage = np.zeros(stages[p])
+        for row in range(offset[p], offset[p + 1]):
+            of_stage[stage[row]] += values[row]
+        most[p] = of_stage.max()
+    return most
+
+
+@kernel
+def _split(
+    offset: Ints, phase: Ints, layer: Ints, sends: Ints, stages: Ints, time: Floats
+) -> tuple[Ints, Bools]:
+    """Return every kernel's stage, and whether it sends to another one.
+
+    phase, layer, sends (columns at the layer's border), time: (kernels,).
+    """
+    stage, crosses = np.zeros(layer.size, dtype=np.int64), np.zeros(layer.size, dtype=np.bool_)
+    for p in range(stages.size):
+        if stages[p] == 1:
+            continue
+        layers = 0
+        for row in range(offset[p], offset[p + 1]):
+            layers = max(layers, layer[row] + 1)
+        of_layer = np.zeros(layers)
+        for row in range(offset[p], offset[p + 1]):
+            of_layer[layer[row]] += time[row]
+        first = balance(of_layer, stages[p])
+        for row in range(offset[p], offset[p + 1]):
+            while stage[row] + 1 < stages[p] and layer[row] >= first[stage[row] + 1]:
+                stage[row] += 1
+            own = stage[row]
+            if sends[row] > 0 and phase[row] == FORWARD:
+                crosses[row] = own + 1 < stages[p] and layer[row] + 1 == first[own + 1]
+            elif sends[row] > 0 and phase[row] == BACKWARD:
+                crosses[row] = own > 0 and layer[row] == first[own]
+    return stage, crosses
+
+
+def pipeline(inputs: Inputs, graph: Graph, stages: Ints, microbatched: Ints, kernel_s: Floats) -> Pipeline:
+    """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
+
+    inputs: `parallel.schedule`; stages, microbatched (micro-batches): (points,); kernel_s: what every kernel
+    takes in an iteration [s], (kernels,).
+    """
+    order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
+    stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
+    busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
+    return Pipeline(stages, microbatched, order, stage, crosses, busiest)

@@ -1,0 +1,162 @@
+"""One point's iteration as a trace: what each stage of the pipeline does when (6.5).
+
+The format is Chrome's trace events as JSON, which ui.perfetto.dev opens: a process for each stage, with
+a track for its kernels and one for its port to each network.
+"""
+
+from __future__ import annotations
+
+import json
+from math import inf, nextafter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastflow.columns import Floats, Texts, take
+from fastflow.crossflow import Prediction
+from fastflow.timing.events import Segments, Tasks, background_segments, simulate
+from fastflow.timing.pipeline import (
+    BARRIER,
+    GRADIENT,
+    KERNEL,
+    RESOURCES,
+    SEND,
+    SYNC,
+    Labels,
+    Plan,
+    Work,
+    tasks_of,
+)
+from fastflow.workload.graph import COLLECTIVES, PHASES, UPDATE
+
+Event = dict[str, Any]
+NETWORKS = ("network in the package", "network between packages")
+
+
+class Details(NamedTuple):
+    """What a trace says of the rows of a `Work` besides their times; shape (kernels,)."""
+
+    kernel: Texts
+    sync: Texts  # the collective
+    sync_bytes: Floats  # of the whole tensor, all launches of one micro-batch [B]
+    gradient: Texts
+    gradient_bytes: Floats
+    send_bytes: Floats
+
+
+def trace_point(prediction: Prediction, point: int) -> list[Event]:
+    """Return the events of one point of a prediction; raises ValueError for one without a time."""
+    place = np.flatnonzero(prediction.timed == point)
+    if not place.size:
+        raise ValueError(f"point {point} has no time")
+    graph, shards = prediction.graph, prediction.shards
+    names = np.array(COLLECTIVES)
+    moved = np.where(shards.sync.collective > 0, shards.sync.collective, shards.relayout.collective)
+    details = Details(
+        graph.names[graph.label],
+        names[moved],
+        graph.repeat * (shards.sync.bytes + shards.relayout.bytes),
+        names[shards.gradient.collective],
+        shards.gradient.bytes,
+        graph.repeat * shards.send.bytes,
+    )
+    return trace(prediction.work, prediction.plan, details, int(place[0]))
+
+
+def trace(work: Work, plan: Plan, details: Details, point: int) -> list[Event]:
+    """Return the events of one point's iteration, ready to be written as JSON.
+
+    Events on a track follow each other; kernels that run at once are on different ones.
+    """
+    tasks, durations, labels = tasks_of(work, plan, point)
+    stages, slots, first = int(plan.stages[point]), int(plan.slots[point]), int(work.offset[point])
+    events = [event for stage in range(stages) for event in _names(stage, slots)]
+    lanes = [[0.0] * slots for _ in range(stages)]  # until when [s] the tracks of kernels are taken
+    runs = _runs(tasks, durations[0], labels)
+    for task, start, end in zip(*(column.tolist() for column in runs), strict=True):
+        stage, port = divmod(int(tasks.resource[task]), RESOURCES)
+        track = slots + port - 1
+        if port == 0:
+            track = next(lane for lane, until in enumerate(lanes[stage]) if until <= start)
+            lanes[stage][track] = end
+        # whole nanoseconds, so that rounding lets no event reach into the next one
+        begin, finish = round(start * 1e9), round(end * 1e9)
+        events.append(
+            {
+                "ph": "X", "pid": stage + 1, "tid": _thread(stage, slots, track),
+                "ts": _microseconds(begin), "dur": _microseconds(finish - begin),
+                **_say(labels, task, work, details, first),
+            }
+        )  # fmt: skip
+    return events
+
+
+def write_trace(path: str | Path, events: list[Event]) -> None:
+    """Write events as a file that ui.perfetto.dev opens.
+
+    Raises OSError where the file cannot be written.
+    """
+    text = json.dumps({"traceEvents": events}, separators=(",", ":"), allow_nan=False)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _runs(tasks: Tasks, duration: Floats, labels: Labels) -> Segments:
+    """Simulate a point and return when its tasks ran, in the order of starts; duration [s]: (tasks,)."""
+    start, end = simulate(tasks, duration[None, :])
+    segments = background_segments(tasks, duration)
+    steady = np.flatnonzero(~tasks.background & (labels.kind != BARRIER))
+    runs = Segments(
+        np.concatenate([steady, segments.task]),
+        np.concatenate([start[0, steady], segments.start]),
+        np.concatenate([end[0, steady], segments.end]),
+    )
+    return take(runs, np.lexsort((runs.task, runs.end, runs.start)))
+
+
+def _say(labels: Labels, task: int, work: Work, details: Details, first: int) -> Event:
+    """Name a task and say what it is; first: the point's first row."""
+    row, kind = first + int(labels.row[task]), int(labels.kind[task])
+    phase, name = PHASES[work.phase[row]], str(details.kernel[row])
+    said: Event = {"phase": phase}
+    if kind != KERNEL:
+        said["kernel"] = name
+    if kind == SEND:
+        said |= {"collective": "point-to-point", "bytes": float(details.send_bytes[row])}
+    elif kind == SYNC:
+        said |= {"collective": str(details.sync[row]), "bytes": float(details.sync_bytes[row])}
+    elif kind == GRADIENT:
+        said |= {"collective": str(details.gradient[row]), "bytes": float(details.gradient_bytes[row])}
+    if kind != GRADIENT and phase != PHASES[UPDATE]:
+        said["micro-batch"] = int(labels.microbatch[task])
+    title = name if kind == KERNEL else f"{said['collective']}: {name}"
+    return {"name": title, "cat": "compute" if kind == KERNEL else "communication", "args": said}
+
+
+def _names(stage: int, slots: int) -> list[Event]:
+    """Return the events that name a stage and its tracks, and put them in order."""
+    kernels = ["compute"] if slots == 1 else [f"compute {lane}" for lane in range(slots)]
+    named: list[tuple[str, int, Event]] = [
+        ("process_name", 0, {"name": f"stage {stage}"}),
+        ("process_sort_index", 0, {"sort_index": stage}),
+    ]
+    for track, name in enumerate([*kernels, *NETWORKS]):
+        named += [
+            ("thread_name", track, {"name": name}),
+            ("thread_sort_index", track, {"sort_index": track}),
+        ]
+    return [
+        {"ph": "M", "name": name, "pid": stage + 1, "tid": _thread(stage, slots, track), "args": args}
+        for name, track, args in named
+    ]
+
+
+def _thread(stage: int, slots: int, track: int) -> int:
+    """Return a number for a track that no other one in the trace has; 0 is for viewers to use."""
+    return stage * (slots + len(NETWORKS)) + track + 1
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """Return a time [us] that comes back to the nanosecond, whether a viewer rounds or cuts off."""
+    time = nanoseconds / 1000.0
+    return time if int(time * 1000.0) == nanoseconds else nextafter(time, inf)

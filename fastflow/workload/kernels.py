@@ -1,0 +1,326 @@
+"""The kernels of one iteration that follow from a network's layers.
+
+Whoever describes a network writes down its forward pass. By rule follow the backward pass, in reverse
+order; the update of every weight; what kernel parallelism exchanges (3.3); what is kept for the backward
+pass; and what crosses the border of a layer.
+
+What is exchanged is what the next kernel needs. Either kernel cut deals an activation out by columns.
+Row-Column: what a product with weights reads is gathered, once, after the last pass that makes it; the
+gradient of it is a partial sum, reduce-scattered to the same columns once all products of a layer have
+added to it. Column-Row: the partial sums of a product are reduce-scattered; the gradient of its output is
+gathered by the kernel that makes it. A row-wise pass exchanges each row's statistics. Products of two
+activations are dealt out whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import Ints
+from fastflow.workload.graph import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BACKWARD,
+    BATCHED,
+    DENSE,
+    FORWARD,
+    INPUT_GRADIENT,
+    NO_EXCHANGE,
+    ON_ACTIVATIONS,
+    ON_WEIGHTS,
+    PRODUCT,
+    REDUCE_SCATTER,
+    SPARSE,
+    UPDATE,
+    WEIGHT_GRADIENT,
+    Kernel,
+)
+from fastflow.workload.layers import (
+    BATCHED_GEMM,
+    GEMM,
+    LOOKUP,
+    OUTSIDE,
+    ROWWISE,
+    Amount,
+    Network,
+    Node,
+    Placed,
+    Size,
+)
+from fastflow.workload.precision import Precision
+
+Elements = NDArray[Any] | float
+
+# Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
+# table's in, out.
+LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
+# A row's maximum and sum, in fp32, as columns of 2-byte numbers; exact enough at fp32 too.
+ROW_STATISTICS_COLS = 4
+# A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
+# count twice.
+STATISTICS_IN_A_GATHER = 2 * ROW_STATISTICS_COLS
+# Square and add, a weight.
+NORM_FLOP = 2.0
+
+
+def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
+    """Return the kernels of one iteration, in the order in which a device launches them."""
+    found = forward(network, training, precision.operand)
+    if training:
+        found += backward(network, precision.operand) + update(network, precision)
+    return found
+
+
+def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
+    """Return the kernels of the forward pass; size: bytes of an element, (points,)."""
+    crossing = _crossing(network, [True] * len(network.nodes))
+    found = []
+    for i, placed in enumerate(network.nodes):
+        kernel = _forward(network, i, size)
+        if training:
+            kernel = _keep(network, i, kernel)
+        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
+            kernel = kernel._replace(sends_cols=_cols(crossing[placed.layer], kernel))
+        found.append(kernel)
+    return found
+
+
+def _forward(network: Network, i: int, size: Amount) -> Kernel:
+    placed = network.nodes[i]
+    node = placed.node
+    kernel = Kernel(
+        node.name, FORWARD, ON_ACTIVATIONS, node.rows, cols=node.cols, repeat=node.steps,
+        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+    )  # fmt: skip
+    products = [reader for reader in network.readers[i] if network.nodes[reader].node.type == GEMM]
+    if products or (node.type == GEMM and not network.readers[i]):
+        peer = _neighbour(network, placed, products)
+        kernel = kernel._replace(rc=ALL_GATHER, rc_cols=node.cols, peer_kind=peer)
+    if node.type == GEMM:
+        return kernel._replace(
+            kind=PRODUCT, inner=node.inner, batch=node.batch, weights=1, cr=REDUCE_SCATTER, cr_cols=node.cols
+        )
+    if node.type == BATCHED_GEMM:
+        return _batched(kernel, node, node.rows, node.inner, node.cols)
+    if node.type == LOOKUP:
+        moves = LOOKUP_MOVES if node.moves is None else node.moves
+        return kernel._replace(
+            inner=node.inner, weights=1, bytes_per_element=moves * size, flop_per_element=node.flop
+        )
+    moves = _tensors(network, i, 1) if node.moves is None else node.moves
+    kernel = kernel._replace(bytes_per_element=moves * size, flop_per_element=node.flop)
+    return _exchange_statistics(kernel) if node.type == ROWWISE else kernel
+
+
+def _neighbour(network: Network, placed: Placed, others: Iterable[int]) -> int:
+    """Return the kind of the first of some nodes that is in another layer; of this one where none is."""
+    kinds = (network.nodes[other].kind for other in others if network.nodes[other].layer != placed.layer)
+    return next(kinds, placed.kind)
+
+
+def _batched(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
+    """Make a kernel one of independent products, rows x inner times inner x cols each."""
+    return kernel._replace(kind=BATCHED, rows=node.batch * rows, inner=inner, cols=cols, products=node.batch)
+
+
+def _tensors(network: Network, i: int, passes: int) -> Amount:
+    """Return the elements of the output, and so many times those read, per element of the output."""
+    node = network.nodes[i].node
+    read: Amount = 0.0
+    for place in network.nodes[i].reads:
+        read = read + (1.0 if place == OUTSIDE else network.nodes[place].node.output / node.output)
+    return 1.0 + passes * read
+
+
+def _exchange_statistics(kernel: Kernel) -> Kernel:
+    """Add the exchange of every row's statistics, which travel with whatever is gathered."""
+    if kernel.rc == NO_EXCHANGE:
+        kernel = kernel._replace(rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS)
+    else:
+        kernel = kernel._replace(rc_cols=kernel.rc_cols + STATISTICS_IN_A_GATHER)
+    if kernel.cr == NO_EXCHANGE:
+        return kernel._replace(cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS)
+    return kernel._replace(cr_cols=kernel.cr_cols + STATISTICS_IN_A_GATHER)
+
+
+def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Keep what the backward pass reads: whole where a product reads it, since Row-Column gathers that."""
+    node = network.nodes[i].node
+    types = {network.nodes[reader].node.type for reader in network.readers[i]}
+    whole = node.cols if GEMM in types else 0
+    kept = node.cols if types and GEMM not in types else 0
+    return kernel._replace(
+        kept_cols=kept if node.keeps is None else node.keeps,
+        kept_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+    )
+
+
+def _cols(elements: Elements, kernel: Kernel) -> Ints:
+    """Return the columns of so many elements, laid out in the rows of a kernel's launches."""
+    return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
+
+
+def backward(network: Network, size: Amount) -> list[Kernel]:
+    """Return the kernels of the backward pass; size: bytes of an element, (points,)."""
+    gathers = _gathers(network)
+    crossing = _crossing(network, network.trained)
+    found: list[Kernel] = []
+    start = 0
+    for i in reversed(range(len(network.nodes))):
+        layer = network.nodes[i].layer
+        found += _backward(network, i, size, gathers.get(i, []))
+        if layer > 0 and network.nodes[i - 1].layer < layer and len(found) > start:
+            # the last kernel whose result others than the update read; any where there is none
+            main = [row for row in range(start, len(found)) if not found[row].side]
+            last = main[-1] if main else len(found) - 1
+            found[last] = found[last]._replace(sends_cols=_cols(crossing[layer - 1], found[last]))
+            start = len(found)
+    return found
+
+
+def _gathers(network: Network) -> dict[int, list[int]]:
+    """Return the products whose output's gradient is complete, and gathered, after a node's kernel.
+
+    In backward order that is the first node that reads the output, or the product itself where none does.
+    """
+    found: dict[int, list[int]] = {}
+    for i, placed in enumerate(network.nodes):
+        if placed.node.type == GEMM:
+            present = [reader for reader in network.readers[i] if reader > i]
+            found.setdefault(min(present or network.readers[i], default=i), []).append(i)
+    return found
+
+
+def _backward(network: Network, i: int, size: Amount, gathers: Sequence[int]) -> list[Kernel]:
+    placed = network.nodes[i]
+    node = placed.node
+    kernel = Kernel(
+        f"{node.name} gradient", BACKWARD, ON_ACTIVATIONS, node.rows, cols=node.cols, repeat=node.steps,
+        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+    )  # fmt: skip
+    if node.type == GEMM:
+        return _backward_gemm(network, i, kernel, gathers)
+    if node.type == LOOKUP:
+        moves = SCATTER_MOVES if node.backward_moves is None else node.backward_moves
+        flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
+        return [
+            kernel._replace(
+                inner=node.inner, bytes_per_element=moves * size, flop_per_element=flop,
+                gradient=SPARSE, side=1,
+            )
+        ]  # fmt: skip
+    if not any(network.wants(read) for read in placed.reads):
+        return []
+    if node.type == BATCHED_GEMM:
+        left = _batched(kernel, node, node.rows, node.cols, node.inner)
+        right = _batched(kernel, node, node.inner, node.rows, node.cols)
+        return [
+            left._replace(label=f"{node.name} left gradient"),
+            _gather(network, placed, gathers, right._replace(label=f"{node.name} right gradient")),
+        ]
+    moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
+    flop = node.flop if node.backward_flop is None else node.backward_flop
+    kernel = kernel._replace(bytes_per_element=moves * size, flop_per_element=flop)
+    kernel = _gather(network, placed, gathers, kernel)
+    # the gradient of a loss needs no more than the forward pass has exchanged
+    return [_exchange_statistics(kernel) if node.type == ROWWISE and network.readers[i] else kernel]
+
+
+def _gather(network: Network, placed: Placed, products: Sequence[int], kernel: Kernel) -> Kernel:
+    """Let a kernel gather the gradients of the outputs of some products, which it completes."""
+    if not products:
+        return kernel
+    made: Elements = sum((_rows(network.nodes[i].node) * network.nodes[i].node.cols for i in products), 0.0)
+    peer = _neighbour(network, placed, products)
+    return kernel._replace(cr=ALL_GATHER, cr_cols=_cols(made, kernel), peer_kind=peer)
+
+
+def _backward_gemm(network: Network, i: int, kernel: Kernel, gathers: Sequence[int]) -> list[Kernel]:
+    """Return the products that make the gradients of a product's input, where wanted, and of its weights."""
+    placed = network.nodes[i]
+    node = placed.node
+    to_weights = kernel._replace(
+        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
+        inner=node.inner, batch=node.batch, gradient=DENSE, side=1,
+    )  # fmt: skip
+    wanted = [read for read in placed.reads if network.wants(read)]
+    if not wanted:
+        return [_gather(network, placed, gathers, to_weights)]
+    inner = node.inner
+    if len(wanted) < len(placed.reads):
+        inner = sum((network.nodes[read].node.output for read in wanted), 0)
+    peer = _neighbour(network, placed, (read for read in wanted if read != OUTSIDE))
+    recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
+    product = _gather(network, placed, gathers, kernel)._replace(
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner, batch=node.batch,
+        wait=1 if gathers or recurs else 2, peer_kind=peer,
+    )  # fmt: skip
+    if OUTSIDE in wanted:  # whoever made the network's input has not dealt it out
+        return [product._replace(rc=ALL_REDUCE, rc_cols=inner), to_weights]
+    summed = [network.nodes[read].node.output for read in wanted if _completes(network, i, read)]
+    if summed:
+        product = product._replace(rc=REDUCE_SCATTER, rc_cols=sum(summed, 0))
+    return [product, to_weights]
+
+
+def _completes(network: Network, i: int, read: int) -> bool:
+    """Return whether a product is the last of its layer to add to the partial sums of a gradient.
+
+    What was read a step ago has its gradient summed on its own.
+    """
+    products = (
+        reader
+        for reader in network.readers[read]
+        if reader > read
+        and network.nodes[reader].node.type == GEMM
+        and network.nodes[reader].layer == network.nodes[i].layer
+    )
+    return read >= i or next(products) == i
+
+
+def update(network: Network, precision: Precision) -> list[Kernel]:
+    """Return the kernels of the weight update: the norm of every gradient, then every update."""
+    norm = Kernel(
+        "gradient norm", UPDATE, ON_WEIGHTS, 1, bytes_per_element=precision.operand,
+        flop_per_element=NORM_FLOP, rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS,
+        cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS,
+    )  # fmt: skip
+    change = Kernel(
+        "update", UPDATE, ON_WEIGHTS, 1,
+        bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
+    )  # fmt: skip
+    return [
+        pass_._replace(
+            label=f"{placed.node.name} {pass_.label}", inner=_touched(placed.node), cols=placed.node.cols,
+            batch=placed.node.batch, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        )
+        for pass_ in (norm, change)
+        for placed in network.nodes
+        if placed.node.has_weights
+    ]  # fmt: skip
+
+
+def _touched(node: Node) -> Size:
+    """Return the rows of the weights that an iteration updates: of a table, at most one a row looked up."""
+    if node.type == GEMM:
+        return node.inner
+    return np.minimum(node.inner, node.rows * node.steps)
+
+
+def _crossing(network: Network, counted: Sequence[bool]) -> list[Elements]:
+    """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
+    crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
+    for placed, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
+        highest = max((network.nodes[reader].layer for reader in readers), default=0)
+        for border in range(placed.layer, highest if counts else 0):
+            crossing[border] = crossing[border] + _rows(placed.node) * placed.node.cols
+    return crossing
+
+
+def _rows(node: Node) -> Elements:
+    """Return the rows of all launches."""
+    return 1.0 * node.rows * node.steps * (node.batch if node.type == BATCHED_GEMM else 1)

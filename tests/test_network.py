@@ -1,0 +1,538 @@
+"""Topologies, routing and placement against a walk hop by hop, hand counts and closed forms (5.2, 6.4)."""
+
+from collections import defaultdict
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fastflow.errors import InputError
+from fastflow.network import patterns
+from fastflow.network.links import link_loads
+from fastflow.network.patterns import logical_edges, pairs
+from fastflow.network.placement import distinct_orders, order_name, order_number, place, strides
+from fastflow.network.routing import reach, split
+from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
+from tests.checks import cases, near
+from tests.naive import network as naive
+
+KINDS = {"line": LINE, "ring": RING, "full": FULL, "switch": SWITCH, "tree": TREE}
+PATTERNS = ("neighbours", "forward", "backward", "exchange", "fold", "trees", "all_pairs")
+CODES = {name: getattr(patterns, name.upper()) for name in PATTERNS}
+
+
+def make(system):
+    """Return the Topology of a naive system."""
+    whole, real = np.int64, np.float64
+    total = [sum(naive.ports(d) for d in system if d["level"] == level) for level in (0, 1)]
+    return Topology(
+        np.array([KINDS[d["kind"]] for d in system], whole),
+        np.array([d["size"] for d in system], whole),
+        np.array([d["level"] for d in system], whole),
+        np.array([total[d["level"]] for d in system], real),
+        np.array([d["leaf"] for d in system], whole),
+        np.array([d["taper"] for d in system], real),
+    )
+
+
+def system_of(*dimensions):
+    """Return a naive system of (kind, size, level) or, for a tree, (kind, size, level, leaf, taper)."""
+    names = ("kind", "size", "level", "leaf", "taper")
+    return [dict(zip(names, (*d, 0, 1.0)[:5], strict=True)) for d in dimensions]
+
+
+def as_dictionaries(network):
+    kinds = {code: name for name, code in KINDS.items()}
+    return [
+        {"kind": kinds[kind], "size": size, "level": level, "leaf": leaf, "taper": taper}
+        for kind, size, level, _, leaf, taper in zip(*network, strict=True)
+    ]
+
+
+def torus(*sides):
+    return system_of(*(("ring", side, 1) for side in sides))
+
+
+def mesh(*sides):
+    return system_of(*(("line", side, 1) for side in sides))
+
+
+def reached(system, devices, group, pattern, step=0):
+    return reach(*make(system), devices, *group, CODES[pattern], step)
+
+
+@st.composite
+def systems(draw, most=40):
+    """Systems of both levels and all kinds, of at most `most` devices."""
+    system, devices = [], 1
+    inside = draw(st.integers(0, 2))
+    for j in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(2, 7))
+        if devices * size > most:
+            break
+        kind = draw(st.sampled_from(sorted(KINDS)))
+        leaf = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
+        taper = draw(st.sampled_from((1.0, 2.0, 3.0)))
+        tree = (leaf, taper) if kind == "tree" else (0, 1.0)
+        system += system_of((kind, size, int(j >= inside), *tree))
+        devices *= size
+    return system or system_of(("ring", 5, 1))
+
+
+def divisors(number):
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+@st.composite
+def groups(draw, system):
+    """Mixed-radix groups on a system: (devices in use, group)."""
+    whole = prod(d["size"] for d in system)
+    devices = draw(st.sampled_from([whole, whole, draw(st.integers(1, whole))]))
+    degrees, left = [], devices
+    for _ in range(4):
+        degrees.append(draw(st.sampled_from(divisors(left))))
+        left //= degrees[-1]
+    apart = np.cumprod([1, *degrees[:-1]])
+    one, two = draw(st.permutations(range(4)))[:2]
+    if degrees[two] == 1 or draw(st.booleans()):
+        return devices, (degrees[one], int(apart[one]), 1, 0)
+    return devices, (degrees[one], int(apart[one]), degrees[two], int(apart[two]))
+
+
+@st.composite
+def scenes(draw):
+    system = draw(systems())
+    devices, group = draw(groups(system))
+    pattern = draw(st.sampled_from(PATTERNS))
+    rounds = (group[0] * group[2]).bit_length() - 1
+    step = draw(st.integers(0, rounds - 1)) if pattern == "exchange" and rounds > 0 else 0
+    return system, devices, group, pattern, step
+
+
+def check_reach(system, devices, group, pattern, step=0):
+    expected = naive.loads(system, naive.edges(devices, group, pattern, step))
+    got = reached(system, devices, group, pattern, step)
+    assert all(near(*pair) for pair in zip(got, expected, strict=True)), (got, expected)
+
+
+@given(scenes())
+@example((torus(4, 3), 12, (4, 3, 1, 0), "neighbours", 0))  # wraps round from dimension to dimension
+@example((torus(5, 5), 25, (25, 1, 1, 0), "trees", 0))
+@example((system_of(("switch", 4, 0), ("ring", 6, 1)), 24, (12, 2, 1, 0), "all_pairs", 0))
+@example((system_of(("tree", 12, 1, 4, 2.0)), 12, (3, 2, 1, 0), "all_pairs", 0))
+@example((system_of(("ring", 3, 1), ("switch", 8, 1)), 24, (4, 6, 1, 0), "trees", 0))
+@example((system_of(("switch", 2, 1), ("ring", 7, 1), ("switch", 4, 1)), 18, (2, 3, 1, 0), "backward", 0))
+@example((torus(7), 6, (3, 2, 1, 0), "all_pairs", 0))  # 0, 2, 4 and 6 empty: 4 is nearer to 0 upwards
+@cases(300)
+def test_reach(scene):
+    check_reach(*scene)
+
+
+@given(st.data())
+@cases(100)
+def test_all_pairs_are_counted_right(data):
+    """Aligned groups are counted by factors, others pair by pair."""
+    system = data.draw(systems())
+    devices, group = data.draw(groups(system))
+    check_reach(system, devices, group, "all_pairs")
+
+
+@given(st.data())
+@cases(100)
+def test_split(data):
+    """A group with factors is their product; and as a group, a factor stays in its dimension."""
+    system = data.draw(systems())
+    devices, (degree1, stride1, degree2, stride2) = data.draw(groups(system))
+    sizes = make(system).size
+    factors, aligned = split(sizes, devices, degree1, stride1, degree2, stride2)
+    members = {r * stride1 + q * stride2 for r in range(degree1) for q in range(degree2)}
+    if not aligned:
+        assert len(factors) == 0
+        assert prod(len(set(axis)) for axis in along(system, members)) != len(members) or any(
+            not equidistant(system, devices, members, base) for base in bases(members, devices)
+        )
+        return
+    assert factors[:, 1].prod() == degree1 * degree2
+    assert (np.diff(factors[:, 0]) > 0).all()
+    product = {0}
+    for dimension, degree, stride in factors.tolist():
+        product = {device + r * stride for device in product for r in range(degree)}
+        inner = prod(d["size"] for d in system[:dimension])
+        for base in bases({r * stride for r in range(degree)}, devices):
+            for r in range(degree):
+                here, there = (naive.coordinates(system, d) for d in (base, base + r * stride))
+                assert there[dimension] - here[dimension] == r * stride // inner
+                assert [a for j, a in enumerate(here) if j != dimension] == [
+                    a for j, a in enumerate(there) if j != dimension
+                ]
+    assert product == members
+
+
+def along(system, members):
+    return zip(*(naive.coordinates(system, device) for device in members), strict=True)
+
+
+def bases(members, devices):
+    """First devices of all groups that look like `members`, found by filling up."""
+    taken, found = set(), []
+    for device in range(devices):
+        if device not in taken:
+            found.append(device)
+            taken |= {device + member for member in members}
+    return found
+
+
+def equidistant(system, devices, members, base):
+    """Whether a group is a product of equidistant coordinates."""
+    axes = [sorted(set(axis)) for axis in along(system, {base + member for member in members})]
+    return prod(map(len, axes)) == len(members) and all(len(set(np.diff(axis))) <= 1 for axis in axes)
+
+
+@given(scenes())
+@cases(100)
+def test_links(scene):
+    """Every link by itself, and the busiest of them is what `reach` says."""
+    system, devices, group, pattern, step = scene
+    edges = naive.edges(devices, group, pattern, step)
+    source, target = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
+    table = link_loads(make(system), source, target, np.array([edge[2] for edge in edges], np.float64))
+    carried, _ = naive.walk(system, edges)
+    expected = defaultdict(float)
+    for (j, *ends), weight in carried.items():
+        expected[(j, *(name_of(system, j, end) for end in ends))] += weight
+    rows = zip(table.dimension.tolist(), table.source.tolist(), table.target.tolist(), strict=True)
+    got = dict(zip(rows, table.messages.tolist(), strict=True))
+    assert len(got) == table.load.size
+    assert {link: weight for link, weight in got.items() if weight} == expected
+    most = naive.loads(system, edges)
+    for level in (0, 1):
+        loads = [
+            load for j, load in zip(table.dimension, table.load, strict=True) if system[j]["level"] == level
+        ]
+        assert near(max(loads, default=0.0), most[level])
+
+
+def name_of(system, j, end):
+    """Return the number that `LinkLoads` has for an end of a naive link in dimension j."""
+    if "spine" in end:
+        first = (*end[:j], 0, *end[j + 1 : -1])
+        return -1 - prod(d["size"] for d in system) - naive.number(system, first)
+    if "switch" in end:
+        leaf = system[j]["leaf"] if system[j]["kind"] == "tree" else system[j]["size"]
+        return -1 - naive.number(system, (*end[:j], end[-1] * leaf, *end[j + 1 : -1]))
+    return naive.number(system, end)
+
+
+@given(st.integers(2, 70))
+@cases(40)
+def test_double_binary_tree(ranks):
+    """Both trees span all ranks, and nobody is an inner node of both (Sanders, Speck and Traeff 2009)."""
+    sender, receiver = pairs(patterns.TREES, 0, ranks)
+    got = sorted(zip(sender.tolist(), receiver.tolist(), strict=True))
+    first, second = naive.two_trees(ranks)
+    assert got == sorted(edge for a, b in first + second for edge in ((a, b), (b, a)))
+    for tree in (first, second):
+        assert len({child for _, child in tree}) == ranks - 1 == len(tree)
+    assert not {parent for parent, _ in first} & {parent for parent, _ in second}
+    busiest = np.bincount(sender).max()
+    assert busiest <= 4  # two children, a parent, and a parent in the other tree
+    assert patterns.tree_parents(ranks).min() == -1
+
+
+@given(st.integers(2, 40), st.sampled_from(PATTERNS[:-1]))
+@cases(100)
+def test_logical_edges(ranks, pattern):
+    group = (ranks, 2, 1, 0)
+    got = logical_edges(6 * ranks, *group, CODES[pattern], 0)
+    expected = naive.edges(6 * ranks, group, pattern)
+    assert sorted(zip(*(column.tolist() for column in got), strict=True)) == sorted(expected)
+
+
+def test_shifts_make_all_pairs():
+    rounds = [zip(*(c.tolist() for c in pairs(patterns.SHIFT, step, 6)), strict=True) for step in range(1, 6)]
+    got = sorted(pair for one in rounds for pair in one)
+    assert got == sorted((a, b) for a, b, _ in naive.messages("all_pairs", 6, 0))
+
+
+# --- counted by hand -------------------------------------------------------------------------------
+
+
+def test_a_mesh_of_two_by_two():
+    """0 1 over 2 3; two ports a device. A ring of all four goes 0-1-2-3-0 and back.
+
+    1-2 turns at 0 (X first): links 1-0 and 0-2; 2-1 turns at 3: 2-3, 3-1. 3-0: 3-2, 2-0; 0-3: 0-1,
+    1-3. With half a message each: 0-1 and 1-0 carry 1-0, 1-2 (or 0-1, 0-3): 2 halves each; 2-3 and 3-2
+    the same; 0-2 carries 1-2: a half, as 2-0 does of 3-0. So 1, times 2 ports.
+    """
+    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "neighbours") == (0.0, 2.0, 0.0, 2.0)
+    # Everyone to everyone: from 0 along X go 0-1 and 0-3: 2. Along Y, 0-2 and 1-2 pass 0-2: 2.
+    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "all_pairs") == (0.0, 4.0, 0.0, 2.0)
+    # 0-1-2-3 one way: 0-1; 1-0, 0-2; 2-3: nothing shared, at most two hops.
+    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "forward") == (0.0, 2.0, 0.0, 2.0)
+
+
+def test_a_mesh_of_three_by_three():
+    """Four ports a device, rows 0 1 2, 3 4 5, 6 7 8."""
+    # Rings of rows: 0-1, 1-2 and 2-0 over both: upwards 0-1 and 1-2 carry their own edge and half of 0-2,
+    # (the ring's other way round): a half and a half. So 1, times 4; the closing edge has 2 hops.
+    assert reached(mesh(3, 3), 9, (3, 1, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(mesh(3, 3), 9, (3, 3, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    # All nine in line: 2-3 goes back two along X from 2 and down at 0, where also nothing else goes.
+    assert reached(mesh(3, 3), 9, (9, 1, 1, 0), "forward") == (0.0, 4.0, 0.0, 3.0)
+    # All pairs: link 0-1 of a row carries 0-1 and 0-2 of each target row: 2 x 3; link 0-3 of a column
+    # what comes from the 3 devices of row 0 to 3 and to 6: the same.
+    assert reached(mesh(3, 3), 9, (9, 1, 1, 0), "all_pairs") == (0.0, 24.0, 0.0, 4.0)
+
+
+def test_a_ring_of_four():
+    """Two ports. Neighbours: half a message on every link. All pairs: 0-1 carries 0-1, 0-2 and 3-1."""
+    assert reached(torus(4), 4, (4, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(torus(4), 4, (4, 1, 1, 0), "all_pairs") == (0.0, 6.0, 0.0, 2.0)
+    # Two and two, 0-2 and 1-3: both ways upwards, since ties go up: 0-1 carries 0-2 and 3-1.
+    assert reached(torus(4), 4, (2, 2, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    # On a line of four, 1-2 carries 0-2 and 1-3.
+    assert reached(mesh(4), 4, (2, 2, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+
+
+def test_two_ranks_and_one():
+    """A pair sends a whole message each way; nobody sends nothing."""
+    assert reached(torus(2), 2, (2, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(torus(5), 5, (1, 1, 1, 0), "neighbours") == (0.0, 0.0, 0.0, 0.0)
+    assert reached([], 1, (1, 1, 1, 0), "all_pairs") == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_rails():
+    """Packages of 4 on a switch, 3 packages on a ring: each device has links of its own to the next."""
+    system = system_of(("switch", 4, 0), ("ring", 3, 1))
+    assert reached(system, 12, (3, 4, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    # A ring of all twelve leaves each package on one rail: 3-4 goes to 0 inside, then out, half a message.
+    assert reached(system, 12, (12, 1, 1, 0), "neighbours") == (1.0, 1.0, 1.0, 1.0)
+
+
+# --- closed forms ----------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 200))
+@cases(60)
+def test_all_pairs_of_a_ring(n):
+    """(n^2 - 1)/8 where n is odd.
+
+    Where n is even, ties go up: distances 1 to n/2 take n/4 (n/2 + 1) of an upward link. Split evenly
+    it would be n^2/8.
+    """
+    messages = (n * n - 1) / 8 if n % 2 else n * (n + 2) / 8
+    _, load, _, hops = reached(torus(n), n, (n, 1, 1, 0), "all_pairs")
+    assert near(load, messages * min(n - 1, 2))
+    assert hops == n // 2
+
+
+@given(st.integers(2, 24), st.integers(1, 2))
+@cases(40)
+def test_bisection_of_a_torus(k, half):
+    """Half of all pairs cross the cut of an even k-ary 2-cube, k^4 / 4 each way, over 2 k links each way."""
+    k *= 2
+    _, load, _, _ = reached(torus(k, k), k * k, (k * k, 1, 1, 0), "all_pairs")
+    bisection = k**4 / 4 / (2 * k) * 4  # four ports a device (two and two)
+    assert load >= bisection * (1 - 1e-12)
+    assert near(load, k**3 / 8 * 4 * (1 + 2 / k))  # ties that go up keep the other direction idle
+    assert near(reached(mesh(k), k, (k, 1, 1, 0), "all_pairs")[1], k * k / 4 * min(k - 1, 2))
+
+
+@given(st.integers(2, 40))
+@cases(20)
+def test_crossbars(n):
+    switch, full = system_of(("switch", n, 1)), system_of(("full", n, 1))
+    assert reached(switch, n, (n, 1, 1, 0), "all_pairs") == (0.0, n - 1, 0.0, 1.0)
+    assert reached(full, n, (n, 1, 1, 0), "all_pairs") == (0.0, n - 1, 0.0, 1.0)  # a link has 1/(n-1)
+    assert reached(switch, n, (n, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+
+
+@given(st.integers(1, 6), st.integers(2, 6), st.sampled_from((1.0, 2.0, 4.0)))
+@cases(40)
+def test_a_fat_tree(leaf, leaves, taper):
+    """A leaf switch sends leaf (n - leaf) messages over leaf / taper links."""
+    n = leaf * leaves
+    tree = system_of(("tree", n, 1, leaf, taper))
+    expected = max(n - 1, (n - leaf) * taper)
+    _, load, _, hops = reached(tree, n, (n, 1, 1, 0), "all_pairs")
+    assert near(load, expected)
+    assert hops == 3
+    inside = reached(tree, n, (leaf, 1, 1, 0), "neighbours")
+    assert inside[3] == (1.0 if leaf > 1 else 0.0)
+
+
+# --- placement -------------------------------------------------------------------------------------
+
+FIGURE_5 = np.array([4, 2, 3, 2])  # RC-4-2, d3, p2
+
+
+def test_figure_5():
+    """The worked example: 48 devices on a 4 x 12 torus, filled by kernel (R, C), pipeline, data.
+
+    A device has 4 ports. Rows of 4 are rings of kp1: every link of X carries half a message each way.
+    kp2 joins rows 2i and 2i+1: a whole message each way. The pipeline goes from rows 0, 1 to rows 2, 3:
+    2 hops, and both pass the link from row 1 to row 2. Data: from every row 4 rows on and 4 rows back,
+    the last closing the ring, so that four halves pass every link of Y in each direction.
+    """
+    network = topology(48, 1, "switch", "1d", "torus", "4x12", 1, 1.0)
+    order = order_number("kp1-kp2-lp-dp")
+    assert strides(order, FIGURE_5).tolist() == [1, 4, 16, 8]
+    load, hops = place(network, FIGURE_5)
+    assert load[order].tolist() == [[0.0, 2.0], [0.0, 4.0], [0.0, 8.0], [0.0, 8.0]]
+    assert hops[order].tolist() == [[0.0, 1.0], [0.0, 1.0], [0.0, 4.0], [0.0, 2.0]]
+    system = as_dictionaries(network)
+    for a, b, _ in naive.edges(48, (3, 16, 1, 0), "neighbours"):
+        assert sum(hops for _, hops in naive.route(system, a, b)) == 4
+
+
+def test_figure_5_on_a_mesh():
+    """8 x 6: data shards are two rows apart, so that the edge that closes their ring has four hops."""
+    network = topology(48, 1, "switch", "1d", "mesh", "8x6", 1, 1.0)
+    _, hops = place(network, FIGURE_5)
+    assert hops[order_number("kp1-kp2-lp-dp"), 2].tolist() == [0.0, 4.0]
+
+
+@st.composite
+def placements(draw):
+    system = draw(systems())
+    left = prod(d["size"] for d in system)
+    degrees = []
+    for _ in range(4):
+        degrees.append(draw(st.sampled_from(divisors(left))))
+        left //= degrees[-1]
+    return system, np.array(draw(st.permutations(degrees)))
+
+
+@given(placements())
+@cases(30)
+def test_place(placement):
+    system, degrees = placement
+    load, hops = place(make(system), degrees)
+    by_name = dict(zip(("kp1", "kp2", "dp", "lp"), degrees.tolist(), strict=True))
+    for number, order in enumerate(naive.orders()):
+        assert order_name(number) == order
+        assert order_number(order) == number
+        device = naive.fill(order, by_name)
+        apart = strides(number, degrees)
+        assert all(np.dot(shard, apart) == where for shard, where in device.items())
+        for dimension, name in enumerate(by_name):
+            ways = ("forward", "backward") if name == "lp" else ("neighbours",)
+            costs = [
+                naive.loads(system, messages(device, dimension, degrees[dimension], way)) for way in ways
+            ]
+            expected = [max(column) for column in zip(*costs, strict=True)]
+            assert np.allclose([*load[number, dimension], *hops[number, dimension]], expected, rtol=1e-12)
+
+
+def messages(device, dimension, ranks, pattern):
+    """Edges between shards that are neighbours along a parallel dimension."""
+    found = []
+    for shard, where in device.items():
+        for a, b, weight in naive.messages(pattern, ranks, 0):
+            if shard[dimension] == a:
+                other = (*shard[:dimension], b, *shard[dimension + 1 :])
+                found.append((where, device[other], weight))
+    return found
+
+
+@given(placements())
+@cases(30)
+def test_distinct_orders(placement):
+    """Every order costs what one of the distinct ones does, and distinct strides are all there."""
+    system, degrees = placement
+    network = make(system)
+    load, hops = place(network, degrees)
+    kept = distinct_orders(network, degrees).tolist()
+    assert kept[0] == 0
+    costs = [(load[n].tolist(), hops[n].tolist()) for n in range(24)]
+    assert all(cost in [costs[n] for n in kept] for cost in costs)
+    apart = [tuple(np.where(degrees > 1, strides(n, degrees), 0).tolist()) for n in range(24)]
+    assert len({apart[n] for n in kept}) == len(kept)
+    if not (len(system) == 1 and system[0]["kind"] in ("switch", "full")):
+        assert len(kept) == len(set(apart))
+
+
+def test_orders_are_named():
+    assert order_name(0) == "kp1-kp2-dp-lp"
+    with pytest.raises(InputError, match=r"placement=kp1-dp: allowed is .*kp1-kp2-dp-lp"):
+        order_number("kp1-dp")
+
+
+# --- describing a system ---------------------------------------------------------------------------
+
+
+def describe(
+    devices=512, package=1, inside="switch", shape="1d", outside="torus", sides="2d", leaf=1, taper=1.0
+):
+    return topology(devices, package, inside, shape, outside, sides, leaf, taper)
+
+
+@pytest.mark.parametrize(
+    ("given_", "kinds", "sizes", "levels", "shares"),
+    [
+        ({}, [RING] * 2, [16, 32], [1] * 2, [4.0] * 2),
+        ({"sides": "3d"}, [RING] * 3, [8, 8, 8], [1] * 3, [6.0] * 3),
+        ({"devices": 24, "sides": "3d"}, [RING] * 3, [2, 3, 4], [1] * 3, [5.0] * 3),
+        ({"sides": "32x16", "outside": "mesh"}, [LINE] * 2, [32, 16], [1] * 2, [4.0] * 2),
+        ({"devices": 13}, [RING], [13], [1], [2.0]),
+        ({"outside": "ring"}, [RING], [512], [1], [2.0]),
+        ({"outside": "switch"}, [SWITCH], [512], [1], [1.0]),
+        ({"outside": "fully_connected", "devices": 8}, [FULL], [8], [1], [7.0]),
+        (
+            {"package": 4, "inside": "fully_connected", "sides": "8x16"},
+            [FULL, RING, RING], [4, 8, 16], [0, 1, 1], [3.0, 4.0, 4.0],
+        ),
+        ({"package": 512, "inside": "mesh", "shape": "2d"}, [LINE] * 2, [16, 32], [0] * 2, [4.0] * 2),
+        ({"devices": 1}, [], [], [], []),
+    ],
+)  # fmt: skip
+def test_topologies(given_, kinds, sizes, levels, shares):
+    got = describe(**given_)
+    assert [column.tolist() for column in got[:4]] == [kinds, sizes, levels, shares]
+    assert got.leaf.tolist() == [0] * len(kinds)
+    assert got.taper.tolist() == [1.0] * len(kinds)
+    for own, dimension in zip(shares, as_dictionaries(got), strict=True):
+        total = sum(naive.ports(d) for d in as_dictionaries(got) if d["level"] == dimension["level"])
+        assert total == own
+
+
+def test_a_fat_tree_is_described():
+    got = describe(package=8, outside="fat_tree", leaf=16, taper=2.0)
+    assert got.kind.tolist() == [SWITCH, TREE]
+    assert got.leaf.tolist() == [0, 16]
+    assert got.taper.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"devices": 0}, r"system\.devices=0: allowed is 1 to"),
+        ({"devices": 2**21}, r"system\.devices=2097152: allowed is 1 to 1048576"),
+        ({"package": 7}, r"system\.package\.devices=7: .* divides system\.devices=512"),
+        ({"package": 0}, r"system\.package\.devices=0"),
+        ({"inside": "fat_tree"}, r"system\.package\.topology=fat_tree: allowed is one of ring, mesh"),
+        ({"outside": "star"}, r"system\.topology=star: allowed is one of ring, .*fat_tree"),
+        (
+            {"outside": "fully_connected", "devices": 2048},
+            r"system\.topology=fully_connected: allowed is at most 1024 in a full mesh, not 2048",
+        ),
+        ({"sides": "16x30"}, r"system\.shape=16x30: .* 512 packages; 16 x 30 is 480"),
+        ({"sides": "4d"}, r"system\.shape=4d: allowed is 1d, 2d, 3d"),
+        ({"sides": "0x512"}, r"system\.shape=0x512"),
+        (
+            {"package": 8, "inside": "mesh", "shape": "3x3"},
+            r"system\.package\.shape=3x3: .* 8 devices; 3 x 3 is 9",
+        ),
+        ({"outside": "fat_tree", "leaf": 5}, r"system\.leaf=5: .* the 512 packages"),
+        ({"outside": "fat_tree", "leaf": 0}, r"system\.leaf=0"),
+        (
+            {"outside": "fat_tree", "leaf": 4, "taper": 0.0},
+            r"system\.taper=0\.0: allowed is a number above 0",
+        ),
+    ],
+)
+def test_no_such_system(given_, message):
+    with pytest.raises(InputError, match=message):
+        describe(**given_)
