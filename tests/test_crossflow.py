@@ -218,8 +218,8 @@ def test_without_replicas_all_communication_is_waited_for(compose, summary, stra
     devices = int(strategy.rpartition("-")[2])
     got = summary([compose(f"parallel.strategy={strategy}", f"system.devices={devices}")])
     assert got["comm_s"][0] > 0.0
-    if strategy.startswith("CR"):
-        assert near(got["exposed_comm_s"][0], got["comm_s"][0], 1e-9)
+    if strategy.startswith("CR"):  # but the norms' statistics, a few bytes beside the next norm
+        assert 0.99 * got["comm_s"][0] < got["exposed_comm_s"][0] < got["comm_s"][0]
     else:  # the softmax's weight gradient does not wait for the sum of its input's
         assert 0.0 < got["exposed_comm_s"][0] < got["comm_s"][0]
 

@@ -10,6 +10,8 @@ import pytest
 
 from fastflow.engine.library import library_root
 
+pytestmark = pytest.mark.long  # a wheel compiles all kernels anew
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
@@ -33,7 +35,7 @@ def test_a_wheel_sweeps_from_any_folder(installed, tmp_path):
         return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
 
     assert str(installed) in python("-c", "import fastflow; print(fastflow.__file__)")
-    command = ("-m", "fastflow.sweep", "--config-dir", "mine", "-m", "tech=n3,lab,n2")
+    command = ("-m", "fastflow.sweep", "--config-dir", "mine", "-m", "model=gemm", "tech=n3,lab,n2")
     assert "3 points" in python(*command, "output=out")
     frame = pd.read_parquet(tmp_path / "out")
     assert frame["tech"].tolist() == ["n3", "lab", "n2"]

@@ -16,7 +16,7 @@ from fastflow.columns import Floats, Inputs, Ints, Texts
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.network.patterns import Group
-from fastflow.network.placement import ORDERS, distinct_orders, order_number, place, strides
+from fastflow.network.placement import ORDERS, PARALLEL, distinct_orders, order_number, place, strides
 from fastflow.network.recipe import Recipe, recipe
 from fastflow.network.topology import Topology, topology
 from fastflow.parallelism.layout import Layouts
@@ -83,6 +83,19 @@ def _has_lp_at_an_end(order: int) -> bool:
     return LP in (ORDERS[order][0], ORDERS[order][-1])
 
 
+def _orders(network: Topology, layouts: tuple[tuple[int, int, int, int], ...], lp: int) -> Ints:
+    """Return the orders that differ for some kind of layer, and give stages the same devices in all."""
+    kinds_of_layer = [np.array([*layout[1:], lp], dtype=np.int64) for layout in dict.fromkeys(layouts)]
+    if len(kinds_of_layer) == 1 or distinct_orders(network, np.full(4, 2)).size == 1:
+        return distinct_orders(network, kinds_of_layer[0])
+    found: dict[tuple[int, ...], int] = {}
+    for order in range(len(ORDERS)):
+        if lp == 1 or _has_lp_at_an_end(order):
+            apart = [np.where(degrees > 1, strides(order, degrees), 0) for degrees in kinds_of_layer]
+            found.setdefault(tuple(np.concatenate(apart).tolist()), order)
+    return np.array(list(found.values()), dtype=np.int64)
+
+
 @lru_cache(maxsize=4096)
 def _route(
     system: tuple[int | str | float, ...],
@@ -96,16 +109,7 @@ def _route(
     if placement != AUTO:
         orders = np.array([order_number(placement)], dtype=np.int64)
     else:
-        orders = np.unique(
-            np.concatenate(
-                [
-                    distinct_orders(network, np.array([*layout[1:], base[LP]], dtype=np.int64))
-                    for layout in dict.fromkeys(layouts)
-                ]
-            )
-        )
-        if len(set(layouts)) > 1 and base[LP] > 1:
-            orders = orders[[_has_lp_at_an_end(order) for order in orders.tolist()]]
+        orders = _orders(network, layouts, base[LP])
     recipes: dict[Group, int] = {}
     slots = np.full((orders.size, GROUPS), -1, dtype=np.int64)
     for row, order in enumerate(orders.tolist()):
@@ -114,7 +118,8 @@ def _route(
             group = _group(layout, slot, base[LP], order)
             if group.degree1 > 1:
                 slots[row, slot] = recipes.setdefault(group, len(recipes))
-    load, hops = place(network, degrees)
+    alone = np.zeros((len(ORDERS), len(PARALLEL), 2))
+    load, hops = place(network, degrees) if devices > 1 else (alone, alone)
     found = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(orders, found, slots, load[orders], hops[orders])
 

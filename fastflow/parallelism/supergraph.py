@@ -167,6 +167,9 @@ def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges
                 collective = NO_EXCHANGE  # it goes to its reader's layout instead
         elif shares.kernel[p, own] == COLUMN_ROW:
             collective, cols = graph.cr[row], graph.cr_cols[row]
+            gathers = shares.differ[p] and graph.phase[row] == BACKWARD and collective == ALL_GATHER
+            if gathers and not _alike(shares, p, own, graph.peer_kind[row]):
+                collective = NO_EXCHANGE  # of a product of the other layer, as that is cut
         if shares.ranks[p, own] == 1:
             collective = NO_EXCHANGE
         size = shares.operand[p] * graph.batch[row] * local_rows[row] * cols
@@ -176,33 +179,61 @@ def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges
 
 
 @kernel
+def _missing(maker: int, reader: int, whole: bool, gathered: bool) -> float:
+    """Return what a device lacks of a tensor that goes to another layout, over the part that it has.
+
+    maker, reader: devices that share a block of rows, by columns, at either end; devices are numbered so
+    that blocks lie within each other. whole: the reader wants all columns of its rows; gathered: the
+    maker's devices have them of theirs.
+    """
+    if gathered:
+        if reader <= maker:
+            return 0.0
+        return 1.0 * (reader - maker) if whole else 1.0 - maker / reader
+    narrow, wide = min(maker, reader), max(maker, reader)
+    turned = 1.0 - narrow / wide if wide % narrow == 0 else 1.0
+    if not whole:
+        return turned
+    return (turned if maker > reader else 0.0) + (reader - 1.0)
+
+
+@kernel
 def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
-    """Write what moves an activation, or its gradient, between layers that are laid out differently."""
+    """Write what moves an activation, or its gradient, between layers that are laid out differently.
+
+    A gather where each device is to have its group's parts, else all-to-all within the larger group.
+    """
     for row in range(graph.point.size):
         p, own, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
         if not shares.differ[p] or _alike(shares, p, own, peer):
             continue
-        forward = graph.phase[row] == FORWARD and graph.rc[row] == ALL_GATHER
-        backward = graph.phase[row] == BACKWARD and graph.kind[row] == INPUT_GRADIENT
-        if not forward and not backward:
+        here, there = shares.ranks[p, own], shares.ranks[p, peer]
+        cols, lacks, gathers = 0, 0.0, False
+        if graph.phase[row] == FORWARD and (graph.rc[row] == ALL_GATHER or graph.sends_cols[row] > 0):
+            cols = graph.rc_cols[row] if graph.rc[row] == ALL_GATHER else graph.sends_cols[row]
+            whole = graph.rc[row] == ALL_GATHER and shares.kernel[p, peer] != COLUMN_ROW
+            gathered = shares.kernel[p, own] == ROW_COLUMN and graph.rc[row] == ALL_GATHER
+            gathered = gathered and graph.repeat[row] > 1  # for the layer's own next step
+            lacks = _missing(here, there, whole, gathered)
+            gathers = whole and not gathered and here <= there
+        elif graph.phase[row] == BACKWARD and graph.sends_cols[row] > 0:
+            cols = graph.sends_cols[row]
+            # what a Column-Row product has made needs all of its gradient
+            whole = graph.cr[row] == ALL_GATHER and shares.kernel[p, peer] == COLUMN_ROW
+            summed = graph.kind[row] == INPUT_GRADIENT and shares.kernel[p, own] != COLUMN_ROW
+            if not summed or here < there:
+                lacks = _missing(here, there, whole, False)
+            elif whole:  # the sum over this layer's group ends where it is wanted
+                lacks = there - 1.0
+            gathers = whole and here <= there
+        if lacks == 0.0:
             continue
-        reader = peer if forward else own
-        gathers = shares.kernel[p, reader] == ROW_COLUMN and shares.ranks[p, reader] > 1
-        if gathers and backward:
-            continue  # the sum of dX over the reader's group ends where the maker wants it
-        cols = graph.rc_cols[row] if forward else graph.sends_cols[row]
-        if gathers:
-            size = shares.operand[p] * local.read_rows[row] * cols
-            out.collective[row], out.ranks[row] = ALL_GATHER, shares.ranks[p, reader]
-            out.group[row] = 2 * reader + KERNEL_GROUP
-        else:
-            wider = own if shares.ranks[p, own] >= shares.ranks[p, peer] else peer
-            if shares.ranks[p, wider] == 1:
-                continue
-            size = shares.operand[p] * local.rows[row] * _ceil_div(cols, shares.ranks[p, own])
-            out.collective[row], out.ranks[row] = ALL_TO_ALL, shares.ranks[p, wider]
-            out.group[row] = 2 * wider + KERNEL_GROUP
-        out.bytes[row] = size * graph.batch[row]
+        group = peer if gathers or there > here else own
+        ranks = shares.ranks[p, group]
+        part = shares.operand[p] * graph.batch[row] * local.rows[row] * _ceil_div(cols, here)
+        out.collective[row] = ALL_GATHER if gathers else ALL_TO_ALL
+        out.bytes[row] = part * lacks * ranks / (ranks - 1.0)  # of which a rank keeps its own share
+        out.ranks[row], out.group[row] = ranks, 2 * group + KERNEL_GROUP
 
 
 @kernel
@@ -245,10 +276,6 @@ def _cut(graph: Graph, shares: _Shares, out: Supergraph) -> None:
     _cut_sizes(graph, shares, out)
     _write_sync(graph, shares, out.rows, out.sync)
     _write_gradient(graph, shares, out, out.gradient)
-    if shares.differ.any():
-        _write_relayout(graph, shares, out, out.relayout)
-    if (shares.stages > 1).any():
-        _write_send(graph, shares, out, out.send)
 
 
 def cut(
@@ -279,6 +306,10 @@ def cut(
         edges(), edges(), edges(), edges(),
     )  # fmt: skip
     _cut(graph.numbers, shares, out)
+    if shares.differ.any():
+        _write_relayout(graph.numbers, shares, out, out.relayout)
+    if (stages > 1).any():
+        _write_send(graph.numbers, shares, out, out.send)
     return out
 
 

@@ -85,6 +85,8 @@ def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
             kernel = _keep(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
             kernel = kernel._replace(sends_cols=_cols(crossing[placed.layer], kernel))
+            if kernel.rc != ALL_GATHER:  # passes read it, if anything does
+                kernel = kernel._replace(peer_kind=_neighbour(network, placed, network.readers[i]))
         found.append(kernel)
     return found
 
@@ -178,6 +180,8 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
             main = [row for row in range(start, len(found)) if not found[row].side]
             last = main[-1] if main else len(found) - 1
             found[last] = found[last]._replace(sends_cols=_cols(crossing[layer - 1], found[last]))
+            if found[last].kind != INPUT_GRADIENT:
+                found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
             start = len(found)
     return found
 
@@ -257,7 +261,7 @@ def _backward_gemm(network: Network, i: int, kernel: Kernel, gathers: Sequence[i
     recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
     product = _gather(network, placed, gathers, kernel)._replace(
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner, batch=node.batch,
-        wait=1 if gathers or recurs else 2, peer_kind=peer,
+        wait=1 if i in gathers or recurs else 2, peer_kind=peer,
     )  # fmt: skip
     if OUTSIDE in wanted:  # whoever made the network's input has not dealt it out
         return [product._replace(rc=ALL_REDUCE, rc_cols=inner), to_weights]
@@ -293,14 +297,16 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         "update", UPDATE, ON_WEIGHTS, 1,
         bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
     )  # fmt: skip
+    owners = [placed for placed in network.nodes if placed.node.has_weights]
+    until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
     return [
         pass_._replace(
             label=f"{placed.node.name} {pass_.label}", inner=_touched(placed.node), cols=placed.node.cols,
             batch=placed.node.batch, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+            wait=wait,
         )
-        for pass_ in (norm, change)
-        for placed in network.nodes
-        if placed.node.has_weights
+        for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
+        for placed, wait in zip(owners, waits, strict=True)
     ]  # fmt: skip
 
 

@@ -174,7 +174,7 @@ def backward(op, ops):
                 summed += made.seen_cols
         to_input = row(
             f"{op.name} input gradient", "backward", "input gradient", op, inner=inner,
-            wait=1 if gathered or any(old for _, old in op.reads) else 2,
+            wait=1 if op in gathered or any(old for _, old in op.reads) else 2,
             rc=("reduce-scatter", summed) if summed else ("", 0),
             peer_kind=neighbour(op, [made for made, _ in wanted]),
         )  # fmt: skip
@@ -221,6 +221,8 @@ def kernels(document, training):
         one = forward(op, ops, training)
         if op is [other for other in ops if other.layer == op.layer][-1]:
             one["sends"] = round(crossing(ops, op.layer, False) / op.all_rows)
+            if one["rc"][0] != "all-gather":
+                one["peer_kind"] = neighbour(op, [other for other, _ in readers_of(op, ops)])
         found.append(one)
     if not training:
         return found
@@ -231,16 +233,19 @@ def kernels(document, training):
             main[-1]["sends"] = round(
                 crossing(ops, layer - 1, True) / (main[-1]["rows"] * main[-1]["repeat"])
             )
+            if main[-1]["kind"] != "input gradient":
+                main[-1]["peer_kind"] = next(op.kind for op in ops if op.layer == layer - 1)
         found += rows
+    owners = [op for op in ops if op.weights]
     for what in ("gradient norm", "update"):
-        for op in ops:
-            if op.weights:
-                inner = op.inner if op.type == "gemm" else min(op.inner, op.all_rows)
-                statistics = ("all-reduce", STATISTICS) if what == "gradient norm" else ("", 0)
-                found.append(
-                    row(
-                        f"{op.name} {what}", "update", "weights", op,
-                        rows=1, inner=inner, repeat=1, rc=statistics, cr=statistics,
-                    )
-                )  # fmt: skip
+        for place, op in enumerate(owners):
+            inner = op.inner if op.type == "gemm" else min(op.inner, op.all_rows)
+            statistics = ("all-reduce", STATISTICS) if what == "gradient norm" else ("", 0)
+            found.append(
+                row(
+                    f"{op.name} {what}", "update", "weights", op,
+                    rows=1, inner=inner, repeat=1, rc=statistics, cr=statistics,
+                    wait=len(owners) - place if what == "gradient norm" else 1,
+                )
+            )  # fmt: skip
     return found
