@@ -54,9 +54,9 @@ def forward(maker, reader, rows, cols):
 def backward(maker, reader, rows, cols):
     """Return the elements of dX that reach a device, so that each has those that its own products want.
 
-    That is its part of what it has made; a Column-Row product wants whole rows. Under Row-Column every device
-    has partial sums of whole rows, which a reduce-scatter over its group of ranks sums wherever they are wanted
-    among the group's; that is not counted here.
+    That is its part of what it has made; a Column-Row product wants whole rows. Under Row-Column every
+    device has partial sums of whole rows, which a reduce-scatter over its group of ranks sums wherever they
+    are wanted among the group's; that is not counted here.
     """
     if (maker[0], degrees(*maker)) == (reader[0], degrees(*reader)):
         return 0
