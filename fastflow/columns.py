@@ -242,9 +242,8 @@ RESULTS: tuple[Column, ...] = (
     Column("system", "str", "", "system"),
     Column("model", "str", "", "workload"),
     Column("strategy", "str", "", "parallel strategy (3.3)"),
-    Column(
-        "placement", "str", "", "order in which parallel dimensions fill the network (5.2), fastest first"
-    ),
+    Column("placement", "str", "", "order in which parallel dimensions fill the network, innermost first"),
+    Column("placement_asked", "str", "", "the order that was asked for, or auto"),
     Column("tiling", "str", "", "source of the tiles"),
     Column("time_s", "float", "s", "one iteration; null where the budgets leave a component empty"),
     Column("forward_s", "float", "s", "forward pass"),

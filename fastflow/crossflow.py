@@ -118,7 +118,7 @@ def _parallelise(inputs: Inputs) -> tuple[Parallelism, Texts]:
 
 def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[Ints, Texts]:
     """Return every point's micro-batches, 1 for a misfit, and why they cannot be (or "")."""
-    count, crowded = microbatches(inputs, fewest_rows(inputs), spread.layouts, spread.strategies.lp)
+    count, crowded = microbatches(inputs, *fewest_rows(inputs), spread.layouts, spread.strategies.lp)
     return np.where(misfits == "", count, 1), crowded
 
 

@@ -70,6 +70,7 @@ def _chip_columns(prediction: Prediction) -> Columns:
     chip = prediction.chip
     columns: Columns = {
         "strategy": prediction.parallelism.printed,
+        "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "dram_capacity_B": chip.dram.capacity,
         "dram_devices": chip.dram.devices.astype(np.int64),

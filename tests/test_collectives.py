@@ -26,6 +26,7 @@ from fastflow.network.algorithms import (
 )
 from fastflow.network.collectives import cheapest, price
 from fastflow.network.patterns import Group
+from fastflow.network.placement import place
 from fastflow.network.recipe import recipe
 from fastflow.network.topology import topology
 from fastflow.workload.graph import (
@@ -310,6 +311,20 @@ def test_a_tapered_tree_is_slower_across_leaves():
     assert near(tapered[ALL_REDUCE, DIRECT], 2 * 48 / 16 / B1)
     # a ring leaves a leaf once: half of S each way at both its ends, on one device's bandwidth
     assert near(tapered[ALL_REDUCE, RING], full[ALL_REDUCE, RING])
+
+
+def test_on_a_switch_it_does_not_matter_where_ranks_sit():
+    """Which is why a group on a large switch is priced as one on a switch of its own."""
+    large, small = (topology(devices, 1, "switch", "1d", "switch", "1d", 1, 1.0) for devices in (64, 8))
+    own = recipe(small, 8, Group(8, 1, 1, 0))
+    for group in (Group(8, 8, 1, 0), Group(8, 1, 1, 0), Group(2, 1, 4, 16)):
+        for ours, theirs in zip(recipe(large, 64, group), own, strict=True):
+            assert np.array_equal(ours, theirs), group
+    load, hops = place(large, np.array([2, 4, 8, 1]))
+    assert np.array_equal(load, hops)
+    assert (load[:, :3, 1] == 1.0).all()
+    assert not load[:, 3].any()
+    assert not load[..., 0].any()
 
 
 def test_strided_groups_share_the_links():

@@ -216,7 +216,7 @@ layers:
     ("old", "new", "said"),
     [
         ("rows: 64", "", "gives rows"),
-        ("rows: 64", "rows: 64\ncolour: red", "without colour; known there: rows, layers, name, source"),
+        ("rows: 64", "rows: 64\ncolour: red", "without colour; known there: rows, layers, name, sequences, source"),
         ("rows: 64", "rows: 0", "rows is a whole number from 1 to 1e+12, not 0"),
         ("rows: 64", "rows: 6e20", "rows is a whole number from 1 to 1e+12, not 6e20"),
         ("rows: 64", "rows: true", "rows is a whole number from 1 to 1e+12, not True"),
@@ -323,9 +323,9 @@ def test_a_file_is_chosen_as_any_model(file, compose):
 
 def test_outline(file):
     """Layers count with their repeats; rows are those of a launch."""
-    assert outline(file(MLP)) == (3, 64)
-    assert outline(file(examples_of_the_docs()["lstm_lm"])) == (4, 16384)
-    assert outline(file(examples_of_the_docs()["transformer"])) == (26, 1024)
+    assert outline(file(MLP)) == (3, 64, 0)
+    assert outline(file(examples_of_the_docs()["lstm_lm"])) == (4, 16384, 0)
+    assert outline(file(examples_of_the_docs()["transformer"])) == (26, 1024, 64)
 
 
 def test_points_of_several_files(file):

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastflow.columns import SCHEDULES
 from fastflow.timing.events import Tasks, background_segments, simulate
 from fastflow.timing.pipeline import KERNEL, Plan, Work, run_pipelines, tasks_of
 from fastflow.timing.schedule import schedule
-from fastflow.timing.stages import ORDERS, balance, block_at, in_flight
+from fastflow.timing.stages import balance, block_at, in_flight
 from fastflow.trace import Details, trace, write_trace
 from fastflow.workload.graph import PHASES
 from tests.checks import cases, near
@@ -111,7 +112,7 @@ def some_row(rng, phase, stage):
 def points(draw, most=3):
     """(rows, stages, micro-batches, order, slots) of up to so many stages, micro-batches and slots."""
     stages, microbatches, slots = (draw(st.integers(1, high)) for high in (most, most, min(most, 2)))
-    order, rng = draw(st.sampled_from(ORDERS)), Random(draw(seeds))
+    order, rng = draw(st.sampled_from(SCHEDULES)), Random(draw(seeds))
     rows = []
     for phase, through in (("forward", range(stages)), ("backward", range(stages)[::-1])):
         for stage in through:
@@ -139,7 +140,7 @@ def tables(*many):
         *(floats("sync"), ints("sync_level"), ints("wait")),
         *(floats("gradient"), ints("gradient_level"), floats("send"), ints("send_level")),
     )
-    columns = zip(*((p[1], p[2], ORDERS.index(p[3]), p[4]) for p in many), strict=True)
+    columns = zip(*((p[1], p[2], SCHEDULES.index(p[3]), p[4]) for p in many), strict=True)
     return work, Plan(*(np.array(column) for column in columns))
 
 
@@ -180,7 +181,7 @@ def even(stages, microbatches, order, forward=1.0, backward=2.0):
     return rows, stages, microbatches, order, 1
 
 
-@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from(ORDERS))
+@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from(SCHEDULES))
 @example(4, 2, "1f1b")
 @cases(60)
 def test_bubble_of_equal_stages(stages, microbatches, order):
@@ -192,7 +193,7 @@ def test_bubble_of_equal_stages(stages, microbatches, order):
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 7), st.sampled_from(ORDERS), st.floats(0.1, 4.0), st.floats(0.1, 4.0)
+    st.integers(1, 5), st.integers(1, 7), st.sampled_from(SCHEDULES), st.floats(0.1, 4.0), st.floats(0.1, 4.0)
 )
 @cases(60)
 def test_micro_batches_in_flight(stages, microbatches, order, forward, backward):
@@ -205,7 +206,7 @@ def test_micro_batches_in_flight(stages, microbatches, order, forward, backward)
         begun = start[0, mine & (work.phase[labels.row] == 0)]
         done = end[0, mine & (work.phase[labels.row] == 1)]
         most = max((begun <= time).sum() - (done <= time).sum() for time in begun)
-        code = ORDERS.index(order)
+        code = SCHEDULES.index(order)
         assert most == in_flight(code, stages, stage, microbatches)
         assert most == (microbatches if order == "gpipe" else min(microbatches, stages - stage))
         blocks = [block_at(code, stages, stage, microbatches, place) for place in range(2 * microbatches)]

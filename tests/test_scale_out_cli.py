@@ -11,6 +11,7 @@ import pytest
 import fastflow
 from fastflow.sweep import main
 from tests.naive import space
+from tests.networks import three_products
 
 SMALL = [
     "model.hidden=512", "model.batch=64", "model.vocabulary=4000", "model.sequence=4", "system.devices=16",
@@ -112,7 +113,7 @@ def test_the_screen_of_a_pipeline(cli):
         ("system.package.devices=3", "a number of devices that divides system.devices=16", ["system=mcm"]),
         ("system.taper=0.5", "a number at least 1", ["system=fat_tree"]),
         ("system.collective=rings", "one of auto, ring, ", []),
-        ("trace=my.json", "null in a grid", ["-m", "model.layers=2,3"]),
+        ("trace=my.json", "null here", ["-m", "model.layers=2,3"]),
         ("trace=my.txt", "a file whose name ends in .json", []),
         ("trace=no/my.json", "a file in a folder that exists", []),
         ("parallel.microbatches=5", "at most 4, the rows of one device", []),
@@ -126,3 +127,45 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed,
     assert len(err) == 1
     assert err[0].startswith(f"{wrong} (from the command line): allowed is {allowed}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ranking_that_has_no_place_is_refused_before_anything_is_done(cli, tmp_path):
+    (tmp_path / "here-ranking").mkdir()
+    (tmp_path / "here-ranking" / "mine.txt").write_text("mine", encoding="utf-8")
+    code, out, err = cli(*SMALL, "parallel.strategy=auto", "output=here")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "here-ranking" in err[0]
+    assert not (tmp_path / "here").exists()
+
+
+def test_python_refuses_what_the_command_line_leaves():
+    for call in (fastflow.evaluate, fastflow.rank_strategies, fastflow.sweep):
+        with pytest.raises(fastflow.InputError, match=r"trace=x\.json"):
+            call(*SMALL, "trace=x.json")
+
+
+def test_networks_of_files_are_a_grid(tmp_path):
+    for name, cols in (("narrow", 64), ("wide", 4096)):
+        text = three_products(64, [64, 64, 64, cols])
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    files = [str(tmp_path / f"{name}.yaml") for name in ("narrow", "wide")]
+    got = fastflow.evaluate("model=graph", f"model.file={','.join(files)}", "parallel.strategy=d1,d2")
+    assert got["model.file"].tolist() == [files[0]] * 2 + [files[1]] * 2
+    assert got["flop"][0] == got["flop"][1] < got["flop"][2]
+    with pytest.raises(fastflow.InputError, match=r"model\.file.*missing"):
+        fastflow.evaluate("model=graph")
+
+
+def test_sequences_are_not_cut(tmp_path):
+    file = tmp_path / "attention.yaml"
+    file.write_text("sequences: 4\n" + three_products(64, [64, 64, 64, 64]), encoding="utf-8")
+    base = ("model=graph", f"model.file={file}", "system.devices=16")
+    got = fastflow.evaluate(*base, "parallel.strategy=d4,d8,RC-2-2-d4,RC-1-4-d4,d4-p2,d2-p2,d1-p2")
+    assert [reason == "" for reason in got["reason"]] == [True, False, False, True, True, True, True]
+    assert all("rows at most 4 ways" in reason for reason in got["reason"][[1, 2]])
+    assert got["microbatches"][4:].tolist() == [1, 2, 4]
+    got = fastflow.evaluate(*base, "parallel.strategy=d2", "parallel.microbatches=2,3")
+    assert "at most 2, the sequences of one device" in got["reason"][1]
+    file.write_text("sequences: 5\n" + three_products(64, [64, 64, 64, 64]), encoding="utf-8")
+    with pytest.raises(fastflow.InputError, match="sequences is a divisor of its 64 rows"):
+        fastflow.evaluate(*base)

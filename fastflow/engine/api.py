@@ -29,6 +29,7 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
+        refuse_files(study)
         with explaining(composer, study):
             return to_frame(collect(study))
 
@@ -45,10 +46,19 @@ def sweep(
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
+        refuse_files(study)
         target = study.output if output is None else output
         with explaining(composer, study):
             store(study, target)
     return str(target) if is_url(target) else Path(target)
+
+
+def refuse_files(study: Study) -> None:
+    """Refuse the files that only a single point of the command line leaves; raises InputError."""
+    for key in ("trace", "picture"):
+        if getattr(study, key):
+            allowed = "null here; a file belongs to one point of the command line, without -m"
+            raise InputError(key, getattr(study, key), allowed)
 
 
 @contextmanager
@@ -73,6 +83,7 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
+        refuse_files(study)
         with explaining(composer, study):
             return to_frame(collect(ranking_of(composer, overrides, study)))
 
@@ -86,7 +97,11 @@ def predict_collective(
 
     if collective not in COLLECTIVES[1:]:
         raise InputError("collective", collective, "one of " + ", ".join(COLLECTIVES[1:]))
-    sizes, among = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(ranks))
+    try:
+        sizes, among = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(ranks))
+    except ValueError:
+        shapes = f"{np.shape(size)} and {np.shape(ranks)}"
+        raise InputError("size and ranks", shapes, "numbers, or arrays of one shape") from None
     with hydra_rules():
         study = plan(Composer.of_library(), overrides)
     inputs = study.grid.inputs(next(study.grid.shares(0, 1)))

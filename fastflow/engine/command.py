@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fastflow.engine.api import explaining
+from fastflow.engine.api import explaining, refuse_files
 from fastflow.engine.config import COMMAND_LINE, Composer
 from fastflow.engine.folder import is_url
 from fastflow.engine.library import PACKAGE, library_root, use_plugins
@@ -160,12 +160,7 @@ def run_grid(study: Study, output: str) -> None:
     from fastflow.engine import execute, show
     from fastflow.engine.progress import Progress
 
-    for key in ("trace", "picture"):
-        if getattr(study, key):
-            raise InputError(
-                key, getattr(study, key), "null in a grid; a file belongs to one point, without -m"
-            )
-
+    refuse_files(study)
     with Progress(study.grid.describe(), study.grid.points) as progress:
         store = execute.store(study, output, progress.begin, progress.advance)
     try:

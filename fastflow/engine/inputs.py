@@ -63,8 +63,9 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Say whether a leaf stands for nothing: an empty mapping, or a pin that is not set."""
-    return value == {} or (value is None and (key == "chip.pinned" or key.startswith("chip.pinned.")))
+    """Say whether a leaf stands for nothing: an empty mapping, a pin that is not set, or a file not given."""
+    unset = ("chip.pinned", "model.file")
+    return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
 def convert(key: str, value: Any) -> Scalar:

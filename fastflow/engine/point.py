@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fastflow
 from fastflow.engine.config import Composer
 from fastflow.engine.plan import Study
 from fastflow.engine.ranking import asks_for_the_best, ranking_of
@@ -28,6 +30,10 @@ def run_point(composer: Composer, overrides: Sequence[str], study: Study, output
     from fastflow.results import explain
 
     _check_files(study)
+    _check_folder(study, output)
+    ranking = ranking_of(composer, overrides, study) if asks_for_the_best(study) else None
+    if ranking is not None:
+        _check_folder(ranking, output + RANKING)
     with interruptible(Watch()):
         predicted = predict_points(study.grid, 0, 1)
         table = tabulate(study.grid, 0, 1, predicted)
@@ -37,9 +43,8 @@ def run_point(composer: Composer, overrides: Sequence[str], study: Study, output
     prediction = predicted[0].prediction
     store = execute.store(study, output)
     show.breakdown(row, explain(prediction, 0), study.grid.levels)
-    if asks_for_the_best(study):
-        ranked = execute.store(ranking_of(composer, overrides, study), output + RANKING)
-        show.ranking(ranked)
+    if ranking is not None:
+        show.ranking(execute.store(ranking, output + RANKING))
     for line in _draw(study, prediction):
         print(line)
     print(f"Dataset: {store.folder.shown}")
@@ -61,6 +66,17 @@ def _check_files(study: Study) -> None:
             raise InputError(key, name, "a file whose name ends in " + " or ".join(endings))
         if name and not Path(name).absolute().parent.is_dir():
             raise InputError(key, name, "a file in a folder that exists")
+        if name and (Path(name).is_dir() or not os.access(Path(name).absolute().parent, os.W_OK)):
+            raise InputError(key, name, "a file that can be written")
+
+
+def _check_folder(study: Study, output: str) -> None:
+    """Refuse a folder that cannot take the study's dataset before anything is computed."""
+    from fastflow.engine.store import Store
+
+    dataset = Store(output, study.grid, fastflow.__version__)
+    dataset.open()
+    dataset.discard()
 
 
 def _draw(study: Study, prediction: Prediction) -> list[str]:

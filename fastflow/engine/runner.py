@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -65,14 +66,23 @@ def _predict(inputs: Columns) -> Prediction:
     from fastflow import crossflow
     from fastflow.optimize.strategies import settle
 
-    try:
+    with _naming_what_is_missing(inputs):
         return crossflow.predict(settle(inputs))
+
+
+@contextmanager
+def _naming_what_is_missing(inputs: Columns) -> Iterator[None]:
+    """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
+    try:
+        yield
     except KeyError as error:
         key = error.args[0] if error.args else None
         column = find_input(key) if isinstance(key, str) and key not in inputs else None
         if column is None:
             raise
-        raise InputError(str(key), "nothing", f"{column.allowed()}; it is missing") from None
+        raise InputError(
+            str(key), "nothing", f"{column.allowed()} ({column.meaning}); it is missing"
+        ) from None
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> Table:
@@ -120,7 +130,9 @@ def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
 
     kernels = np.zeros(stop - start, dtype=np.int64)
     for share in grid.shares(start, stop):
-        kernels[share.points - start] = count_kernels(grid.inputs(share, "model."))
+        inputs = grid.inputs(share, "model.")
+        with _naming_what_is_missing(inputs):
+            kernels[share.points - start] = count_kernels(inputs)
     needed = np.cumsum(BYTES_A_POINT + BYTES_A_KERNEL * kernels)
     return max(1, int(np.searchsorted(needed, room, side="right")))
 

@@ -103,7 +103,7 @@ def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
 def _placement(row: Mapping[str, Any]) -> Sheet:
     """Tell how far neighbours along every parallel dimension are, and what reaches them."""
     sheet = _sheet(
-        f"Placement {row['placement']}, innermost first",
+        f"Placement {row['placement']}",
         [("neighbours along", False), ("hops", True), ("bandwidth", True)],
     )
     for name, what in _DIMENSIONS.items():
@@ -305,10 +305,9 @@ def ranking(store: Store) -> None:
     """Print the best strategies of a ranking, and where all of them lie."""
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
-    frame = store.read(0, ["point", *columns])
-    out.print(
-        _rows(f"Best {_FIRST} of {store.parts.points:,} strategies", columns, _records(frame.head(_FIRST)))
-    )
+    frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
+    title = f"Best of {store.parts.points:,} strategies, alike ones once"
+    out.print(_rows(title, columns, _records(frame.head(_FIRST))))
     print(f"Ranking: {store.folder.shown}")
 
 

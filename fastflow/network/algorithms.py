@@ -189,10 +189,11 @@ def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> l
     phase, an all-gather grows them back over the same edges, and an all-reduce does both.
     """
     scatter = collective in (REDUCE_SCATTER, ALL_REDUCE)
-    gather = collective in (ALL_GATHER, ALL_REDUCE)
+    gather = collective in (ALL_GATHER, ALL_REDUCE, BROADCAST)
     if not scatter and not gather:
         return []
-    times, count = 2 if scatter and gather else 1, len(dimensions)
+    # a broadcast is the root's scatter, which loads a link no more than a gather, and a gather
+    times, count = 2 if collective in (ALL_REDUCE, BROADCAST) else 1, len(dimensions)
     held = [size / count] * count  # of each part
     found = []
     for turn in range(count):
@@ -219,8 +220,8 @@ def sent(collective: int, algorithm: int, n: int) -> float:
         return 1.0
     if collective == ALL_TO_ALL and algorithm == HALVING_DOUBLING:
         return 0.5 * (n.bit_length() - 1)
-    if collective == BROADCAST and algorithm == DIRECT:  # the root's scatter, and an all-gather
-        return once / n + once
+    if collective == BROADCAST and algorithm in (DIRECT, HIERARCHICAL, PER_DIMENSION):
+        return once / n + once  # the root's scatter, and an all-gather
     if collective == BROADCAST and algorithm == HALVING_DOUBLING:
         return 0.5 * (n.bit_length() - 1) / n + once
     return once

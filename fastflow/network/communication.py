@@ -163,13 +163,12 @@ def _time_edges(
     order_row: Ints,
     wanted: Ints,
     prices: _Prices,
-    total: Floats,
     sent: Floats,
 ) -> _Edges:
     """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
 
-    often: launches of every kernel in an iteration. Adds to the total time of a point [s], (points,), and
-    to what it sends on either level [B], (2, points).
+    often: launches of every kernel in an iteration. Adds to what a point sends on either level [B],
+    (2, points).
     """
     time, by = np.zeros(collective.size), np.zeros(collective.size, dtype=np.int64)
     level = np.ones(collective.size, dtype=np.int64)
@@ -183,7 +182,6 @@ def _time_edges(
             slot = slots[order, group[row]]
             time[row], way = cheapest(latency, per_byte, first + slot, what, size[row], wanted[p])
             by[row], level[row] = way + 1, prices.level[recipe + slot]
-            total[p] += often[row] * time[row]
             sent[level[row], p] += often[row] * prices.sent[recipe + slot, what, way] * size[row]
     return _Edges(time, by, level)
 
@@ -195,7 +193,7 @@ class _Timed(NamedTuple):
     relayout: _Edges
     gradient: _Edges
     send: _Edges
-    total: Floats  # of all stages in an iteration [s], (points,)
+    total: Floats  # of the stage that communicates most, in an iteration [s], (points,)
     sent: Floats  # of all stages in an iteration, on either level [B], (2, points)
 
 
@@ -209,22 +207,21 @@ def _time_all(
     prices: _Prices,
 ) -> _Timed:
     """Time every cross-edge of every point under the orders given, rows of prices.order, (points,)."""
-    total, sent = np.zeros(wanted.size), np.zeros((2, wanted.size))
+    sent = np.zeros((2, wanted.size))
 
     def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
         return _time_edges(
-            graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, total, sent
+            graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
 
     crossing = np.where(pipe.crosses, shards.send.collective, NO_EXCHANGE)
-    return _Timed(
-        timed(shards.sync, shards.sync.collective, launches),
-        timed(shards.relayout, shards.relayout.collective, launches),
-        timed(shards.gradient, shards.gradient.collective, np.ones_like(launches)),
-        timed(shards.send, crossing, launches),
-        total,
-        sent,
-    )
+    sync = timed(shards.sync, shards.sync.collective, launches)
+    relayout = timed(shards.relayout, shards.relayout.collective, launches)
+    gradient = timed(shards.gradient, shards.gradient.collective, np.ones_like(launches))
+    send = timed(shards.send, crossing, launches)
+    spent = launches * (sync.time + relayout.time + send.time) + gradient.time
+    total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
+    return _Timed(sync, relayout, gradient, send, total, sent)
 
 
 def communicate(
@@ -257,17 +254,15 @@ def communicate(
     if (best_row != first).any():
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
-    sync, relayout, gradient, send, _, sent = best
+    sync, relayout, gradient, send, total, sent = best
     sync_s = sync.time + relayout.time
     longer = relayout.time > sync.time
     exchanges = Exchanges(
         sync_s, np.where(longer, relayout.level, sync.level), np.where(longer, relayout.by, sync.by),
         gradient.time, gradient.level, gradient.by, send.time, send.level,
     )  # fmt: skip
-    spent = launches * (sync_s + send.time) + gradient.time
-    busiest = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
     bandwidth, hops = _neighbours(routes, of_point, best_row - first, wires)
-    return Communication(exchanges, prices.order[best_row], busiest, (sent[0], sent[1]), bandwidth, hops)
+    return Communication(exchanges, prices.order[best_row], total, (sent[0], sent[1]), bandwidth, hops)
 
 
 def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:

@@ -18,7 +18,7 @@ from fastflow.errors import InputError
 from fastflow.network.patterns import Group
 from fastflow.network.placement import ORDERS, PARALLEL, distinct_orders, order_number, place, strides
 from fastflow.network.recipe import Recipe, recipe
-from fastflow.network.topology import Topology, topology
+from fastflow.network.topology import SWITCH, Topology, topology
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import ROW_COLUMN, Strategies
 from fastflow.parallelism.supergraph import GROUPS, KERNEL_GROUP, PIPELINE_GROUP
@@ -50,6 +50,12 @@ def _network(*system: int | str | float) -> Topology:
 @lru_cache(maxsize=4096)
 def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -> Recipe:
     return recipe(_network(*system), devices, group)
+
+
+def _one_switch(system: tuple[int | str | float, ...], devices: int) -> tuple[int | str | float, ...]:
+    """Return a system of fewer devices on the one switch that another system has."""
+    in_package = system[1] if system[1] == 1 else devices
+    return (devices, in_package, *system[2:])
 
 
 def neighbours(inputs: Inputs, ranks: int) -> Recipe:
@@ -110,17 +116,25 @@ def _route(
         orders = np.array([order_number(placement)], dtype=np.int64)
     else:
         orders = _orders(network, layouts, base[LP])
+    is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
     slots = np.full((orders.size, GROUPS), -1, dtype=np.int64)
     for row, order in enumerate(orders.tolist()):
         for slot in range(GROUPS):
             layout = layouts[min(slot // 2, len(layouts) - 1)]
             group = _group(layout, slot, base[LP], order)
+            if is_switch:  # wherever its ranks sit
+                group = Group(group.degree1 * group.degree2, 1, 1, 0)
             if group.degree1 > 1:
                 slots[row, slot] = recipes.setdefault(group, len(recipes))
-    alone = np.zeros((len(ORDERS), len(PARALLEL), 2))
-    load, hops = place(network, degrees) if devices > 1 else (alone, alone)
-    found = tuple(_recipe(system, devices, group) for group in recipes)
+    if devices == 1 or is_switch:  # one crossing away, over links of one's own
+        load = np.zeros((len(ORDERS), len(PARALLEL), 2))
+        load[:, degrees > 1, network.level.max(initial=0)] = 1.0
+        hops = load
+        found = tuple(_recipe(_one_switch(system, group.degree1), group.degree1, group) for group in recipes)
+    else:
+        load, hops = place(network, degrees)
+        found = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(orders, found, slots, load[orders], hops[orders])
 
 

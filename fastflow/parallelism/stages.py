@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Inputs, Ints, Texts
+from fastflow.columns import SCHEDULES, Bools, Floats, Inputs, Ints, Texts
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.timing.stages import GPIPE, ONE_F_ONE_B, balance
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
-ORDERS = {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B}
+ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
 MICROBATCHES_A_STAGE = 4
 
@@ -30,18 +30,23 @@ class Pipeline(NamedTuple):
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
 
 
-def microbatches(inputs: Inputs, rows: Ints, layouts: Layouts, stages: Ints) -> tuple[Ints, Texts]:
-    """Return every point's number of micro-batches, and why it is none that can be (or "").
+def microbatches(
+    inputs: Inputs, rows: Ints, indivisible: Bools, layouts: Layouts, stages: Ints
+) -> tuple[Ints, Texts]:
+    """Return every point's number of micro-batches, and why its rows cannot be cut so (or "").
 
     inputs: `parallel.microbatches`; 0 stands for one without a pipeline, and otherwise for four a stage as
-    far as a device has rows for them. rows: of the kernel that has fewest; of which a micro-batch needs one.
+    far as a device has rows for them. rows: the parts that rows can be cut into, and whether into no more.
     """
-    asked = inputs["parallel.microbatches"]
-    most = -(-rows // layouts.row_shards.max(axis=1))
-    usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, most), 1)
+    asked, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
+    most = np.where(indivisible, rows // shards, -(-rows // shards))
+    usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = np.full(asked.size, "", dtype=object)
-    for i in np.flatnonzero(asked > most):
-        allowed = f"at most {most[i]}, the rows of one device"
+    for i in np.flatnonzero(most < 1):
+        allowed = f"one that cuts rows at most {rows[i]} ways, since so many sequences belong together"
+        reason[i] = str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed))
+    for i in np.flatnonzero((asked > most) & (most >= 1)):
+        allowed = f"at most {most[i]}, the {'sequences' if indivisible[i] else 'rows'} of one device"
         reason[i] = str(InputError("parallel.microbatches", int(asked[i]), allowed))
     return np.where(asked > 0, asked, usual), reason.astype(str)
 

@@ -18,7 +18,6 @@ from fastflow.columns import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD
 
 GPIPE, ONE_F_ONE_B = 0, 1
-ORDERS = ("gpipe", "1f1b")
 
 
 @kernel

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fastflow.columns import Inputs, Ints, table, take
+from fastflow.columns import Bools, Inputs, Ints, table, take
 from fastflow.distinct import kinds, vocabulary
 from fastflow.workload import file, gemm, lstm
 from fastflow.workload.graph import Graph, join, spread
@@ -72,19 +72,22 @@ def count_layers(inputs: Inputs) -> Ints:
     return np.ones(name.size, dtype=np.int64)
 
 
-def fewest_rows(inputs: Inputs) -> Ints:
-    """Return the rows of each point's forward kernel that has fewest, shape (points,).
+def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
+    """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
 
-    inputs: the columns of `model` at least.
+    That is the rows of the forward kernel that has fewest, of which more devices than that share one; or
+    the sequences whose rows belong together. Both of shape (points,). inputs: the columns of `model`.
     """
-    name = inputs["model.name"][0]
-    if name == "graph":
-        return _of_files(inputs)[:, 1]
-    return inputs["model.batch" if name == "lstm_lm" else "model.m"]
+    name = inputs["model.name"]
+    if name[0] == "graph":
+        _, rows, sequences = _of_files(inputs).T
+        return np.where(sequences > 0, np.minimum(rows, sequences), rows), sequences > 0
+    rows = inputs["model.batch" if name[0] == "lstm_lm" else "model.m"]
+    return rows, np.zeros(name.size, dtype=np.bool_)
 
 
 def _of_files(inputs: Inputs) -> Ints:
-    """Return layers and fewest rows of every point's file, shape (points, 2)."""
+    """Return the outline of every point's file, shape (points, 3)."""
     files, place = vocabulary(inputs["model.file"])
     return np.array([file.outline(one) for one in files], dtype=np.int64)[place]
 

@@ -89,7 +89,15 @@ def count(path: str, training: bool) -> int:
     return _known(_count, path, training)
 
 
-def outline(path: str) -> tuple[int, int]:
+class Outline(NamedTuple):
+    """What strategies ask of a network."""
+
+    layers: int  # that a pipeline can cut between
+    rows: int  # of a launch of the forward kernel that has fewest; of batched products, their number
+    sequences: int  # groups of rows that no cut may split; 0 where rows are independent
+
+
+def outline(path: str) -> Outline:
     """Return the layers of a file's network, and the rows of the forward kernel that has fewest.
 
     Of products of activations, which are dealt out whole, their number. Raises InputError.
@@ -121,10 +129,11 @@ def _count(path: str, changed: int, size: int, training: bool) -> int:
 
 
 @lru_cache(maxsize=64)
-def _outline(path: str, changed: int, size: int) -> tuple[int, int]:
+def _outline(path: str, changed: int, size: int) -> Outline:
     nodes = _of_version(path, changed, size).nodes
     rows = [placed.node.batch if placed.node.type == BATCHED_GEMM else placed.node.rows for placed in nodes]
-    return nodes[-1].layer + 1, min(map(int, rows))
+    sequences = _load(Path(path).read_bytes()).get("sequences", 0)
+    return Outline(nodes[-1].layer + 1, min(map(int, rows)), sequences)
 
 
 class _Loader(yaml.SafeLoader):
@@ -161,8 +170,10 @@ class _Found(NamedTuple):
 
 
 def _layers(document: Any) -> list[Layer]:
-    given = _mapping("", document, ("rows", "layers"), ("name", "source"))
+    given = _mapping("", document, ("rows", "layers"), ("name", "sequences", "source"))
     found = _Found(_whole("rows", given["rows"]), {})
+    if "sequences" in given and found.rows % _whole("sequences", given["sequences"]):
+        raise _wrong("sequences", f"a divisor of its {found.rows} rows", given["sequences"])
     layers: list[Layer] = []
     below: int | None = None  # columns that enter the layer, where they are known
     for number, entry in enumerate(_entries("layers", given["layers"])):
