@@ -28,9 +28,10 @@ STAGES = (
     ("decode points to input columns", [("grid.py", "inputs"), ("runner.py", "_fitting")]),
     ("generate chips (4)", [("crossflow.py", "_generate")]),
     ("compute graphs (3.2)", [("__init__.py", "build_graph")]),
-    ("layouts, cut, stages, footprint (3.3, 5.1)", [("crossflow.py", "_parallelise"),
-                                                    ("crossflow.py", "_microbatches"), ("supergraph.py", "cut"),
-                                                    ("stages.py", "pipeline"), ("footprint.py", "footprint")]),
+    ("layouts, cut, stages, footprint (3.3, 5.1)", [
+        ("crossflow.py", "_parallelise"), ("crossflow.py", "_microbatches"), ("supergraph.py", "cut"),
+        ("stages.py", "pipeline"), ("footprint.py", "footprint"),
+    ]),
     ("tiling search (6.2)", [("roofline.py", "_search")]),
     ("roofline of every kernel (6.1)", [("roofline.py", "time_kernels")]),
     ("placement and collectives (5.2, 6.4)", [("communication.py", "communicate")]),

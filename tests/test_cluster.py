@@ -21,6 +21,7 @@ from fastflow.engine.plan import plan
 from fastflow.engine.store import Store
 from fastflow.errors import InputError
 
+pytestmark = pytest.mark.long  # processes of a cluster
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 GRID = (

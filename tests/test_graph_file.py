@@ -216,7 +216,7 @@ layers:
     ("old", "new", "said"),
     [
         ("rows: 64", "", "gives rows"),
-        ("rows: 64", "rows: 64\ncolour: red", "without colour; known there: rows, layers, name, sequences, source"),
+        ("rows: 64", "rows: 64\ncolour: red", "known there: rows, layers, name, sequences, source"),
         ("rows: 64", "rows: 0", "rows is a whole number from 1 to 1e+12, not 0"),
         ("rows: 64", "rows: 6e20", "rows is a whole number from 1 to 1e+12, not 6e20"),
         ("rows: 64", "rows: true", "rows is a whole number from 1 to 1e+12, not True"),

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
+pytestmark = pytest.mark.long  # many whole processes
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
 
