@@ -22,6 +22,8 @@ from fastflow.errors import InputError
 
 from .checks import cases
 
+pytestmark = pytest.mark.long  # Hydra composes each of hundreds of configurations beside us
+
 FILES = {
     "tech/lab.yaml": """
         defaults: [n12, _self_]
