@@ -104,7 +104,7 @@ def predict_collective(
         raise InputError("size and ranks", shapes, "numbers, or arrays of one shape") from None
     with hydra_rules():
         study = plan(Composer.of_library(), overrides)
-    inputs = study.grid.inputs(next(study.grid.shares(0, 1)))
+    inputs = study.grid.first_inputs()
     most = int(inputs["system.devices"][0])
     for key, column, wrong, allowed in (
         ("size", sizes, ~(sizes >= 0.0), "a number of bytes at least 0"),

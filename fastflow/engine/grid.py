@@ -155,6 +155,10 @@ class Grid(NamedTuple):
                 }
         return inputs
 
+    def first_inputs(self) -> Columns:
+        """Return the model's inputs of the first point: dotted key to array (1,)."""
+        return self.inputs(next(self.shares(0, 1)))
+
     def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Return a label of points start to stop as texts, shape (stop - start,)."""
         combinations = [

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fastflow.engine.config import Composer
 from fastflow.engine.plan import Study, plan
 from fastflow.errors import CompositionError
 from fastflow.parallelism.strategy import AUTO
 
-if TYPE_CHECKING:
-    from fastflow.columns import Inputs
-
 _KEY = "parallel.strategy"
-
-
-def _inputs(study: Study) -> Inputs:
-    return study.grid.inputs(next(study.grid.shares(0, 1)))
 
 
 def asks_for_the_best(study: Study) -> bool:
     """Say whether the (first) point of a study leaves the strategy to fastflow."""
-    return bool(_inputs(study)[_KEY][0] == AUTO)
+    return bool(study.grid.first_inputs()[_KEY][0] == AUTO)
 
 
 def ranking_of(composer: Composer, overrides: Sequence[str], study: Study) -> Study:
@@ -34,6 +26,6 @@ def ranking_of(composer: Composer, overrides: Sequence[str], study: Study) -> St
 
     if study.grid.points != 1:
         raise CompositionError(f"a ranking is of one point, not of {study.grid.points:,}")
-    strategies = next(rank(_inputs(study)))
+    strategies = next(rank(study.grid.first_inputs()))
     own = [text for text in overrides if text.lstrip("+").partition("=")[0] != _KEY]
     return plan(composer, [*own, f"{_KEY}={','.join(strategies)}"], {})

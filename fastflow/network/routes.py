@@ -52,12 +52,6 @@ def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -
     return recipe(_network(*system), devices, group)
 
 
-def _one_switch(system: tuple[int | str | float, ...], devices: int) -> tuple[int | str | float, ...]:
-    """Return a system of fewer devices on the one switch that another system has."""
-    in_package = system[1] if system[1] == 1 else devices
-    return (devices, in_package, *system[2:])
-
-
 def neighbours(inputs: Inputs, ranks: int) -> Recipe:
     """Return the recipe of a group of neighbouring devices of one point's system; raises InputError."""
     system = tuple(inputs[key][0].item() for key in SYSTEM)
@@ -131,10 +125,9 @@ def _route(
         load = np.zeros((len(ORDERS), len(PARALLEL), 2))
         load[:, degrees > 1, network.level.max(initial=0)] = 1.0
         hops = load
-        found = tuple(_recipe(_one_switch(system, group.degree1), group.degree1, group) for group in recipes)
     else:
         load, hops = place(network, degrees)
-        found = tuple(_recipe(system, devices, group) for group in recipes)
+    found = tuple(_recipe(system, devices, group) for group in recipes)
     return Route(orders, found, slots, load[orders], hops[orders])
 
 
