@@ -11,11 +11,11 @@ import numpy as np
 from conftest import TECHNOLOGY
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.columns import Inputs, take
 from fastflow.crossflow import predict
 from fastflow.engine.config import Composer
 from fastflow.engine.plan import plan
 from fastflow.hardware.chip import generate
+from fastflow.tables import Inputs, take
 
 Points = Callable[..., Inputs]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.columns import Inputs
 from fastflow.crossflow import predict
 from fastflow.network import routes
 from fastflow.optimize.strategies import rank, settle
 from fastflow.parallelism.strategy import every_strategy
+from fastflow.tables import Inputs
 
 Points = Callable[..., Inputs]
 LANGUAGE_MODEL_LAYERS = 4  # of the default: embedding, two of cells, softmax

@@ -11,7 +11,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from tilings import LEVELS, both_loops, hierarchy, shapes_64
 
-from fastflow.columns import Inputs
+from fastflow.tables import Inputs
 from fastflow.timing.brute import search_all
 from fastflow.timing.candidates import Gemms, Tilings
 from fastflow.timing.tiling import search

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastflow.columns import Inputs, take
 from fastflow.hardware.chip import generate
+from fastflow.tables import Inputs, take
 from fastflow.timing import brute
 from fastflow.timing.candidates import TIME, Gemms, Hierarchies, lay_gemm, lay_tiles, new_layout
 from fastflow.timing.device import device

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate, peak_flops
@@ -23,6 +22,7 @@ from fastflow.parallelism.layout import Layouts, lay_out
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
+from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.timing.device import VECTOR_DTYPE, device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import Plan

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Inputs, Ints, Texts, take
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
 
 Result = TypeVar("Result")
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.columns import ALGORITHMS, Bools, Floats, Ints, Texts, result_order, take
+from fastflow.columns import ALGORITHMS, result_order
 from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.placement import ORDERS, PARALLEL, order_name
+from fastflow.tables import Bools, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Texts, take
 from fastflow.crossflow import Prediction
+from fastflow.tables import Floats, Texts, take
 from fastflow.timing.events import Segments, Tasks, background_segments, simulate
 from fastflow.timing.pipeline import (
     BARRIER,

@@ -27,7 +27,7 @@ FLOORS = [
     {"hardware"},
     {"workload"},
     {"distinct"},
-    {"columns", "units", "errors"},
+    {"columns", "units", "errors", "tables"},
     {"_jit"},
 ]
 DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
@@ -35,7 +35,7 @@ DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 MODEL = {
     "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results", "trace",
     "optimize", "figures",
-    "distinct", "columns", "units", "errors", "_jit",
+    "distinct", "columns", "tables", "units", "errors", "_jit",
 }  # fmt: skip
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow import crossflow
-from fastflow.columns import take
 from fastflow.distinct import kinds, look_up, vocabulary
 from fastflow.results import summary
+from fastflow.tables import take
 from tests.checks import cases
 from tests.conftest import columns_of
 

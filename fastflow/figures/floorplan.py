@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.network.topology import FULL, LINE, RING, TREE, Topology
+from fastflow.tables import Bools, Floats, Ints
 
 MOST_DRAWN = 1024  # devices: more of them are a smear on a screen
 MOST_CIRCLE = 48  # nodes of a full mesh on a circle; more of them in rows

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
-from fastflow.columns import Ints
 from fastflow.figures.floorplan import Floorplan
 from fastflow.figures.scene import Scene, Traffic
 from fastflow.figures.shapes import IDLE, INK, draw_boxes, draw_building, draw_title
+from fastflow.tables import Ints
 
 _TILE = 0.45  # half a device's side, where no links are drawn [pitch]
 _MOST_LABELLED = 64

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints
 from fastflow.crossflow import Prediction
 from fastflow.network.links import LinkLoads, link_loads
 from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS, logical_edges
 from fastflow.network.placement import PARALLEL, order_name, strides
 from fastflow.network.routes import SYSTEM
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, Topology, topology
+from fastflow.tables import Floats, Ints
 
 WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}
 """Messages that a logical edge stands for: a ring sends half of each one both ways."""

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from fastflow.columns import Floats
 from fastflow.figures.floorplan import Floorplan
+from fastflow.tables import Floats
 
 INK, QUIET, IDLE = "#222222", "#666666", "#dcdcdc"
 _SWITCH, _PACKAGE, _FRAME = "#8899aa", "#f7f9fb", "#b8c4d0"

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints, take
 from fastflow.figures.floorplan import CIRCLE, GRID, ROWS, SWITCHED, Floorplan, Level
 from fastflow.network.links import LinkLoads
 from fastflow.network.topology import RING, Topology
+from fastflow.tables import Floats, Ints, take
 
 STRAIGHT, WRAP, PLANE, CUT = range(4)
 _STUB = 0.3  # of a link whose other end is elsewhere

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Texts, table
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
@@ -16,6 +15,7 @@ from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
 from fastflow.hardware.sram import Sram, SramDesign, generate_sram
 from fastflow.hardware.voltage import Supply, voltage_at
+from fastflow.tables import Floats, Inputs, Texts, table
 
 
 class Level(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Floats, Inputs, Texts, table
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, level_numbers
 from fastflow.hardware.voltage import Supply
+from fastflow.tables import Floats, Inputs, Texts, table
 
 
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:

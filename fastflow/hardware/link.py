@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints
 from fastflow.hardware.voltage import Supply, operate
+from fastflow.tables import Floats, Ints
 
 
 class Link(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats
+from fastflow.tables import Floats
 
 # The paper only asks that controllers and leakage leave power to move data (4.4.2). Without a floor the
 # last bank that fits can take nearly all of it, and a larger budget makes a slower memory.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats
+from fastflow.tables import Floats
 
 
 class Supply(NamedTuple):

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.network.algorithms import ALGORITHMS, AUTO, Phase
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import COLLECTIVES
 
 KINDS, WAYS = len(COLLECTIVES), len(ALGORITHMS)

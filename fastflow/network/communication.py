@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import ALGORITHMS, Bools, Floats, Inputs, Ints, take
+from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, WAYS, cheapest, price
 from fastflow.network.routes import Route, neighbours, routes_of
@@ -20,6 +20,7 @@ from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
 from fastflow.parallelism.supergraph import GROUPS, CrossEdges, Supergraph
+from fastflow.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.network.routing import add_up, link_flows, planes
 from fastflow.network.topology import FULL, LINE, RING, TREE, Topology
+from fastflow.tables import Bools, Floats, Ints
 
 
 class LinkLoads(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 
 NEIGHBOURS = 0  # a ring both ways, half of a message each way
 FORWARD = 1  # r to r + 1, without closing the ring

@@ -13,11 +13,11 @@ from itertools import permutations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
 from fastflow.errors import InputError
 from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS
 from fastflow.network.routing import reach
 from fastflow.network.topology import FULL, SWITCH, Topology
+from fastflow.tables import Floats, Ints
 
 PARALLEL = ("kp1", "kp2", "dp", "lp")
 ORDERS = tuple(permutations(range(len(PARALLEL))))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.network.algorithms import ALGORITHMS, Cost, Dimension, Patterns, phases, sent
 from fastflow.network.patterns import (
     ALL_PAIRS,
@@ -20,6 +19,7 @@ from fastflow.network.patterns import (
 )
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, Topology
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import COLLECTIVES, NO_EXCHANGE
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Floats, Inputs, Ints, Texts
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.network.patterns import Group
@@ -22,6 +21,7 @@ from fastflow.network.topology import SWITCH, Topology, topology
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import ROW_COLUMN, Strategies
 from fastflow.parallelism.supergraph import GROUPS, KERNEL_GROUP, PIPELINE_GROUP
+from fastflow.tables import Floats, Inputs, Ints, Texts
 from fastflow.workload.graph import LAYER_KINDS
 
 KP1, KP2, DP, LP = range(4)  # of placement.PARALLEL

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
 from fastflow.network.all_pairs import all_pairs
 from fastflow.network.patterns import ALL_PAIRS, SHIFT, logical_edges
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE
+from fastflow.tables import Floats, Ints
 
 _ONE = np.ones(1, dtype=np.int64)  # read, not written out: Numba would compile callees for a literal as well
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Ints
 from fastflow.errors import InputError
+from fastflow.tables import Floats, Ints
 
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")

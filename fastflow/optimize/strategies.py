@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Inputs, Texts, take
 from fastflow.crossflow import predict
 from fastflow.distinct import kinds
 from fastflow.parallelism.strategy import AUTO, every_strategy
+from fastflow.tables import Inputs, Texts, take
 from fastflow.workload import count_layers
 
 AT_ONCE = 1024  # strategies predicted together, at least those of one point

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.supergraph import Supergraph
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.stages import in_flight
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision

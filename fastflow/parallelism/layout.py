@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Bools, Inputs, Ints, Texts
 from fastflow.errors import InputError
 from fastflow.parallelism.strategy import COLUMN_ROW, NO_KERNEL, ROW_COLUMN, Strategies, Strategy, parse
+from fastflow.tables import Bools, Inputs, Ints, Texts
 from fastflow.workload.graph import LAYER_KINDS
 
 SAME = "same"  # as `parallel.strategy` says

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import SCHEDULES, Bools, Floats, Inputs, Ints, Texts
+from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.timing.stages import GPIPE, ONE_F_ONE_B, balance
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 

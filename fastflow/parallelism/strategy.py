@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Ints, Texts
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
+from fastflow.tables import Ints, Texts
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
 NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import inline_kernel, kernel
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 from fastflow.timing.dataflow import Unit, make_unit
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import Operands, filled, operands, stays_of

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import Floats, Inputs, Ints
 from fastflow.distinct import look_up
 from fastflow.hardware.chip import Chip, peak_flops
+from fastflow.tables import Floats, Inputs, Ints
 from fastflow.timing.dataflow import DATAFLOW_CODES
 
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
 from fastflow.hardware.chip import Chip
+from fastflow.tables import Floats, Ints
 from fastflow.timing.roofline import Timing
 from fastflow.workload.graph import Graph
 

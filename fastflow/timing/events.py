@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 
 
 class Tasks(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.events import Tasks, simulate
 from fastflow.timing.stages import GPIPE, block_at
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
 from fastflow.distinct import kinds
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.brute import search_all
 from fastflow.timing.candidates import Gemms, Hierarchies, Tilings
 from fastflow.timing.device import Device

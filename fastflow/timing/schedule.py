@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 from fastflow.timing.pipeline import Plan, Work, run_pipelines
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 

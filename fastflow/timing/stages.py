@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD
 
 GPIPE, ONE_F_ONE_B = 0, 1

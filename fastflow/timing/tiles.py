@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Bools, Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 
 PARTIAL_SUM_BYTES = 4.0
 MOST_DOUBLINGS = 40  # 2^40 exceeds every side that the registry allows

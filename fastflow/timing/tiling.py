@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 from fastflow.timing.candidates import (
     ACCESSED,
     COMPUTE,

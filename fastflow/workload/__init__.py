@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fastflow.columns import Bools, Inputs, Ints, table, take
 from fastflow.distinct import kinds, vocabulary
+from fastflow.tables import Bools, Inputs, Ints, table, take
 from fastflow.workload import file, gemm, lstm
 from fastflow.workload.graph import Graph, join, spread
 from fastflow.workload.precision import Precision, precision

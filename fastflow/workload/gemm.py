@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastflow.columns import Ints
+from fastflow.tables import Ints
 from fastflow.workload.graph import HIDDEN, Graph, stack
 from fastflow.workload.kernels import backward, forward
 from fastflow.workload.layers import GEMM, Layer, Node, connect

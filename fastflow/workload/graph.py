@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.columns import Floats, Ints, Texts
+from fastflow.tables import Floats, Ints, Texts
 
 # phases
 FORWARD, BACKWARD, UPDATE = 0, 1, 2

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import Ints
+from fastflow.tables import Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fastflow.columns import Floats, Ints
+from fastflow.tables import Floats, Ints
 
 Size = Ints | int
 Amount = Floats | float

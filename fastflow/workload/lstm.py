@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastflow.columns import Ints
+from fastflow.tables import Ints
 from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Graph, stack
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import (

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import DTYPE_BYTES, Floats, Inputs
+from fastflow.columns import DTYPE_BYTES
 from fastflow.distinct import look_up
+from fastflow.tables import Floats, Inputs
 
 MASTER_BYTES = 4.0
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}

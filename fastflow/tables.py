@@ -1,0 +1,50 @@
+"""Struct-of-arrays tables: columns with one entry a point, and how rows of them are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Texts = NDArray[np.str_]
+Inputs = Mapping[str, NDArray[Any]]
+"""Input columns: dotted key to an array of shape (points,), numbers in SI units."""
+
+Table = TypeVar("Table", bound=tuple[Any, ...])
+
+
+def table(cls: type[Table], inputs: Inputs, prefix: str, **given: NDArray[Any]) -> Table:
+    """Build a struct-of-arrays table whose fields are the inputs under `prefix`, or `given`.
+
+    cls: a NamedTuple of columns.
+    """
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
+    return cls(*(given[field] if field in given else inputs[f"{prefix}.{field}"] for field in fields))
+
+
+Rows = TypeVar("Rows")
+
+
+def take(columns: Rows, rows: Ints) -> Rows:
+    """Return the given rows of a column, or of every column in a (nested) table or mapping."""
+    if isinstance(columns, np.ndarray):
+        return columns[rows]  # type: ignore[return-value]
+    if isinstance(columns, dict):
+        return {name: take(column, rows) for name, column in columns.items()}  # type: ignore[return-value]
+    if isinstance(columns, tuple):
+        taken = [take(column, rows) for column in columns]
+        return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
+    raise TypeError(f"cannot take rows of a {type(columns).__name__}")
+
+
+def first_of(*reasons: Texts) -> Texts:
+    """Return for every point the first text that is not empty, or the empty one."""
+    found = reasons[0]
+    for reason in reasons[1:]:
+        found = np.where(found != "", found, reason)
+    return found
