@@ -76,7 +76,7 @@ def test_the_walk_sees_all_rooms():
     unknown = rooms - DEPTH.keys()
     assert not unknown, f"give these a floor: {unknown}"
     assert "numba" in set(imports(PACKAGE / "_jit.py"))
-    assert {"columns", "hardware"} <= set(rooms_imported(PACKAGE / "crossflow.py"))
+    assert {"tables", "hardware"} <= set(rooms_imported(PACKAGE / "crossflow.py"))
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
