@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["InputError", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "sweep"]
+    from fastflow.engine.searched import Search
+
+__all__ = [
+    "InputError", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search", "sweep",
+]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 
@@ -89,6 +93,26 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     from fastflow.engine.api import rank_strategies
 
     return rank_strategies(*overrides, config_dir=config_dir)
+
+
+def search(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Search:
+    """Search the best breakdown of area, power and die edge for the points that overrides span (section 7).
+
+    overrides: as for `evaluate`, and `"method=gradient"`, `"starts=10"`, `"steps=100"`, `"seed=0"`,
+    `"objective=energy"`, `"pareto=energy"`, `"compete=all"`. With `"parallel.strategy=auto"` all strategies
+    compete by successive halving. output: a folder for the history; the same call with the same folder goes
+    on from there.
+
+    Returns the best design, the ranking of candidates, the history and the chips.
+    Raises InputError as `evaluate` does.
+    """
+    from fastflow.engine.searched import search
+
+    return search(*overrides, output=output, config_dir=config_dir)
 
 
 def __getattr__(name: str) -> Any:

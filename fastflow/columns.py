@@ -264,6 +264,12 @@ RESULTS: tuple[Column, ...] = (
     Column("gemm_dram_moved_B", "float", "B", "bytes that main memory serves"),
     Column("gemm_dram_s", "float", "s", "time that main memory takes to serve them"),
     Column("flop", "float", "flop", "operations of the model in one iteration, all devices"),
+    Column(
+        "intensity",
+        "float",
+        "flop/B",
+        "operations over bytes of main memory, all kernels and launches of a device",
+    ),
     Column("mfu", "float", "", "model operations over the peak operations of all devices in time_s"),
     Column("energy_J", "float", "J", "one iteration, all devices"),
     Column(
@@ -306,6 +312,22 @@ RESULTS: tuple[Column, ...] = (
     Column("reason", "str", "", "why a point is not feasible"),
 )
 
+# of a search's history and of its ranking, beside the columns above
+SEARCH: tuple[Column, ...] = (
+    Column("rank", "int", "", "place among the candidates that compete, from 1"),
+    Column("design", "int", "", "number of the design in the order of scoring"),
+    Column("candidate", "int", "", "workload on a system under one strategy, counted from 0"),
+    Column("start", "int", "", "starting point of the search; 0 is the chip's own breakdown"),
+    Column("step", "int", "", "step of the start; 0: the own breakdown before any search"),
+    Column("score", "float", "", "what the method sees: log of the objective; 100 and more: not feasible"),
+    Column("objective", "float", "", "what the search makes small"),
+    Column("second_objective", "float", "", "the other objective of a front"),
+    Column("own_objective", "float", "", "the objective under the chip's own breakdown"),
+    Column("own_feasible", "bool", "", "whether the chip's own breakdown is feasible"),
+    Column("gain", "float", "", "own_objective over objective"),
+    Column("designs", "int", "", "designs scored of the candidate"),
+)
+
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
@@ -323,7 +345,7 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    return next((column for column in RESULTS if _pattern(column.name).fullmatch(name)), None)
+    return next((column for column in (*RESULTS, *SEARCH) if _pattern(column.name).fullmatch(name)), None)
 
 
 def result_order(levels: int) -> list[str]:
@@ -340,7 +362,7 @@ def result_order(levels: int) -> list[str]:
 def markdown() -> str:
     """Return the registry as the tables of `docs/columns.md`."""
     lines = ["# Columns", "", "Written by `python -m fastflow.columns > docs/columns.md`.", ""]
-    for title, columns in (("Results", RESULTS), ("Inputs", INPUTS)):
+    for title, columns in (("Results", RESULTS), ("Searches", SEARCH), ("Inputs", INPUTS)):
         lines += [f"## {title}", "", "| name | type | unit | meaning | allowed |", "|---|---|---|---|---|"]
         for column in columns:
             allowed = column.allowed() if columns is INPUTS else ""

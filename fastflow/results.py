@@ -112,6 +112,7 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     own = by_limiter * (compute_s / all_stages_s)[:, None]
     waits = np.column_stack([own, timeline.exposed, timeline.bubble])
     flop = model_flop(graph)
+    moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     peak = peak_of_all[prediction.timed]
     memory, communication = prediction.footprint, prediction.communication
@@ -127,6 +128,7 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
         "bubble_s": timeline.bubble,
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
+        "intensity": sum_by_point(graph, prediction.launches * timing.flop) / sum_by_point(graph, moved),
         "mfu": flop / (devices * peak * timeline.total),
         "energy_J": prediction.energy * devices,
         "footprint_B": memory.total,

@@ -16,9 +16,9 @@ LIBRARY = next(
 
 # From the roof to the cellar; a room imports its own and what lies below.
 FLOORS = [
-    {"sweep", "__init__", "__main__", "_plugins"},
+    {"sweep", "search", "report", "__init__", "__main__", "_plugins"},
     {"engine"},
-    {"optimize", "figures"},
+    {"optimize", "figures", "studies"},
     {"results", "trace"},
     {"crossflow"},
     {"network"},

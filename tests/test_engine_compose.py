@@ -128,7 +128,7 @@ PLAIN = [
     ("mem=everywhere",),
     ("mem=elsewhere",),
     ("mem=hbm2", "+mem@second=hbm3"),
-    ("+sweeps=technology",),
+    ("+sweeps=fig09",),
     ("+patch=global",),
     ("+patch=global", "model.batch=9"),
     ("+patch=chooses",),

@@ -136,10 +136,11 @@ def test_the_last_override_of_a_key_counts(composer):
 
 
 def test_a_study_and_what_comes_after_it(composer):
-    grid = plan(composer, ["+sweeps=technology"]).grid
+    grid = plan(composer, ["+sweeps=fig09"]).grid
     assert grid.points == 84
     assert grid.keys == ["tech", "mem", "net"]
-    assert plan(composer, ["+sweeps=technology", "mem=hbm3"]).grid.points == 21
+    assert grid.report == "fig09"
+    assert plan(composer, ["+sweeps=fig09", "mem=hbm3"]).grid.points == 21
 
 
 def test_fingerprint_follows_what_results_follow_from(composer):

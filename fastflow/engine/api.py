@@ -15,6 +15,7 @@ from fastflow.engine.grid import Share
 from fastflow.engine.library import hydra_rules
 from fastflow.engine.plan import Study, plan
 from fastflow.errors import CompositionError, InputError
+from fastflow.studies import SEARCHED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
-        refuse_files(study)
+        refuse_others(study)
         with explaining(composer, study):
             return to_frame(collect(study))
 
@@ -46,15 +47,21 @@ def sweep(
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
-        refuse_files(study)
+        refuse_others(study)
         target = study.output if output is None else output
         with explaining(composer, study):
             store(study, target)
     return str(target) if is_url(target) else Path(target)
 
 
-def refuse_files(study: Study) -> None:
-    """Refuse the files that only a single point of the command line leaves; raises InputError."""
+def refuse_others(study: Study, command: str = "sweep") -> None:
+    """Refuse what only a single point of the command line leaves, and another command's study.
+
+    command: "sweep" or "search". Raises InputError.
+    """
+    of = "search" if study.grid.report in SEARCHED else "sweep"
+    if study.grid.report and of != command:
+        raise InputError("report", study.grid.report, f"run by python -m fastflow.{of}, or null")
     for key in ("trace", "picture"):
         if getattr(study, key):
             allowed = "null here; a file belongs to one point of the command line, without -m"
@@ -83,7 +90,7 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     with hydra_rules():
         composer = Composer.of_library(config_dir)
         study = plan(composer, overrides)
-        refuse_files(study)
+        refuse_others(study)
         with explaining(composer, study):
             return to_frame(collect(ranking_of(composer, overrides, study)))
 

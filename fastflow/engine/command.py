@@ -1,4 +1,4 @@
-"""`python -m fastflow.sweep`: from Hydra's hands to a dataset and what is printed."""
+"""`python -m fastflow.sweep` and `.search`: from Hydra's hands to a dataset and what is printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fastflow.engine.api import explaining, refuse_files
+from fastflow.engine.api import explaining, refuse_others
 from fastflow.engine.config import COMMAND_LINE, Composer
 from fastflow.engine.folder import is_url
 from fastflow.engine.library import PACKAGE, library_root, use_plugins
@@ -38,14 +38,18 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
 
-def run_application() -> int:
-    """Run `python -m fastflow.sweep`; returns the exit code: 0, or 2 after a user's mistake.
+PRIMARY = {"sweep": "config", "search": "search"}
+"""The primary configuration of each command."""
+
+
+def run_application(name: str = "sweep") -> int:
+    """Run `python -m fastflow.sweep`, or `.search`; returns the exit code: 0, or 2 after a user's mistake.
 
     A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
     use_plugins()
-    arguments = _arguments()
+    arguments = _arguments(name)
     if arguments is None:
         return 2
     # Hydra's own folder follows `output`, and cannot be nothing
@@ -64,7 +68,9 @@ def run_application() -> int:
             mistakes.append(error)
 
     try:
-        hydra.main(config_path=str(library_root() / "conf"), config_name="config", version_base="1.3")(task)()
+        hydra.main(config_path=str(library_root() / "conf"), config_name=PRIMARY[name], version_base="1.3")(
+            task
+        )()
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; {str(interrupt) or 'nothing is left behind'}", file=sys.stderr)
         return 130
@@ -74,13 +80,13 @@ def run_application() -> int:
     except Exception as error:
         if not _is_mistake(error):
             raise
-        mistakes.append(_mistake(error, arguments))
+        mistakes.append(_mistake(error, arguments, PRIMARY[name]))
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return 2 if mistakes else 0
 
 
-def _arguments() -> Namespace | None:
+def _arguments(name: str) -> Namespace | None:
     """Read the command line as Hydra will; None, after one line of complaint, where it cannot be read."""
     complaint = io.StringIO()
     try:
@@ -90,7 +96,7 @@ def _arguments() -> Namespace | None:
         if not stop.code:
             raise
     reason = complaint.getvalue().strip().rpartition("error: ")[2]
-    print(f"{reason}; see python -m fastflow.sweep --help", file=sys.stderr)
+    print(f"{reason}; see python -m fastflow.{name} --help", file=sys.stderr)
     return None
 
 
@@ -105,12 +111,12 @@ def _is_mistake(error: Exception) -> bool:
     return isinstance(error, ValueError | OSError) and in_hydra and not in_fastflow
 
 
-def _mistake(error: Exception, arguments: Namespace) -> InputError:
+def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError:
     """Return what to say of an exception that Hydra raised before our own code had its turn."""
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return unwritable(path_of(Path(error.filename or ".")), error)
     try:
-        composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or "config")
+        composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
         # most mistakes show again here, where our own words are found for them
         composer.compose([text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")])
     except InputError as own:
@@ -140,7 +146,13 @@ def run_from_hydra(
     folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):
-        if study is None:
+        if hydra.job.config_name == PRIMARY["search"]:
+            from fastflow.engine.searched import run_search
+
+            run_search(composer, overrides, planned, study, output)
+        elif study is None:
+            if planned.grid.report:
+                raise InputError("report", planned.grid.report, "null for one point; it is of a grid (-m)")
             run_point(composer, overrides, planned, output)
         else:
             run_grid(planned, output)
@@ -160,11 +172,18 @@ def run_grid(study: Study, output: str) -> None:
     from fastflow.engine import execute, show
     from fastflow.engine.progress import Progress
 
-    refuse_files(study)
+    refuse_others(study)
     with Progress(study.grid.describe(), study.grid.points) as progress:
         store = execute.store(study, output, progress.begin, progress.advance)
     try:
         show.grid(study.grid, store, progress)
+        try:
+            if study.grid.report:
+                from fastflow.engine import report
+
+                report.judge(report.find(store.folder.shown), study.grid.report)
+        finally:
+            print(f"Dataset: {store.folder.shown}")
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the dataset is whole in {store.folder.shown}") from None

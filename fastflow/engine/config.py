@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from fastflow.engine import plain
-from fastflow.engine.library import library_root, use_plugins
+from fastflow.engine.library import OWN_FILES, library_root, use_plugins
 from fastflow.engine.mistakes import COMPOSITION_ERRORS, first_line, path_of, translated
 from fastflow.errors import InputError
 
@@ -293,7 +293,9 @@ class Composer:
     def file_of(self, config_path: str) -> str:
         """Return the file of a configuration such as "tech/n7", relative to the working folder if inside."""
         loaded = self.repository.load_config(config_path=config_path)
-        folder = loaded.path.partition("://")[2] if loaded is not None else ""
+        scheme, _, folder = loaded.path.partition("://") if loaded is not None else ("", "", "")
+        if scheme == OWN_FILES:
+            return path_of(Path(folder))
         return path_of(Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml")
 
 

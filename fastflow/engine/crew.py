@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -145,6 +145,35 @@ def spread(
         return_as="generator" if in_order else "generator_unordered",
     )
     yield from parallel(joblib.delayed(work)(shared, item) for item in items)
+
+
+class Crew:
+    """Threads of this machine, ready for one small piece of work after the other."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take how many there are to be."""
+        import joblib
+
+        self.size = joblib.effective_n_jobs(settings.jobs)
+        self._parallel = joblib.Parallel(n_jobs=self.size, prefer="threads", batch_size=1)
+        self._delayed = joblib.delayed
+
+    def __enter__(self) -> Crew:
+        """Call them together."""
+        if self.size > 1:
+            self._parallel.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let them go."""
+        if self.size > 1:
+            self._parallel.__exit__(*error)
+
+    def map(self, work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
+        """Return what the work gives for every item, in order; raises what the work raises."""
+        if self.size == 1 or len(items) == 1:
+            return [work(item) for item in items]
+        return list(self._parallel(self._delayed(work)(item) for item in items))
 
 
 class Lost(Exception):  # noqa: N818 - becomes an InputError where nothing more can be tried

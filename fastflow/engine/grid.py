@@ -109,6 +109,8 @@ class Grid(NamedTuple):
     compositions: int
     levels: int
     """On-chip memory levels of the chip that has most of them."""
+    report: str = ""
+    """The study of the paper that it is drawn and judged as, if any."""
 
     @property
     def points(self) -> int:

@@ -26,7 +26,9 @@ Scalar = float | int | bool | str
 
 SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
-NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture")
+SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
+"""Leaves of the configuration that say how designs are searched."""
+NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
 _INT64_MAX = 2**63 - 1
 MOST_JOBS = 1024

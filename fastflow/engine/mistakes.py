@@ -13,6 +13,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.columns import INPUTS, find_input
+from fastflow.engine.library import is_own_file
 from fastflow.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
@@ -100,18 +101,33 @@ def _missing_config(
     error: MissingConfigException, composer: Composer | None, overrides: Sequence[str]
 ) -> InputError:
     path = error.missing_cfg_file or ""
-    group, _, choice = path.rpartition("/")
-    if not group and str(error).startswith("Cannot find primary config"):
+    if "/" not in path and str(error).startswith("Cannot find primary config"):
         return InputError("--config-name", path, "a configuration on the search path, such as config")
-    if not group or composer is None or not composer.is_group(group):
+    group = _group_asked(path, composer, overrides) if composer is not None else ""
+    if not group or composer is None:
         return CompositionError(first_line(error))
-    choices = composer.choices(group)
+    choice = path[len(group) + 1 :]
     parent = _PARENT.match(str(error))
-    if _value_given(group, overrides) is not None or parent is None:
+    if parent is not None and parent.group(1).startswith(f"{group}/"):
+        origin = composer.file_of(parent.group(1))  # one choice of the group is made of another
+    elif _value_given(group, overrides) is not None or parent is None:
         origin = composer.origin_of_overrides
     else:
         origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
-    return InputError(group, choice, one_of(choices), origin)
+    names = one_of(composer.choices(group))
+    allowed = (
+        f"a file that exists, or {names}" if is_own_file(choice) else f"{names}, or a file, as mine.yaml"
+    )
+    return InputError(group, choice, allowed, origin)
+
+
+def _group_asked(path: str, composer: Composer, overrides: Sequence[str]) -> str:
+    """Return the group of "GROUP/CHOICE", each of which may hold slashes; "" if it has none."""
+    names = path.split("/")
+    prefixes = ("/".join(names[:depth]) for depth in range(1, len(names)))
+    groups = [prefix for prefix in prefixes if composer.is_group(prefix)]
+    given = (group for group in groups if _value_given(group, overrides) == path[len(group) + 1 :])
+    return next(given, groups[-1] if groups else "")
 
 
 def _not_a_choice(composer: Composer, overrides: Sequence[str]) -> InputError:

@@ -28,8 +28,10 @@ from fastflow.engine.inputs import (
     to_column,
     whole_numbers,
 )
+from fastflow.engine.mistakes import one_of
 from fastflow.engine.terms import Term, TermAxis, axes_of, combinations, grids_of
 from fastflow.errors import InputError
+from fastflow.studies import STUDIES
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _FILE = "model.file"
@@ -51,6 +53,19 @@ class Study(NamedTuple):
     """The file that a single point's schedule goes to, if any."""
     picture: str = ""
     """The file that a single point's placement is drawn in, if any."""
+
+
+def overrides_of(
+    composer: Composer, overrides: Sequence[str], study: Mapping[str, Any] | None, point: int
+) -> tuple[str, ...]:
+    """Return the overrides of one point of the grid that overrides span, as `plan` takes them."""
+    for terms in grids_of(composer, overrides, study):
+        axes = axes_of(terms)
+        points = prod(axis.size for axis in axes)
+        if point < points:
+            return next(itertools.islice(combinations(terms, axes), point, None))
+        point -= points
+    raise IndexError(point)
 
 
 class _Composed(NamedTuple):
@@ -110,6 +125,7 @@ def plan(
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
+        report=_report(composer, first),
     )
     files = (str(first.config.get(key) or "") for key in ("trace", "picture"))
     return Study(grid, options, str(first.config.get("output")), first, *files)
@@ -121,6 +137,14 @@ def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
     for key in (term.key for one in composed for axis in one.axes for term in axis.terms):
         if f"${{{key}}}" in written:
             raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
+
+
+def _report(composer: Composer, first: Composition) -> str:
+    """Return the study of the paper that a grid is judged as, "" for none; raises InputError."""
+    name = str(first.config.get("report") or "")
+    if name and name not in STUDIES:
+        raise InputError("report", name, f"null or {one_of(STUDIES)}", composer.origin("report", first))
+    return name
 
 
 def _compose_all(

@@ -15,9 +15,9 @@ _PAUSE = 5.0  # seconds between two lines where there is no terminal
 class Progress:
     """Shows on standard error how many points are done, how fast, and how long the rest will take."""
 
-    def __init__(self, what: str, points: int) -> None:
-        """Take what is to come in words, and the number of points."""
-        self.what, self.points = what, points
+    def __init__(self, what: str, points: int, unit: str = "points") -> None:
+        """Take what is to come in words, the number of points, and what they are called."""
+        self.what, self.points, self.unit = what, points, unit
         self.done = self.there = 0
         self.seconds = 0.0
         self._lock = Lock()
@@ -70,7 +70,7 @@ class Progress:
             rate = (self.done - self.there) / (now - self._start)
             left = (self.points - self.done) / rate
             print(
-                f"{self.done:,} of {self.points:,} points, {rate:,.0f} a second, {left:.0f} s left",
+                f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} a second, {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
@@ -82,9 +82,9 @@ class Progress:
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
-                TextColumn("{task.completed:,.0f} of {task.total:,.0f} points"),
+                TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + self.unit),
                 BarColumn(),
-                TextColumn("{task.fields[rate]} points/s, left"),
+                TextColumn("{task.fields[rate]} " + self.unit + "/s, left"),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,

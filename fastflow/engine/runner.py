@@ -66,12 +66,12 @@ def _predict(inputs: Columns) -> Prediction:
     from fastflow import crossflow
     from fastflow.optimize.strategies import settle
 
-    with _naming_what_is_missing(inputs):
+    with naming_what_is_missing(inputs):
         return crossflow.predict(settle(inputs))
 
 
 @contextmanager
-def _naming_what_is_missing(inputs: Columns) -> Iterator[None]:
+def naming_what_is_missing(inputs: Columns) -> Iterator[None]:
     """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
     try:
         yield
@@ -131,7 +131,7 @@ def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
     kernels = np.zeros(stop - start, dtype=np.int64)
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share, "model.")
-        with _naming_what_is_missing(inputs):
+        with naming_what_is_missing(inputs):
             kernels[share.points - start] = count_kernels(inputs)
     needed = np.cumsum(BYTES_A_POINT + BYTES_A_KERNEL * kernels)
     return max(1, int(np.searchsorted(needed, room, side="right")))

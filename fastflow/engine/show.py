@@ -51,7 +51,7 @@ def quantity(name: str, value: Any) -> str:
     return str(value)
 
 
-def _sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
+def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
     """Return an empty table; columns are names, and whether they hold numbers."""
     sheet = Sheet(
         title=f"\n{title}",
@@ -88,7 +88,7 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
 
 def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
     q = {name: quantity(name, value) for name, value in row.items()}
-    sheet = _sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
+    sheet = new_sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
     made = f"{q['mcus']} MCUs in {q['bundles']} bundles, {q['core_V']}, {q['core_Hz']}"
     sheet.add_row("core", "", q["compute_flops"], made)
     for level in range(levels):
@@ -102,7 +102,7 @@ def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
 
 def _placement(row: Mapping[str, Any]) -> Sheet:
     """Tell how far neighbours along every parallel dimension are, and what reaches them."""
-    sheet = _sheet(
+    sheet = new_sheet(
         f"Placement {row['placement']}",
         [("neighbours along", False), ("hops", True), ("bandwidth", True)],
     )
@@ -114,7 +114,7 @@ def _placement(row: Mapping[str, Any]) -> Sheet:
 
 
 def _phases(row: Mapping[str, Any]) -> Sheet:
-    sheet = _sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
+    sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
         "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all",
@@ -148,7 +148,7 @@ def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
     launches = [("times", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
-    sheet = _sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
+    sheet = new_sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
     total = kernels["time_s"].sum()
     shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
@@ -185,7 +185,9 @@ def _size(kernels: Mapping[str, Any], i: int) -> str:
 def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell what one launch takes on each level; the longest limits it."""
     names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
-    sheet = _sheet("One launch: time on each level", [("kernel", False), *((name, True) for name in names)])
+    sheet = new_sheet(
+        "One launch: time on each level", [("kernel", False), *((name, True) for name in names)]
+    )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
         sheet.add_row(str(kernels["kernel"][i]), *times)
@@ -195,7 +197,7 @@ def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
 def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell how many bytes each level serves in one launch of a GEMM."""
     names = [*(f"l{level}" for level in range(levels)), "dram"]
-    sheet = _sheet(
+    sheet = new_sheet(
         "One launch: bytes served by each level", [("kernel", False), *((name, True) for name in names)]
     )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
@@ -212,7 +214,7 @@ def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
         "Tiles of the GEMMs, m x k x n, and the operand that stays put; waves over the bundles, parts of k"
     )
     columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
-    sheet = _sheet(title, columns)
+    sheet = new_sheet(title, columns)
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         if kernels["l0_tile"][i]:
             tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
@@ -255,7 +257,7 @@ class Digest:
 
     def add(self, frame: pd.DataFrame) -> None:
         """Take the next part of the dataset, in point order."""
-        self.head += _records(frame.head(_MOST_ROWS + 1 - len(self.head)))
+        self.head += records(frame.head(_MOST_ROWS + 1 - len(self.head)))
         timed = frame["time_s"].notna()
         for kind, rows in zip(self.infeasible, (~timed, timed & ~frame["feasible"]), strict=True):
             if rows.any() and not self.infeasible[kind]:
@@ -263,11 +265,12 @@ class Digest:
                 self.reason[kind] = f"point {first['point']:,}: {first['reason']}"
             self.infeasible[kind] += int(rows.sum())
         order = np.lexsort((frame["time_s"], ~frame["feasible"]))[:_BEST]  # NaN sorts last
-        self.best += _records(frame.iloc[order])
+        self.best += records(frame.iloc[order])
         self.best = sorted(self.best, key=_rank)[:_BEST]
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame."""
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
@@ -278,7 +281,7 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
 
 
 def grid(grid: Grid, store: Store, progress: Progress) -> None:
-    """Print a grid in short, where its dataset lies and how fast it came."""
+    """Print a grid in short, and how fast it came."""
     out = console()
     columns = grid.keys
     columns += [name for name in ("strategy",) if name not in columns and "parallel.strategy" not in columns]
@@ -287,18 +290,17 @@ def grid(grid: Grid, store: Store, progress: Progress) -> None:
     for number in range(store.parts.total):
         digest.add(store.read(number, ["point", *columns, "reason"]))
     if grid.points > _MOST_ROWS:
-        out.print(_rows(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
+        out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
         title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
-        out.print(_rows(title, columns, digest.best))
+        out.print(listing(title, columns, digest.best))
     else:
-        out.print(_rows(f"{grid.points:,} points", columns, digest.head))
+        out.print(listing(f"{grid.points:,} points", columns, digest.head))
     for kind, count in digest.infeasible.items():
         if count:
             out.print(f"{count:,} of {grid.points:,} points {kind} (column `reason`); {digest.reason[kind]}")
     out.print()
     _speed(grid, progress)
-    print(f"Dataset: {store.folder.shown}")
 
 
 def ranking(store: Store) -> None:
@@ -307,7 +309,7 @@ def ranking(store: Store) -> None:
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
     frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
     title = f"Best of {store.parts.points:,} strategies, alike ones once"
-    out.print(_rows(title, columns, _records(frame.head(_FIRST))))
+    out.print(listing(title, columns, records(frame.head(_FIRST))))
     print(f"Ranking: {store.folder.shown}")
 
 
@@ -323,9 +325,12 @@ def _speed(grid: Grid, progress: Progress) -> None:
     print(f"{speed}; {grid.compositions:,} compositions")
 
 
-def _rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
+def listing(
+    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], first: str = "point"
+) -> Sheet:
+    """Return a table of some columns of rows, after one that numbers them."""
     numbers = {name: bool(rows) and not isinstance(rows[0][name], str | bool | np.bool_) for name in columns}
-    sheet = _sheet(title, [("point", True), *((name.removesuffix("_s"), numbers[name]) for name in columns)])
+    sheet = new_sheet(title, [(first, True), *((name.removesuffix("_s"), numbers[name]) for name in columns)])
     for row in rows:
-        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row[name]) for name in columns))
+        sheet.add_row(quantity(first, row[first]), *(quantity(name, row[name]) for name in columns))
     return sheet

@@ -7,6 +7,7 @@ same grid adds what is missing. Every part names the configuration and the versi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -23,7 +24,7 @@ from fastflow.engine.runner import Table, column_order, kind_of
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -71,33 +72,54 @@ def how_to_write(schema: pa.Schema) -> dict[str, Any]:
     return {"compression": "zstd", "compression_level": 3, "use_dictionary": texts}
 
 
+def field_of(name: str, kind: str) -> pa.Field:
+    """Return the field of a column of a kind ("float", "int", "bool", "str"), with its unit and meaning."""
+    column = find_result(name) or find_input(name)
+    about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
+    return pa.field(name, _TYPES[kind], metadata=about)
+
+
 def schema_of(grid: Grid, version: str) -> pa.Schema:
     """Return the schema of a grid's results: types, and for each column its unit and meaning.
 
     The schema's own metadata hold fastflow's version and a hash of its model's sources, the
     configuration's fingerprint, the overrides and the number of points.
     """
-    fields = []
-    for name in column_order(grid):
-        column = find_result(name) or find_input(name)
-        about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
-        fields.append(pa.field(name, _TYPES[kind_of(name, grid)], metadata=about))
     return pa.schema(
-        fields,
+        [field_of(name, kind_of(name, grid)) for name in column_order(grid)],
         metadata={
-            "fastflow.version": version,
-            "fastflow.model": _jit.MODEL_DIGEST,
-            "fastflow.fingerprint": grid.fingerprint,
-            "fastflow.overrides": json.dumps(grid.overrides),
+            **identity(grid, version),
             "fastflow.points": str(grid.points),
+            **({"fastflow.report": grid.report} if grid.report else {}),
         },
     )
+
+
+def identity(grid: Grid, version: str, *beside: object) -> dict[str, str]:
+    """Return the metadata that say what results follow from: a grid, and whatever is beside it."""
+    fingerprint = grid.fingerprint
+    if beside:
+        fingerprint = hashlib.sha256(json.dumps([fingerprint, *beside]).encode()).hexdigest()
+    return {
+        "fastflow.version": version,
+        "fastflow.model": _jit.MODEL_DIGEST,
+        "fastflow.fingerprint": fingerprint,
+        "fastflow.overrides": json.dumps(grid.overrides),
+    }
 
 
 def to_arrow(table: Table, schema: pa.Schema) -> pa.Table:
     """Return result columns as an Arrow table; NaN and masked values become null."""
     arrays = [pa.array(table[field.name], type=field.type, from_pandas=True) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
+    """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
+    for key, what in _IDENTITY.items():
+        if held.get(key) != schema.metadata[key]:
+            return f"{what} ({held.get(key, b'unknown').decode()[:16]})"
+    return ""
 
 
 class Store:
@@ -154,12 +176,10 @@ class Store:
         except (pa.ArrowInvalid, OSError, InputError) as error:
             reason = f"{allowed}; this one's {name} is damaged: remove it and run again"
             raise InputError("output", self.folder.shown, reason) from error
-        held = about.metadata or {}
-        for key, what in _IDENTITY.items():
-            if held.get(key) != self.schema.metadata[key]:
-                other = held.get(key, b"unknown").decode()[:16]
-                reason = f"{allowed}; this one holds a dataset of another {what} ({other})"
-                raise InputError("output", self.folder.shown, reason)
+        other = differs_in(about.metadata or {}, self.schema)
+        if other:
+            reason = f"{allowed}; this one holds a dataset of another {other}"
+            raise InputError("output", self.folder.shown, reason)
         start, stop = self.parts.range(number) if number is not None else (0, 0)
         points = about.row_group(0).column(0).statistics
         if (points.min, points.max + 1) != (start, stop):

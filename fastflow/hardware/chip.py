@@ -77,18 +77,22 @@ def _budgets(inputs: Inputs, part: str) -> dict[str, Floats]:
     return budgets
 
 
-def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
-    """Generate the cores and return them with their power at the operating point [W]."""
+def core_given(inputs: Inputs) -> tuple[Core, Supply]:
+    """Return what the generator is given for the cores; shape (points,)."""
     area_scale, power_scale = _node_scaling(inputs)
-    supply = table(Supply, inputs, "tech.core")
-    nominal_power = inputs["tech.core.nominal_power"] / power_scale
     core = Core(
         **_budgets(inputs, "core"),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
-        nominal_power=nominal_power,
+        nominal_power=inputs["tech.core.nominal_power"] / power_scale,
         nominal_area=inputs["tech.core.nominal_area"] / area_scale,
         nominal_frequency=inputs["tech.core.nominal_frequency"],
     )
+    return core, table(Supply, inputs, "tech.core")
+
+
+def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
+    """Generate the cores and return them with their power at the operating point [W]."""
+    core, supply = core_given(inputs)
     if "chip.pinned.mcus" in inputs:
         # a known number of MCUs takes the area that it needs, and shares the power there is
         core = core._replace(area=(inputs["chip.pinned.mcus"] + 0.5) * core.nominal_area)
@@ -100,7 +104,7 @@ def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
     voltage = _pinned(inputs, "core_V", voltage)
     design = CoreDesign(_pinned(inputs, "mcus", design.mcus), voltage, frequency)
     speed, lift = frequency / core.nominal_frequency, voltage / supply.nominal_voltage
-    return design, design.mcus * nominal_power * speed * lift**2
+    return design, design.mcus * core.nominal_power * speed * lift**2
 
 
 def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
@@ -117,8 +121,8 @@ def _component(inputs: Inputs, names: Texts, attribute: str) -> Floats:
     return out
 
 
-def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
-    """Generate the on-chip levels, from the registers outwards."""
+def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
+    """Yield what the generator is given for each on-chip level, from the registers outwards."""
     area_scale, power_scale = _node_scaling(inputs)
     scales = dict.fromkeys(("cell_area", "controller_area", "link_area"), area_scale)
     scales |= dict.fromkeys(("dynamic_energy", "static_power", "controller_power"), power_scale)
@@ -134,17 +138,24 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
             if field not in ("area", "power", "instances", "components")
         }
         served = np.divide(inner, instances, out=np.zeros_like(inner), where=instances > 0.0)
-        design = generate_sram(Sram(**budgets, instances=instances, components=served, **attributes))
+        yield Sram(**budgets, instances=instances, components=served, **attributes)
+        inner = instances
+
+
+def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
+    """Generate the on-chip levels, from the registers outwards."""
+    for number, sram in enumerate(srams_given(inputs, mcus, bundles)):
+        design = generate_sram(sram)
         design = design._replace(
             capacity=_pinned(inputs, f"l{number}_B", design.capacity),
             bandwidth=_pinned(inputs, f"l{number}_Bps", design.bandwidth),
         )
-        utilization = inputs[f"{where}.utilization"]
-        yield Level(design, instances, utilization, attributes["latency"], attributes["dynamic_energy"])
-        inner = instances
+        utilization = inputs[f"chip.memory.l{number}.utilization"]
+        yield Level(design, sram.instances, utilization, sram.latency, sram.dynamic_energy)
 
 
-def _dram(inputs: Inputs) -> DramDesign:
+def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
+    """Return what the generator is given for main memory; shape (points,)."""
     budgets = _budgets(inputs, "dram")
     dram = table(
         Dram,
@@ -155,16 +166,25 @@ def _dram(inputs: Inputs) -> DramDesign:
         perimeter=budgets["perimeter"],
         power=budgets["power"],
     )
-    design = generate_dram(dram, table(Supply, inputs, "mem"))
+    return dram, table(Supply, inputs, "mem")
+
+
+def _dram(inputs: Inputs) -> DramDesign:
+    design = generate_dram(*dram_given(inputs))
     return design._replace(
         capacity=_pinned(inputs, "dram_capacity_B", design.capacity),
         bandwidth=_pinned(inputs, "dram_Bps", design.bandwidth),
     )
 
 
-def _links(inputs: Inputs, part: str) -> LinkDesign:
+def link_given(inputs: Inputs, part: str) -> tuple[Link, Supply]:
+    """Return what the generator is given for a network, intra or inter; shape (points,)."""
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part))
-    design = generate_links(link, table(Supply, inputs, f"net.{part}"))
+    return link, table(Supply, inputs, f"net.{part}")
+
+
+def _links(inputs: Inputs, part: str) -> LinkDesign:
+    design = generate_links(*link_given(inputs, part))
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 

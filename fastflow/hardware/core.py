@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.hardware.voltage import Supply, operate
+from fastflow.hardware.voltage import Supply, lowest_power, operate
 from fastflow.tables import Floats, Ints
 
 
@@ -29,8 +29,19 @@ class CoreDesign(NamedTuple):
     frequency: Floats  # [Hz]
 
 
+def bundle_rooms(core: Core, supply: Supply) -> tuple[Floats, Floats]:
+    """Return how many bundles area and power take at the lowest supply, in fractions; shape (points,)."""
+    bundle_power = lowest_power(core.nominal_power, supply) * core.mcus_per_bundle
+    return _mcu_room(core) / core.mcus_per_bundle, core.power / bundle_power
+
+
+def _mcu_room(core: Core) -> Floats:
+    """Return how many MCUs the area takes, in fractions."""
+    return core.area / core.nominal_area
+
+
 def generate_cores(core: Core, supply: Supply) -> CoreDesign:
     """Fit whole bundles of MCUs into the area, then scale supply and clock into the power."""
-    room = np.floor(core.area / core.nominal_area)
+    room = np.floor(_mcu_room(core))
     point = operate(room, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
     return CoreDesign(point.units, point.voltage, point.speed * core.nominal_frequency)

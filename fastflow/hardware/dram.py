@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.hardware.voltage import Supply, operate
+from fastflow.hardware.voltage import Supply, lowest_power, operate
 from fastflow.tables import Floats, Ints
 
 
@@ -37,24 +37,51 @@ class DramDesign(NamedTuple):
     static_power: Floats  # [W]
 
 
+def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
+    """Return how many devices package, controllers and die edge take (Equation 4), in fractions."""
+    return (
+        dram.package_area / dram.device_area,
+        dram.controller_budget / dram.controller_area,
+        dram.perimeter * dram.links_per_length / dram.links_per_device,
+    )
+
+
+def power_room(dram: Dram, supply: Supply) -> Floats:
+    """Return the power over what one link at its lowest supply takes beside the standby of all devices.
+
+    Of one device where there is room for none; shape (points,).
+    """
+    capacity = np.maximum(_devices(dram), 1.0) * dram.device_capacity
+    return dram.power / (_standby(dram, capacity) + lowest_power(_link_power(dram), supply))
+
+
+def _devices(dram: Dram) -> Floats:
+    """Return how many whole devices there is room for."""
+    by_package, by_controller, by_edge = device_rooms(dram)
+    return np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
+
+
+def _standby(dram: Dram, capacity: Floats) -> Floats:
+    """Return the standby power of a capacity [W]."""
+    return 8.0 * capacity * dram.static_power
+
+
+def _link_power(dram: Dram) -> Floats:
+    """Return the power of one link at the nominal point [W]."""
+    return dram.nominal_frequency * dram.dynamic_energy
+
+
 def generate_dram(dram: Dram, supply: Supply) -> DramDesign:
     """Place as many devices as package, controllers and die edge take (Equation 4), then scale
     supply and link rate into the power that standby leaves.
 
     Where the minimum supply does not fit, links are given up; the devices and their capacity stay.
     """
-    devices = np.floor(
-        np.minimum(
-            np.minimum(dram.package_area / dram.device_area, dram.controller_budget / dram.controller_area),
-            dram.perimeter * dram.links_per_length / dram.links_per_device,
-        )
-    )
-    devices = np.maximum(devices, 0.0)
+    devices = _devices(dram)
     capacity = devices * dram.device_capacity
-    static = 8.0 * capacity * dram.static_power
+    static = _standby(dram, capacity)
     links = (devices * dram.links_per_device).astype(np.float64)
-    unit_power = dram.nominal_frequency * dram.dynamic_energy
-    point = operate(links, unit_power, dram.power - static, np.ones_like(links), supply)
+    point = operate(links, _link_power(dram), dram.power - static, np.ones_like(links), supply)
     return DramDesign(
         devices,
         capacity,

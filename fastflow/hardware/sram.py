@@ -44,6 +44,27 @@ class SramDesign(NamedTuple):
 
 
 @kernel
+def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
+    """Return the area of a bank with its part of the crossbar [m^2], and its standing power [W]."""
+    bits = 8.0 * level.bank_capacity
+    area = bits * level.cell_area / (1.0 - level.overhead)
+    area += level.controller_area + level.components * level.link_area
+    return area, bits * level.static_power + level.controller_power
+
+
+def bank_rooms(level: Sram) -> tuple[Floats, Floats]:
+    """Return how many banks area and power take in every instance, in fractions; shape (points,).
+
+    Without power there is room for none, even where standing by takes none.
+    """
+    bank_area, bank_power = _bank_needs(level)
+    standing = (1.0 - LEAST_DATA_POWER) * level.power
+    by_power = np.where(level.power > 0.0, np.inf, 0.0)
+    np.divide(standing, level.instances * bank_power, out=by_power, where=bank_power > 0.0)
+    return level.area / (level.instances * bank_area), by_power
+
+
+@kernel
 def generate_sram(level: Sram) -> SramDesign:
     """Fit banks and their crossbar into the area, then spend the power that is left on moving data.
 
@@ -55,19 +76,16 @@ def generate_sram(level: Sram) -> SramDesign:
     """
     rows = level.area.size
     out = SramDesign(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows))
+    bank_area, bank_power = _bank_needs(level)
     for i in range(rows):
-        bits = 8.0 * level.bank_capacity[i]
-        bank_area = bits * level.cell_area[i] / (1.0 - level.overhead[i])
-        bank_area += level.controller_area[i] + level.components[i] * level.link_area[i]
-        bank_power = bits * level.static_power[i] + level.controller_power[i]
         banks = 0.0
         if level.instances[i] > 0.0 and level.power[i] > 0.0:
-            banks = np.floor(level.area[i] / (level.instances[i] * bank_area))
+            banks = np.floor(level.area[i] / (level.instances[i] * bank_area[i]))
         standing = (1.0 - LEAST_DATA_POWER) * level.power[i]
-        if level.instances[i] * banks * bank_power > standing:
-            banks = np.floor(standing / (level.instances[i] * bank_power))
+        if level.instances[i] * banks * bank_power[i] > standing:
+            banks = np.floor(standing / (level.instances[i] * bank_power[i]))
         banks = max(banks, 0.0) * level.instances[i]
-        static = banks * bank_power
+        static = banks * bank_power[i]
         by_power = (level.power[i] - static) / (8.0 * level.dynamic_energy[i])
         by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
         out.banks[i] = banks

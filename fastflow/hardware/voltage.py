@@ -65,6 +65,20 @@ def highest_voltage(budget: float, nominal: float, threshold: float, minimum: fl
 
 
 @kernel
+def lowest_power(unit_power: Floats, supply: Supply) -> Floats:
+    """Return the power of one unit at the minimum supply [W], shape (points,).
+
+    unit_power: at the nominal point [W], shape (points,).
+    """
+    out = np.empty(unit_power.size)
+    for i in range(unit_power.size):
+        out[i] = unit_power[i] * power_ratio(
+            supply.minimum_voltage[i], supply.nominal_voltage[i], supply.threshold_voltage[i]
+        )
+    return out
+
+
+@kernel
 def operate(
     units: Floats,
     unit_power: Floats,
@@ -82,6 +96,7 @@ def operate(
     """
     rows = units.size
     out = Operation(np.empty(rows), np.empty(rows), np.empty(rows))
+    lowest = lowest_power(unit_power, supply)
     for i in range(rows):
         nominal, threshold = supply.nominal_voltage[i], supply.threshold_voltage[i]
         minimum, maximum = supply.minimum_voltage[i], supply.maximum_voltage[i]
@@ -91,9 +106,8 @@ def operate(
             voltage = highest_voltage(
                 budget[i] / (used * unit_power[i]), nominal, threshold, minimum, maximum
             )
-        lowest = unit_power[i] * power_ratio(minimum, nominal, threshold)
-        if used * lowest > budget[i]:
-            used = np.floor(max(budget[i], 0.0) / (lowest * group[i])) * group[i]
+        if used * lowest[i] > budget[i]:
+            used = np.floor(max(budget[i], 0.0) / (lowest[i] * group[i])) * group[i]
         out.units[i] = used
         out.voltage[i] = voltage
         out.speed[i] = speed_ratio(voltage, nominal, threshold)

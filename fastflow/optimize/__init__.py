@@ -1,1 +1,1 @@
-"""SOE: the search for the best strategy (Sections 3.2 and 3.3)."""
+"""SOE, the search and optimisation engine: strategies ranked, designs searched (Sections 3.2 and 7)."""

@@ -1,4 +1,4 @@
-"""fastflow's plugins for Hydra: a grid as one table, the library on the search path, no empty folders.
+"""fastflow's plugins for Hydra: a grid as one table, what can be chosen, no empty folders.
 
 Hydra finds plugins under the namespace package `hydra_plugins` alone; `engine.library.use_plugins`
 puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
@@ -10,14 +10,17 @@ from typing import Any
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
 from hydra.core.utils import JobReturn
+from hydra.errors import ConfigCompositionException
 from hydra.experimental.callback import Callback
+from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fastflow.engine.library import library_root
+from fastflow.engine.library import OWN_FILES, is_own_file, library_root
 
 # `params` are the overrides of a study, as for Hydra's own sweeper; `zip` and `union` are ours
 ConfigStore.instance().store(
@@ -69,14 +72,65 @@ def _is_study(config_path: str) -> bool:
     return config_path.strip("/").partition("/")[0] in ("", "sweeps")
 
 
-class StudiesSearchPath(SearchPathPlugin):
-    """Puts `sweeps/` within reach of `+sweeps=NAME`, for an application over fastflow's own `conf/` alone."""
+class OwnFilesSource(FileConfigSource):
+    """Makes a file of the user's a choice in any group: `chip=path/to/mine.yaml`.
+
+    Hydra asks for a choice by the path "GROUP/CHOICE", and takes what a defaults list in the file names
+    from the group, wherever the file lies.
+    """
+
+    @staticmethod
+    def scheme() -> str:
+        """Return the scheme that a search path names it by."""
+        return OWN_FILES
+
+    def available(self) -> bool:
+        """Say that there is always a working folder."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Say that it has no groups of its own: those of the library are meant."""
+        return False
+
+    def is_config(self, config_path: str) -> bool:
+        """Say whether a choice is written as a file's name, and there is such a file."""
+        return is_own_file(config_path) and super().is_config(_chosen(config_path))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """Return no choices: there are as many as files."""
+        return []
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Read the file; its path stands in the result, and not that of a folder."""
+        name = _chosen(config_path)
+        try:
+            loaded = super().load_config(name)
+        except UnicodeDecodeError as error:
+            raise ConfigCompositionException(f"{name}: cannot be read (not a text in UTF-8)") from error
+        except OSError as error:  # OmegaConf raises one for a file that holds a number, too
+            reason = error.strerror or "no keys and values in it"
+            raise ConfigCompositionException(f"{name}: cannot be read ({reason})") from error
+        loaded.path = f"{self.scheme()}://{name}"
+        return loaded
+
+
+def _chosen(config_path: str) -> str:
+    """Return the choice of "GROUP/CHOICE"."""
+    return config_path.partition("/")[2]
+
+
+class LibrarySearchPath(SearchPathPlugin):
+    """Adds what an application over fastflow's own `conf/` can choose, and no other: files, and studies.
+
+    `+sweeps=NAME` is a study of `sweeps/`; a user's own file comes before any name of the library.
+    """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Append the studies to a search path whose primary source is the library's `conf/`."""
+        """Add to a search path whose primary source is the library's `conf/`."""
         root = library_root()
         for entry in search_path.get_path():
             if entry.provider == "main" and entry.path.removeprefix("file://") == str(root / "conf"):
+                search_path.prepend("fastflow", f"{OWN_FILES}://")
                 search_path.append("fastflow", f"studies://{root}")
                 return
 

@@ -1,0 +1,137 @@
+"""Search methods beside each other: the table of docs/search.md, and its figure.
+
+    python bench/methods.py                  # all 20 problems: some ten minutes
+    python bench/methods.py --problems 4     # the first four
+
+A problem is a technology, a workload and a strategy. Every method has as many designs as the paper's search,
+and the best time found so far is noted after a number of them. Times are over the best that any method found
+for the problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fastflow.engine.asked import Asked
+from fastflow.engine.config import Composer
+from fastflow.engine.history import PART_ROWS
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import plan
+from fastflow.engine.search import run
+from fastflow.optimize.halving import Rules
+from fastflow.optimize.methods import METHODS, defaults
+from fastflow.optimize.objective import LACKS_MEMORY
+
+TECHNOLOGIES = (
+    "tech=n12 mem=hbm2 net=ndr_x8",
+    "tech=n7 mem=hbm2e net=ndr_x8",
+    "tech=n5 mem=hbm3 net=xdr_x8",
+    "tech=n3 mem=hbm3 net=gdr_x8",
+    "tech=n1 mem=hbm4 net=gdr_x8",
+)
+WORKLOADS = (
+    "parallel.strategy=d512",
+    "parallel.strategy=RC-1-16-d32",
+    "model=graph model.file={transformer} model.devices=64 parallel.strategy=RC-1-4-d16",
+    "model=gemm model.m=65536 model.k=65536 model.n=65536 model.training=true model.devices=64 "
+    "parallel.strategy=CR-8-d8",
+)
+MARKS = (300, 600, 1_000, 1_800, 5_400, 18_000)
+"""Designs after which the best one is noted; a tenth of the paper's search is 1,800."""
+
+
+def transformer(folder: Path) -> Path:
+    """Write the transformer of docs/graphs.md to a file."""
+    text = (Path(__file__).parents[1] / "docs" / "graphs.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    file = folder / "transformer.yaml"
+    file.write_text(next(block for block in blocks if block.startswith("name: transformer")))
+    return file
+
+
+def rules_of(method: str, most: int) -> Rules:
+    """Return a method's own starts, with steps for as many designs."""
+    starts, steps = defaults(method)
+    return Rules(method, starts, steps if starts > 1 else most, 0)
+
+
+class Enough(Exception):  # noqa: N818 - not an error
+    """A search has scored as many designs as it may."""
+
+
+def best_so_far(overrides: list[str], method: str, folder: Path) -> list[float]:
+    """Return the best time after each of MARKS [s]; infinite where no design was feasible so far."""
+    most = MARKS[-1]
+    with hydra_rules():
+        study = plan(Composer.of_library(config_name="search"), overrides)
+    asked = Asked(rules_of(method, most), "time", None, "software")
+    steps = 0
+
+    def advance(done: int) -> None:
+        nonlocal steps
+        steps += done
+        if steps % 50 == 0 and sum(1 for _ in folder.glob("part-*")) * PART_ROWS >= most:
+            raise Enough
+
+    with suppress(Enough):
+        run(study, asked, str(folder), advance=advance)
+    history = pd.read_parquet(folder, columns=["score"])["score"].to_numpy()
+    best = np.minimum.accumulate(np.where(history < LACKS_MEMORY, history, np.inf))
+    return [float(np.exp(best[min(mark, best.size) - 1])) for mark in MARKS]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--problems", type=int, default=len(TECHNOLOGIES) * len(WORKLOADS))
+    asked = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = transformer(folder)
+        problems = [(t, w.format(transformer=file)) for w in WORKLOADS for t in TECHNOLOGIES][
+            : asked.problems
+        ]
+        for number, (technology, workload) in enumerate(problems):
+            for method in METHODS:
+                overrides = [*technology.split(), *workload.split()]
+                times = best_so_far(overrides, method, folder / f"{number}-{method}")
+                rows.append((number, technology, workload.replace(str(file), "transformer"), method, *times))
+                print(*rows[-1], sep="\t", flush=True)
+    report(pd.DataFrame(rows, columns=["problem", "technology", "workload", "method", *MARKS]))
+
+
+def report(frame: pd.DataFrame) -> None:
+    """Print the tables of the docs: each problem's best time, and over all problems by designs scored."""
+    marks = list(MARKS)
+    best = frame.groupby("problem")[marks[-1]].transform("min")
+    over = frame[["problem", "method"]].join(frame[marks].div(best, axis=0) - 1.0)
+    print("\n| designs |", " | ".join(f"{mark:,}" for mark in marks), "|")
+    print("|---|" + "---|" * len(marks))
+    for what, summary in (("median", "median"), ("worst", "max")):
+        for method, row in over.groupby("method", sort=False)[marks].agg(summary).iterrows():
+            cells = " | ".join("none" if np.isinf(value) else f"{value:.1%}" for value in row)
+            print(f"| `{method}`, {what} | {cells} |")
+    paper = frame[frame["method"] == "gradient"].set_index("problem")[marks[-1]]
+    for method, part in frame.groupby("method", sort=False):
+        times = part.set_index("problem")
+        tenth = int((times[1_800] <= paper).sum())
+        same = int((times[marks[-1]] < paper).sum())
+        print(f"{method}: at a tenth of the designs as good as the paper's search in {tenth} of {len(paper)}")
+        print(f"{method}: with as many, better in {same}")
+    print("\n| problem | " + " | ".join(f"`{method}`" for method in METHODS) + " |")
+    print("|---|" + "---|" * len(METHODS))
+    for (technology, workload), part in frame.groupby(["technology", "workload"], sort=False):
+        cells = " | ".join(f"{row[1_800]:.4g}, {row[marks[-1]]:.4g}" for _, row in part.iterrows())
+        print(f"| {technology}, {workload} | {cells} |")
+
+
+if __name__ == "__main__":
+    main()

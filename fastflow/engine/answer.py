@@ -1,0 +1,185 @@
+"""What a search has found, as tables and files: a ranking, a front, and the best designs as chips."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from omegaconf import OmegaConf
+
+from fastflow.engine.config import Composer
+from fastflow.engine.folder import folder_at, is_url
+from fastflow.engine.inputs import SEARCH_KEYS
+from fastflow.engine.plan import overrides_of
+from fastflow.engine.search import Answer
+from fastflow.engine.store import field_of, how_to_write
+from fastflow.engine.winner import chip_text
+from fastflow.optimize.pareto import nondominated
+from fastflow.tables import Ints
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RANKING, FRONT, BEST = "-ranking", "-front", "-best"
+"""What is beside a search's history is called after its folder."""
+
+
+class Chip(NamedTuple):
+    """The best design of candidates that compete."""
+
+    candidate: int
+    text: str  # of a file that `chip=FILE` accepts
+    name: str  # what tells it from the best designs of others, "" where it is the only one
+    overrides: tuple[str, ...]  # that predict it, beside `chip=FILE`
+
+
+def ranked(answer: Answer) -> Ints:
+    """Return the candidates, those that compete together, the best first, those left out last."""
+    left_out = answer.reason != ""
+    return np.lexsort((answer.score, left_out, answer.candidates.group))
+
+
+def ranking(answer: Answer) -> pa.Table:
+    """Return the best design of every candidate as a row, in the order of `ranked`."""
+    order = ranked(answer)
+    group = answer.candidates.group[order]
+    rank = np.arange(order.size) - np.searchsorted(group, group) + 1
+    history = answer.history.table()
+    best = history.take(answer.best[order])
+    first = history.take(order)
+    own = first["objective"].to_numpy()
+    found = best["objective"].to_numpy()
+    reason = np.where(answer.reason[order] != "", answer.reason[order], best["reason"].to_pylist())
+    best = best.set_column(
+        best.schema.get_field_index("reason"), best.schema.field("reason"), pa.array(reason.tolist())
+    )
+    columns = {
+        "rank": rank,
+        **{name: best[name] for name in best.schema.names if name not in ("design", "step")},
+        "own_objective": own,
+        "own_feasible": first["feasible"],
+        "gain": own / found,
+        "designs": answer.spent[order],
+    }
+    kinds = {
+        "rank": "int",
+        "own_objective": "float",
+        "own_feasible": "bool",
+        "gain": "float",
+        "designs": "int",
+    }
+    fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
+    arrays = [
+        pa.array(column, type=field.type, from_pandas=True) if isinstance(column, np.ndarray) else column
+        for field, column in zip(fields, columns.values(), strict=True)
+    ]
+    report = answer.candidates.grid.report
+    about = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
+    return pa.table(arrays, schema=pa.schema(fields, metadata=about))
+
+
+def front(answer: Answer) -> pa.Table:
+    """Return the designs that no other beats in both objectives, front after front of those that compete.
+
+    Designs that are not feasible count only where a group has no other.
+    """
+    history = answer.history.table()
+    group = answer.candidates.group[history["candidate"].to_numpy()]
+    first, second = (history[name].to_numpy() for name in ("objective", "second_objective"))
+    feasible = history["feasible"].to_numpy(zero_copy_only=False)
+    rows: list[int] = []
+    for one in np.unique(group):
+        members = (group == one) & ~np.isnan(first)
+        if (members & feasible).any():
+            members &= feasible
+        inside = np.flatnonzero(members)
+        rows += inside[nondominated(first[inside], second[inside])].tolist()
+    return history.take(np.array(rows, dtype=np.int64)).drop_columns("step")
+
+
+def chips(
+    answer: Answer, composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None
+) -> list[Chip]:
+    """Return the best design of every group of candidates that compete, where it has a time."""
+    order = ranked(answer)
+    group = answer.candidates.group[order]
+    heads = order[np.unique(group, return_index=True)[1]]
+    labels = answer.candidates.labels
+    telling = [
+        name
+        for name in answer.candidates.grid.keys
+        if name in labels and len({str(text) for text in labels[name][heads]}) > 1
+    ]
+    table = answer.history.table()
+    found = []
+    for candidate in heads.tolist():
+        row = table.slice(int(answer.best[candidate]), 1).to_pylist()[0]
+        if row["time_s"] is None:
+            continue
+        texts = overrides_of(composer, overrides, spans, int(answer.candidates.point[candidate]))
+        section: Any = OmegaConf.to_container(composer.compose(texts).config["chip"], resolve=True)
+        strategy = str(answer.candidates.strategy[candidate])
+        own = [text for text in texts if not _replaced(text)]
+        own.append(f"parallel.strategy={strategy}")
+        shares = {key: row[key] for key in answer.candidates.space.keys}
+        name = "-".join(str(labels[key][candidate]) for key in telling)
+        where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
+        about = f"{row['model']} on {where}, {strategy}, by {answer.asked.objective}"
+        changed = [key for key in map(_key, texts) if key.startswith("chip.")]
+        text = chip_text(section, shares, about, _how(answer, own), changed)
+        found.append(Chip(candidate, text, name.replace("/", "_"), tuple(own)))
+    return found
+
+
+def _key(text: str) -> str:
+    """Return what an override sets."""
+    return text.lstrip("+~").partition("=")[0]
+
+
+def _replaced(text: str) -> bool:
+    """Say whether an override says what the chip's file, or the search alone, does."""
+    section = re.split(r"[.@]", _key(text))[0]
+    return (
+        section in ("chip", "output", "engine", "report", *SEARCH_KEYS) or _key(text) == "parallel.strategy"
+    )
+
+
+def _how(answer: Answer, own: Sequence[str]) -> str:
+    """Write how a design was found."""
+    rules, starts = answer.asked.rules, answer.asked.rules.starts
+    many = f"{starts} start{'' if starts == 1 else 's'} of {rules.steps} steps, seed {rules.seed}"
+    return f"python -m fastflow.search {' '.join(own)} ({rules.method}, {many})"
+
+
+def write_table(output: str | os.PathLike[str], table: pa.Table) -> str:
+    """Write a table as a dataset of one part, in place of one that is there; returns where it lies."""
+    folder = folder_at(output)
+    folder.make()
+
+    def into(file: IO[bytes]) -> None:
+        pq.write_table(table, file, **how_to_write(table.schema))
+
+    folder.write("part-00000.parquet", into)
+    return folder.shown
+
+
+def write_chips(output: str, found: Sequence[Chip]) -> str:
+    """Write chips beside a history, or to the working folder if that is at a URL; returns where they are.
+
+    A single one is a file, several are a folder of files.
+    """
+    beside = Path((Path(output).name if is_url(output) else output) + BEST)
+    if len(found) == 1:
+        name = beside.with_name(f"{beside.name}.yaml")
+        name.write_text(found[0].text, encoding="utf-8")
+        return f"Chip: {name}"
+    beside.mkdir(exist_ok=True)
+    for chip in found:
+        (beside / f"{chip.name}.yaml").write_text(chip.text, encoding="utf-8")
+    return f"Chips: {beside}, {len(found):,} files"

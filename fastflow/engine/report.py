@@ -1,0 +1,160 @@
+"""Reports on a dataset: the claims and the figure of a study, or tables and a figure of any grid.
+
+A figure lies beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
+beside `results/mine`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastflow.engine.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.errors import InputError
+from fastflow.studies import report_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_PART = re.compile(r"part-\d{5,}\.parquet")
+_ALLOWED = "the folder or URL of a dataset of fastflow"
+
+
+class Dataset(NamedTuple):
+    """A dataset that was found."""
+
+    folder: LocalFolder | UrlFolder
+    parts: list[str]
+    schema: pa.Schema
+
+    def about(self, key: str) -> str:
+        """Return what its metadata hold under a key of fastflow's, "" for nothing."""
+        held = self.schema.metadata or {}
+        return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+
+    def axis(self, name: str) -> str:
+        """Return what a column of a search's history measures, with its unit."""
+        about = self.schema.field(name).metadata
+        return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
+
+    def read(self, wanted: Collection[str]) -> pd.DataFrame:
+        """Return some columns of all points in point order, texts as categories; raises InputError."""
+        lacks = [name for name in wanted if name not in self.schema.names]
+        if lacks:
+            version = self.about("version") or "unknown"
+            allowed = f"a dataset with {', '.join(lacks)}; this one, of version {version}, has no such column"
+            raise InputError("dataset", self.folder.shown, allowed)
+        names = [name for name in self.schema.names if name in {"point", *wanted}]
+        tables = []
+        for part in self.parts:
+            try:
+                with self.folder.open(part) as file:
+                    tables.append(pq.read_table(file, columns=names))
+            except (pa.ArrowInvalid, OSError) as error:
+                raise _damaged(self.folder.shown, part) from error
+        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas(strings_to_categorical=True)
+        return frame.sort_values("point", ignore_index=True) if "point" in names else frame
+
+
+def find(name: str) -> Dataset:
+    """Return the dataset at a path or URL; raises InputError where there is none."""
+    if not is_url(name) and not Path(name).is_dir():
+        reason = "this is no folder" if Path(name).exists() else "there is no such folder"
+        raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
+    try:
+        folder = folder_at(name)
+        parts = [part for part in folder.names() if _PART.fullmatch(part)]
+    except InputError as error:
+        raise InputError("dataset", name, error.allowed) from None
+    if not parts:
+        raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of one")
+    try:
+        with folder.open(parts[0]) as file:
+            schema = pq.read_schema(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(name, parts[0]) from error
+    if b"fastflow.version" not in (schema.metadata or {}):
+        raise InputError("dataset", name, f"{_ALLOWED}; {parts[0]} is not of fastflow")
+    return Dataset(folder, parts, schema)
+
+
+def _damaged(name: str, part: str) -> InputError:
+    return InputError("dataset", name, f"{_ALLOWED}; its {part} is damaged")
+
+
+def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
+    """Report on the dataset at a path or URL; raises InputError.
+
+    study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
+    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file.
+    """
+    dataset = find(name)
+    study = study or dataset.about("report")
+    if study:
+        judge(dataset, study, figures, kind)
+    elif "score" in dataset.schema.names:
+        from fastflow.engine import show_search
+
+        show_search.report(dataset)
+        if "step" in dataset.schema.names:  # a history, and no selection of it
+            draw_search(dataset, figures, kind)
+    else:
+        from fastflow.engine import overview
+
+        overview.report(dataset, partial(_save, dataset, "report", figures, kind))
+
+
+def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Draw the figure of a search's history; raises InputError."""
+    from fastflow.studies.search import columns_of, draw
+
+    frame = dataset.read(columns_of(dataset.schema.names))
+    names = [name for name in ("objective", "second_objective") if name in frame]
+    _save(dataset, "search", figures, kind, partial(draw, frame, *map(dataset.axis, names)))
+
+
+def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:
+    """Print the claims of a study, each on a line that ends in yes or no, and draw its figure."""
+    how = report_of(study)
+    frame = dataset.read(how.columns)
+    print()
+    for claim in how.claims(frame):
+        print(claim.line)
+    _save(dataset, study, figures, kind, partial(how.draw, frame))
+
+
+def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
+    from fastflow.studies.style import render
+
+    beside, name = _split(dataset.folder.shown)
+    where, name = folder_at(figures or beside), f"{name}-{what}.{kind}"
+    shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
+    content = render(draw, kind)
+
+    def into(file: IO[bytes]) -> None:
+        file.write(content)
+
+    try:
+        where.make()
+        where.write(name, into)
+    except InputError as error:
+        raise InputError("figure", shown, error.allowed) from None
+    print(f"Figure: {shown}")
+
+
+def _split(shown: str) -> tuple[str, str]:
+    """Return the folder that a dataset lies in, and its name there."""
+    if is_url(shown):
+        before, _, name = shown.rstrip("/").rpartition("/")
+        return before, name
+    path = Path(shown)
+    path = path if path.name not in ("", "..") else path.absolute().resolve()
+    return str(path.parent), path.name

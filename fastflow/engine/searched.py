@@ -1,0 +1,116 @@
+"""A search from the overrides to what it leaves: for Python in frames, for the command line in files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from fastflow.engine.answer import FRONT, RANKING, Chip, chips, front, ranking, write_chips, write_table
+from fastflow.engine.api import explaining, refuse_others
+from fastflow.engine.asked import Asked, asked_of
+from fastflow.engine.config import Composer
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import Study, plan
+from fastflow.engine.search import run
+from fastflow.engine.store import to_frame
+
+
+class Search(NamedTuple):
+    """What a search has found; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
+
+    best: pd.Series[Any]
+    """The best design of all: the first row of the ranking."""
+    ranking: pd.DataFrame
+    """The best design of every candidate, those that compete together, the best first."""
+    history: pd.DataFrame
+    """Every design that was scored, in order."""
+    front: pd.DataFrame | None
+    """With `pareto`: the designs that no other beats in both objectives."""
+    chips: dict[str, str]
+    """The best designs as texts of files that `chip=FILE` accepts, by what tells them apart, or ""."""
+
+
+def search(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Search:
+    """Search the best designs of the points that overrides span; see `fastflow.search`."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir, config_name="search")
+        study = plan(composer, overrides)
+        with explaining(composer, study):
+            asked = _prepare(composer, study)
+            where = None if output is None else str(output)
+            answer = run(study, asked, where)
+            found = chips(answer, composer, overrides, None)
+            table, edge = ranking(answer), front(answer) if asked.pareto else None
+            if where is not None:
+                _write(where, table, edge, found)
+    frame = to_frame([table])
+    return Search(
+        frame.iloc[0],
+        frame,
+        to_frame([answer.history.table()]),
+        None if edge is None else to_frame([edge]),
+        {chip.name: chip.text for chip in found},
+    )
+
+
+def _prepare(composer: Composer, study: Study) -> Asked:
+    """Check what only a search is told before anything is computed; raises InputError."""
+    refuse_others(study, "search")
+    with composer.naming_origins(study.first):
+        return asked_of(study.first.leaves)
+
+
+def _write(output: str, table: pa.Table, edge: pa.Table | None, found: Sequence[Chip]) -> list[str]:
+    """Write what is beside a history; returns a line on each."""
+    lines = [write_chips(output, found)] if found else []
+    lines.append(f"Ranking: {write_table(output + RANKING, table)}")
+    if edge is not None:
+        lines.append(f"Front: {write_table(output + FRONT, edge)}")
+    return lines
+
+
+def run_search(
+    composer: Composer,
+    overrides: Sequence[str],
+    study: Study,
+    spans: Mapping[str, Any] | None,
+    output: str,
+) -> None:
+    """Search on the command line, with progress on standard error and files beside the history."""
+    from fastflow.engine import report, show_search
+    from fastflow.engine.progress import Progress
+
+    asked = _prepare(composer, study)
+    with Progress("", 0, "steps") as progress:
+
+        def begin(candidates: int, steps: int, there: int) -> None:
+            progress.points = steps
+            many = f"{candidates:,} candidates" if candidates > 1 else "1 candidate"
+            progress.what = f"{many}, up to {steps:,} steps of {asked.rules.method}"
+            progress.begin(0)
+            if there:
+                print(f"{there:,} designs are known from an earlier run", file=sys.stderr, flush=True)
+
+        answer = run(study, asked, output, begin, progress.advance)
+    found = chips(answer, composer, overrides, spans)
+    table, edge = ranking(answer), front(answer) if asked.pareto else None
+    show_search.found(answer, table)
+    for line in _write(output, table, edge, found):
+        print(line)
+    if study.grid.report:
+        report.judge(report.find(output + RANKING), study.grid.report)
+    else:
+        report.draw_search(report.find(output))
+    show_search.speed(answer, progress)
+    if len(found) == 1:
+        print(f"python -m fastflow.sweep {' '.join(found[0].overrides)} chip={output}-best.yaml")
+    print(f"Dataset: {answer.history.folder.shown if answer.history.folder else output}")

@@ -1,0 +1,172 @@
+"""Searching the designs of many candidates at once, with successive halving among those that compete.
+
+A *candidate* is a workload on a system under one strategy; its design is what is searched. Candidates of a
+group compete: every rung keeps the best quarter and gives each four times the steps, so that the budget
+goes to the promising (Jamieson and Talwalkar, AISTATS 2016; a reduction of 4 as in Li et al., Hyperband,
+JMLR 18, 2018). Rungs search from the candidate's own breakdown alone; those that are left at the end search
+from every start. Whatever is asked for in a step, by all starts of all candidates, is one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.optimize.methods import Method, make
+from fastflow.optimize.space import Space, random_designs
+from fastflow.tables import Floats, Ints
+
+REDUCTION = 4
+FINALISTS = 3  # of a group, at most: what the last rung keeps
+
+
+class Rules(NamedTuple):
+    """How a search is done."""
+
+    method: str
+    starts: int
+    steps: int
+    seed: int
+
+
+class Batch(NamedTuple):
+    """Designs to be scored together; shape (designs,), but for `designs` (designs, shares)."""
+
+    candidate: Ints
+    start: Ints
+    step: Ints  # 0: the candidate's own breakdown, before any search
+    designs: Floats
+
+
+class Rung(NamedTuple):
+    """A stage of a search: how many candidates of a group take part, and how far they go."""
+
+    candidates: int
+    starts: int
+    steps: int  # of each start, from the beginning
+
+
+Evaluate = Callable[[Batch], Floats]
+"""Scores a batch, shape (designs,)."""
+
+
+def rungs(candidates: int, rules: Rules) -> list[Rung]:
+    """Return the stages that a group of so many candidates goes through; the last one is the whole search."""
+    last = min(candidates, FINALISTS)
+    ladder = [Rung(last, rules.starts, rules.steps)]
+    kept, steps = last, rules.steps
+    while kept < candidates and steps >= REDUCTION:
+        kept, steps = min(candidates, kept * REDUCTION), steps // REDUCTION
+        ladder.insert(0, Rung(kept, 1, steps))
+    return ladder
+
+
+def steps_of(groups: Iterable[int], rules: Rules) -> int:
+    """Return the steps that starts of groups of these sizes take at most, in all."""
+    total = 0
+    for size in groups:
+        before = Rung(0, 1, 0)
+        for rung in rungs(size, rules):
+            own = rung.candidates * (rung.steps - before.steps)
+            total += own + rung.candidates * (rung.starts - 1) * rung.steps
+            before = rung
+    return total
+
+
+class _Start:
+    """One start of one candidate."""
+
+    def __init__(self, candidate: int, number: int, method: Method) -> None:
+        self.candidate, self.number, self.method = candidate, number, method
+        self.steps = 0
+        self.over = False
+
+
+def search(
+    templates: Floats,
+    space: Space,
+    group: Ints,
+    promise: Floats,
+    rules: Rules,
+    evaluate: Evaluate,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> None:
+    """Search the designs of candidates, every one of which `evaluate` sees.
+
+    templates: each candidate's own breakdown, (candidates, shares); group: which candidates compete;
+    promise: by what the first rung chooses, lower is better, both (candidates,). The first start of a
+    candidate is its own breakdown, the others are random, seeded, and the same for all. advance is told how
+    many steps of starts are done.
+    """
+    others = random_designs(rules.starts - 1, space, rules.seed)
+    best = np.full(len(templates), np.inf)
+    starts: dict[tuple[int, int], _Start] = {}
+
+    def scored(batch: Batch) -> Floats:
+        score = evaluate(batch)
+        np.minimum.at(best, batch.candidate, score)
+        return score
+
+    def start(candidate: int, number: int) -> _Start:
+        if (candidate, number) not in starts:
+            begin = templates[candidate] if number == 0 else others[number - 1]
+            seed = int(np.random.SeedSequence([rules.seed, number]).generate_state(1)[0])
+            starts[candidate, number] = _Start(candidate, number, make(rules.method, space, begin, seed))
+        return starts[candidate, number]
+
+    ladders = {int(one): rungs(int((group == one).sum()), rules) for one in np.unique(group)}
+    for height in range(max(len(ladder) for ladder in ladders.values())):
+        goals: list[tuple[_Start, int]] = []
+        for one, ladder in ladders.items():
+            if height < len(ladder):
+                members = np.flatnonzero(group == one)
+                by = promise if height == 0 else best
+                order = members[np.argsort(by[members], kind="stable")]
+                rung = ladder[height]
+                goals += [
+                    (start(int(candidate), number), rung.steps)
+                    for candidate in order[: rung.candidates]
+                    for number in range(rung.starts)
+                ]
+        _run(goals, scored, advance)
+
+
+def _run(goals: list[tuple[_Start, int]], evaluate: Evaluate, advance: Callable[[int], None]) -> None:
+    """Take starts to their goals, all of them a step at a time."""
+    while True:
+        active = [(start, goal) for start, goal in goals if start.steps < goal and not start.over]
+        if not active:
+            return
+        asked = []
+        for start, goal in active:
+            designs = start.method.ask()
+            if len(designs) == 0:
+                start.over = True  # it has converged
+                advance(goal - start.steps)
+            else:
+                asked.append((start, designs))
+        if not asked:
+            continue
+        scores = evaluate(_batch(asked))
+        for (start, _), score in zip(asked, _cut(scores, asked), strict=True):
+            start.method.tell(score)
+            start.steps += 1
+        advance(len(asked))
+
+
+def _batch(asked: list[tuple[_Start, Floats]]) -> Batch:
+    """Put what starts ask for into one batch."""
+    sizes = [len(designs) for _, designs in asked]
+    return Batch(
+        np.repeat([start.candidate for start, _ in asked], sizes),
+        np.repeat([start.number for start, _ in asked], sizes),
+        np.repeat([start.steps + 1 for start, _ in asked], sizes),
+        np.concatenate([designs for _, designs in asked]),
+    )
+
+
+def _cut(scores: Floats, asked: list[tuple[_Start, Floats]]) -> Iterator[Floats]:
+    """Cut a batch's scores into those of each start."""
+    yield from np.split(scores, np.cumsum([len(designs) for _, designs in asked])[:-1])

@@ -1,0 +1,95 @@
+"""What a search makes small: the iteration's time or energy, a product of both, or time by area (9.2).
+
+A design's *score* is what search methods see, lower is better and always finite:
+- the logarithm of the objective where the design is feasible, so that a step is a relative change;
+- LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
+- NO_CHIP and more where a component stays empty, by how much the budgets fall short (4.3).
+So any feasible design beats any other, and what is not feasible still says which way is better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.crossflow import Prediction
+from fastflow.hardware.chip import dram_given, generate
+from fastflow.hardware.dram import device_rooms
+from fastflow.hardware.shortage import shortage
+from fastflow.optimize.space import Space
+from fastflow.tables import Bools, Floats, Inputs, Ints, take
+
+OBJECTIVES = {
+    "time": "s",
+    "energy": "J",
+    "edp": "J s",
+    "time_area": "s m^2",
+}
+"""Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
+JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area)."""
+
+LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
+
+
+def with_designs(inputs: Inputs, designs: Floats, space: Space) -> Inputs:
+    """Return input columns with the shares of designs (points, shares) in place of their own."""
+    return dict(inputs) | {key: designs[:, place].copy() for place, key in enumerate(space.keys)}
+
+
+def measure(prediction: Prediction, objective: str) -> Floats:
+    """Return an objective of every point, in its unit; NaN without a time, shape (points,)."""
+    inputs, timed = prediction.inputs, prediction.timed
+    time = np.full(prediction.reason.size, np.nan)
+    time[timed] = prediction.timeline.total
+    if objective == "time":
+        return time
+    if objective == "time_area":
+        shares = [share for key, share in inputs.items() if key.startswith("chip.area.")]
+        area: Floats = np.sum(shares, axis=0) * inputs["chip.die_area"]
+        return time * area
+    energy = np.full_like(time, np.nan)
+    energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
+    return energy if objective == "energy" else energy * time
+
+
+def largest_memory(inputs: Inputs, space: Space) -> Floats:
+    """Return the most main memory that any breakdown gives a device [B], shape (points,)."""
+    points = inputs["chip.tdp"].size
+    all_of_it = np.array([float(key.endswith(".dram")) for key in space.keys])
+    chip = generate(with_designs(inputs, np.tile(all_of_it, (points, 1)), space))
+    return chip.dram.capacity
+
+
+def score(
+    prediction: Prediction, objective: str, second: str | None, weight: Floats, holdable: Bools
+) -> Floats:
+    """Return the score of every point, shape (points,).
+
+    second: another objective; the score then is the weighted product of both, of which it has `weight`
+    (points,). holdable (points,): whether some breakdown has memory enough; where none has, memory does not
+    count. Every point's strategy must suit its system: only its breakdown may be at fault.
+    """
+    value = np.log(measure(prediction, objective))
+    if second is not None:
+        value = (1.0 - weight) * value + weight * np.log(measure(prediction, second))
+    timed = prediction.timed
+    lacks = (prediction.footprint.total > prediction.chip.dram.capacity[timed]) & holdable[timed]
+    if lacks.any():
+        short = take(dict(prediction.inputs), timed[lacks])
+        value[timed[lacks]] = LACKS_MEMORY + _devices_short(short, prediction.footprint.total[lacks])
+    untimed: Ints = np.flatnonzero(np.isnan(value))
+    if untimed.size:
+        value[untimed] = NO_CHIP + shortage(take(dict(prediction.inputs), untimed))
+    return value
+
+
+def _devices_short(inputs: Inputs, footprint: Floats) -> Floats:
+    """Return how far budgets are from the memory devices that a footprint needs, shape (points,), above 0.
+
+    Summed over the budgets that limit them (Equation 4): the logarithm of the devices needed over the room
+    for them, which unlike the devices themselves does not come in whole numbers.
+    """
+    dram, _ = dram_given(inputs)
+    needed = np.ceil(footprint / dram.device_capacity)
+    short = [np.maximum(np.log(needed / room), 0.0) for room in device_rooms(dram)]
+    total: Floats = np.sum(short, axis=0)
+    return total

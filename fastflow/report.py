@@ -1,0 +1,78 @@
+"""`python -m fastflow.report`: tables and figures from datasets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from fastflow.errors import InputError
+from fastflow.studies import FORMATS, STUDIES
+
+_ABOUT = """\
+Say what a dataset of fastflow shows.
+
+A dataset of one of the paper's studies (python -m fastflow.sweep -m +sweeps=fig09) is judged: every claim
+of the paper on a line with the figures computed, which ends in yes or no. Of any other: how many points
+have a time and fit their memory, the best of them, and the best time of every value that was swept, with
+what limits it. Either way a figure is drawn beside the dataset: results/mine-fig09.svg, or
+results/mine-report.svg, beside results/mine.
+"""
+_EXAMPLES = """\
+examples:
+  python -m fastflow.report results/mine
+  python -m fastflow.report results/mine results/other --figures figures --format pdf
+  python -m fastflow.report results/wider --study fig09       judge a grid of your own as a study
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line on standard error, and exit with code 2."""
+        self.exit(2, f"{message}; see python -m fastflow.report --help\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m fastflow.report",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "datasets", metavar="DATASET", nargs="+", help="the folder of a dataset, or any fsspec URL"
+    )
+    parser.add_argument(
+        "--study", choices=STUDIES, default="", help="the study to judge it as; default: what it was run as"
+    )
+    parser.add_argument("--figures", metavar="DIR", default="", help="where figures go; default: beside it")
+    parser.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help=f"of figures; default: {FORMATS[0]}"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Report on the datasets that a command line names; returns the exit code: 0, or 2 after a mistake."""
+    given = _parser().parse_args(arguments)
+    from fastflow.engine.report import report
+
+    try:
+        for name in given.datasets:
+            report(name, given.study, given.figures, given.format)
+        sys.stdout.flush()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The paper's studies: what each claims, judged by a dataset, and its figure (sections 2 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from fastflow.studies.claims import Claim
+
+STUDIES = ("fig01", "fig09", "fig10", "fig11")
+"""Names that a study's `report:` may have; each is a module of this room."""
+SEARCHED = ("fig10", "fig11")
+"""Those that judge the ranking of a search."""
+FORMATS = ("svg", "png", "pdf")
+"""Kinds of file that a figure can be."""
+
+
+class Report(NamedTuple):
+    """How a dataset is judged and drawn."""
+
+    columns: tuple[str, ...]
+    """What is read of the dataset."""
+    claims: Callable[[pd.DataFrame], list[Claim]]
+    """The paper's claims, judged by rows in point order."""
+    draw: Callable[[pd.DataFrame], Figure]
+    """The figure; to be called by `style.render`, which sets what it looks like."""
+
+
+def report_of(name: str) -> Report:
+    """Return the report of one of `STUDIES`."""
+    module = import_module(f"fastflow.studies.{name}")
+    return Report(module.COLUMNS, module.claims, module.draw)

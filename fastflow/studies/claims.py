@@ -1,0 +1,52 @@
+"""A claim of the paper: its words, the figures that decide on it, and whether it holds.
+
+The words "counts", "marginal", "much", "large" and "significant" mean the same in every study; the
+thresholds were fixed before any study was run (docs/paper.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+COUNTS = 0.10
+"""The gain from which on a step counts; below it is marginal."""
+MUCH = 2.0
+"""The ratio from which on something is much more, or large."""
+SIGNIFICANT = 0.25
+"""The share from which on something is significant."""
+
+
+class Claim(NamedTuple):
+    """One claim, judged."""
+
+    text: str
+    figure: str
+    """What was computed, in words."""
+    holds: bool
+
+    @property
+    def line(self) -> str:
+        """The claim on one line, which ends in yes or no."""
+        return f"{self.text}: {self.figure}; {'yes' if self.holds else 'no'}"
+
+
+def judge(text: str, missing: Sequence[str], decide: Callable[[], tuple[str, bool]]) -> Claim:
+    """Judge a claim by `decide`, which returns the figure and whether it holds; `no` if points are missing.
+
+    missing: names of the points that the claim needs and the grid lacks, or that have no time.
+    """
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        return Claim(text, f"not judged, no time for {missing[0]}{more}", False)
+    return Claim(text, *decide())
+
+
+def gain(before: float, after: float) -> float:
+    """Return how much faster a shorter time is: 0.1 if 1.1 times as fast."""
+    return before / after - 1.0
+
+
+def percent(share: float) -> str:
+    """Write a gain or a share."""
+    return f"{100.0 * share:.1f}%" if abs(share) < 0.0995 else f"{100.0 * share:.0f}%"

@@ -1,0 +1,262 @@
+"""Scaling logic, memory and network technology under naive data parallelism (section 9.1, Figure 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, product
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fastflow.studies.claims import COUNTS, MUCH, SIGNIFICANT, Claim, gain, judge, percent
+from fastflow.studies.style import SCALE, head, limiters, stack, written
+
+NODES = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
+MEMORIES = ("hbm2", "hbm2e", "hbm3", "hbm4")
+NETWORKS = ("ndr_x8", "xdr_x8", "gdr_x8")
+_AXES = ("tech", "mem", "net")
+_ON_CHIP = ("l0", "l1", "l2")
+_LIMITERS = ("compute", *_ON_CHIP, "dram", "launch")
+COLUMNS = (*_AXES, "time_s", *(f"{name}_bound_frac" for name in _LIMITERS))
+
+Point = tuple[str, str, str]
+"""Logic node, memory, network."""
+
+
+class Grid:
+    """Times and shares of kernel time by node, memory and network; of rows alike in these the first."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        """Take rows in point order."""
+        first = frame[frame["time_s"].notna()].drop_duplicates(list(_AXES))
+        keys = list(zip(*(first[axis].astype(str) for axis in _AXES), strict=True))
+        self.time: dict[Point, float] = dict(zip(keys, first["time_s"].tolist(), strict=True))
+        shares = {name: first[f"{name}_bound_frac"].tolist() for name in _LIMITERS}
+        self.share: dict[Point, dict[str, float]] = {
+            key: {name: values[row] for name, values in shares.items()} for row, key in enumerate(keys)
+        }
+
+    def missing(
+        self,
+        nodes: Sequence[str] = NODES,
+        memories: Sequence[str] = MEMORIES,
+        networks: Sequence[str] = NETWORKS,
+    ) -> list[str]:
+        """Name the points that are not there."""
+        return [_name(*key) for key in product(nodes, memories, networks) if key not in self.time]
+
+    def gain(self, before: Point, after: Point) -> float:
+        """Return how much faster one point is than another."""
+        return gain(self.time[before], self.time[after])
+
+    def saturated(self, memory: str, network: str) -> int:
+        """Return the first node from which on all later ones together gain less than what counts."""
+        last = (NODES[-1], memory, network)
+        return next(i for i, node in enumerate(NODES) if self.gain((node, memory, network), last) < COUNTS)
+
+
+def _name(*choices: str) -> str:
+    return " ".join(map(written, choices))
+
+
+def claims(frame: pd.DataFrame) -> list[Claim]:
+    """Judge the claims of section 9.1; rows in point order."""
+    grid = Grid(frame)
+    return [
+        judge("N12 to N7 jumps with every memory", grid.missing(), lambda: _jumps(grid)),
+        judge(
+            "at N12 a significant share of kernel time is L2-bound, with every memory",
+            grid.missing(NODES[:1]),
+            lambda: _l2_bound(grid),
+        ),
+        judge(
+            "from N7 to N3 main memory limits most, with HBM2",
+            grid.missing(NODES[1:4], MEMORIES[:1]),
+            lambda: _memory_bound(grid),
+        ),
+        judge(
+            "from N7 to N3 a better HBM gains, with every network",
+            grid.missing(NODES[1:4], ("hbm2", "hbm4")),
+            lambda: _memory_gains(grid),
+        ),
+        judge("a better HBM moves saturation to later nodes", grid.missing(), lambda: _moves(grid)),
+        judge(
+            "with HBM4 logic saturates at about N3",
+            grid.missing(NODES, ("hbm4",)),
+            lambda: _saturates_at_n3(grid),
+        ),
+        judge(
+            "beyond N3 logic hardly gains even with HBM4 and GDR",
+            grid.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
+            lambda: _hardly_gains(grid),
+        ),
+        judge(
+            "beyond N3 caches are the bottleneck, with HBM4 and GDR",
+            grid.missing(NODES[4:], ("hbm4",), ("gdr_x8",)),
+            lambda: _cache_bound(grid),
+        ),
+        judge(
+            "beyond N3 networks gain far more than logic, with every memory",
+            grid.missing(("n3", "n1")),
+            lambda: _networks_gain_more(grid),
+        ),
+    ]
+
+
+def _jumps(grid: Grid) -> tuple[str, bool]:
+    steps = {
+        (memory, network): [
+            grid.gain((before, memory, network), (after, memory, network))
+            for before, after in pairwise(NODES)
+        ]
+        for memory, network in product(MEMORIES, NETWORKS)
+    }
+    least = min(steps, key=lambda key: steps[key][0])
+    most = max(steps, key=lambda key: steps[key][0])
+    later = max(max(step[1:]) for step in steps.values())
+    figure = (
+        f"gains {percent(steps[least][0])} ({_name(*least)}) to {percent(steps[most][0])} ({_name(*most)}),"
+        f" no later step more than {percent(later)}"
+    )
+    largest = all(step[0] > max(step[1:]) for step in steps.values())
+    return figure, largest and steps[least][0] >= COUNTS
+
+
+def _l2_bound(grid: Grid) -> tuple[str, bool]:
+    shares = {memory: min(grid.share["n12", memory, net]["l2"] for net in NETWORKS) for memory in MEMORIES}
+    figure = ", ".join(f"{written(memory)} {percent(share)}" for memory, share in shares.items())
+    return figure, min(shares.values()) >= SIGNIFICANT
+
+
+def _memory_bound(grid: Grid) -> tuple[str, bool]:
+    shares = {
+        node: min((grid.share[node, "hbm2", net] for net in NETWORKS), key=lambda share: share["dram"])
+        for node in NODES[1:4]
+    }
+    figure = ", ".join(f"{written(node)} {percent(share['dram'])}" for node, share in shares.items())
+    return f"{figure} of kernel time", all(share["dram"] == max(share.values()) for share in shares.values())
+
+
+def _memory_gains(grid: Grid) -> tuple[str, bool]:
+    gains = {
+        (node, net): grid.gain((node, "hbm2", net), (node, "hbm4", net))
+        for node, net in product(NODES[1:4], NETWORKS)
+    }
+    least, most = min(gains, key=lambda key: gains[key]), max(gains, key=lambda key: gains[key])
+    figure = (
+        f"HBM4 over HBM2 gains {percent(gains[least])} ({_name(*least)}) to {percent(gains[most])}"
+        f" ({_name(*most)})"
+    )
+    return figure, gains[least] >= COUNTS
+
+
+def _moves(grid: Grid) -> tuple[str, bool]:
+    rows = {net: [grid.saturated(memory, net) for memory in MEMORIES] for net in NETWORKS}
+    figure = "; ".join(
+        f"{written(net)}: "
+        + ", ".join(f"{written(m)} {written(NODES[i])}" for m, i in zip(MEMORIES, row, strict=True))
+        for net, row in rows.items()
+    )
+    return f"saturated at {figure}", all(row == sorted(row) and row[0] < row[-1] for row in rows.values())
+
+
+def _saturates_at_n3(grid: Grid) -> tuple[str, bool]:
+    at = {net: grid.saturated("hbm4", net) for net in NETWORKS}
+    figure = ", ".join(f"{written(net)} {written(NODES[i])}" for net, i in at.items())
+    return figure, all(abs(i - NODES.index("n3")) <= 1 for i in at.values())
+
+
+def _hardly_gains(grid: Grid) -> tuple[str, bool]:
+    found = grid.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
+    return f"N3 to N1 gains {percent(found)}", found < COUNTS
+
+
+def _cache_bound(grid: Grid) -> tuple[str, bool]:
+    shares = {node: grid.share[node, "hbm4", "gdr_x8"] for node in NODES[4:]}
+    caches = {node: sum(share[level] for level in _ON_CHIP) for node, share in shares.items()}
+    figure = ", ".join(
+        f"{written(node)} caches {percent(caches[node])} and main memory {percent(share['dram'])}"
+        for node, share in shares.items()
+    )
+    others = {
+        node: max(share[name] for name in _LIMITERS if name not in _ON_CHIP) for node, share in shares.items()
+    }
+    return f"{figure} of kernel time", all(caches[node] > others[node] for node in shares)
+
+
+def _networks_gain_more(grid: Grid) -> tuple[str, bool]:
+    words, holds = [], True
+    for memory in MEMORIES:
+        start = ("n3", memory, "ndr_x8")
+        network, logic = (
+            grid.gain(start, ("n3", memory, "gdr_x8")),
+            grid.gain(start, ("n1", memory, "ndr_x8")),
+        )
+        words.append(f"{written(memory)} {percent(network)} against {percent(logic)}")
+        holds &= network >= MUCH * logic
+    return "NDR to GDR against N3 to N1: " + ", ".join(words), holds
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw iteration time over nodes, a panel a network, and what limits kernels, a panel a memory."""
+    grid = Grid(frame)
+    nodes, memories, networks = (
+        _in_order(known, {key[axis] for key in grid.time})
+        for axis, known in enumerate((NODES, MEMORIES, NETWORKS))
+    )
+    figure = Figure(figsize=(13.0, 7.0))
+    about = "time of one iteration over logic nodes, and what limits the kernels of a device"
+    head(figure, "Scaling logic, memory and network technology (section 9.1)", about)
+    above, below = (
+        figure.add_gridspec(1, max(1, columns), left=0.055, right=0.985, bottom=bottom, top=top, wspace=space)
+        for columns, bottom, top, space in (
+            (len(networks), 0.53, 0.865, 0.06),
+            (len(memories), 0.095, 0.385, 0.06),
+        )
+    )
+    most = 1.08 * max(grid.time.values(), default=1.0)
+    for place, network in enumerate(networks):
+        axes = figure.add_subplot(above[0, place])
+        _draw_times(axes, grid, nodes, memories, network)
+        axes.set_ylim(0.0, most)
+        axes.set_title(written(network))
+        if place:
+            axes.tick_params(labelleft=False)
+        else:
+            axes.set_ylabel("time [s]")
+    if networks:
+        figure.axes[0].legend(ncols=2, loc="lower left")
+    for place, memory in enumerate(memories):
+        axes = figure.add_subplot(below[0, place])
+        at = [key for node in nodes for key in [_any_network(grid, node, memory, networks)] if key]
+        shares = {name: [grid.share[key][name] for key in at] for name in _LIMITERS}
+        stack(axes, [written(key[0]) for key in at], shares)
+        axes.set_title(written(memory))
+        if place:
+            axes.tick_params(labelleft=False)
+        else:
+            axes.set_ylabel("share of kernel time by limiter")
+    limiters(figure, 0.055, 0.018)
+    return figure
+
+
+def _draw_times(axes: Axes, grid: Grid, nodes: Sequence[str], memories: Sequence[str], network: str) -> None:
+    """Draw a line a memory."""
+    for place, memory in enumerate(memories):
+        at = [i for i, node in enumerate(nodes) if (node, memory, network) in grid.time]
+        times = [grid.time[nodes[i], memory, network] for i in at]
+        colour = SCALE[place % len(SCALE)]
+        axes.plot(at, times, color=colour, marker="o", markersize=4, linewidth=1.6, label=written(memory))
+    axes.set_xticks(range(len(nodes)), [written(node) for node in nodes])
+
+
+def _any_network(grid: Grid, node: str, memory: str, networks: Sequence[str]) -> Point | None:
+    """Return a point of a node and memory; what limits kernels does not follow from the network."""
+    keys = ((node, memory, network) for network in networks)
+    return next((key for key in keys if key in grid.time), None)
+
+
+def _in_order(known: Sequence[str], found: set[str]) -> list[str]:
+    """Return choices in the paper's order, others after them."""
+    return [name for name in known if name in found] + sorted(found - set(known))

@@ -1,0 +1,252 @@
+"""Searches of designs, from overrides to what they leave (section 7)."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.engine import history as histories
+from fastflow.engine import search as searches
+from fastflow.errors import InputError
+from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
+
+POINT = (
+    "tech=n7",
+    "mem=hbm3",
+    "model.hidden=4096",
+    "model.vocabulary=100000",
+    "model.batch=2048",
+    "model.devices=16",
+)
+FIXED = (*POINT, "parallel.strategy=RC-1-4-d4")
+QUICK = ("steps=6", "starts=2")
+
+
+def shares_of(frame):
+    return [name for name in frame.columns if name.startswith("chip.")]
+
+
+def settings_of(row):
+    """The overrides that give a row its design."""
+    return [f"{name}={float(row[name])!r}" for name in shares_of(row.to_frame().T)]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fastflow.search(*FIXED, *QUICK)
+
+
+def test_every_design_keeps_to_its_budgets(found):
+    history = found.history
+    assert len(history) > 50
+    for budget in ("area", "power", "perimeter"):
+        shares = history[[name for name in shares_of(history) if f".{budget}." in name]]
+        assert (shares >= 0.0).all(axis=None)
+        assert (shares.sum(axis=1) <= 1.0 + 1e-12).all()
+
+
+def test_the_first_design_is_the_chips_own_and_none_beats_the_best(found):
+    own = fastflow.evaluate(*FIXED).iloc[0]
+    assert found.history["time_s"][0] == own["time_s"] == found.best["own_objective"]
+    feasible = found.history[found.history["feasible"]]
+    assert found.best["time_s"] == feasible["time_s"].min() < own["time_s"]
+    assert found.best["gain"] == own["time_s"] / found.best["time_s"]
+    assert found.best["designs"] == len(found.history)
+    assert found.history.attrs["units"]["time_s"] == "s"
+
+
+def test_a_row_of_the_history_is_what_a_sweep_predicts(found):
+    row = found.history.iloc[int(found.history["time_s"].argmax())]  # far from the best
+    again = fastflow.evaluate(*FIXED, *settings_of(row)).iloc[0]
+    for name in ("time_s", "energy_J", "dram_Bps", "l2_B", "mcus", "bound_by", "feasible"):
+        assert again[name] == row[name], name
+
+
+def test_the_best_chip_is_a_file_that_gives_the_same_time(found, tmp_path):
+    (name,) = found.chips
+    assert name == ""
+    path = tmp_path / "best.yaml"
+    path.write_text(found.chips[name])
+    again = fastflow.evaluate(*FIXED, f"chip={path}").iloc[0]
+    assert again["time_s"] == found.best["time_s"]
+    assert again["energy_J"] == found.best["energy_J"]
+
+
+@pytest.mark.parametrize("method", ["gradient", "mirror"])
+def test_any_number_of_jobs_gives_the_same_history(method):
+    one, two = (
+        fastflow.search(*FIXED, f"method={method}", *QUICK, f"engine.jobs={jobs}").history for jobs in (1, 2)
+    )
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_another_seed_starts_elsewhere(found):
+    other = fastflow.search(*FIXED, *QUICK, "seed=1").history
+    assert not found.history["score"].equals(other["score"])
+
+
+def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(histories, "PART_ROWS", 40)
+    score = searches._Scorer._score
+    calls = []
+
+    def break_down(self, batch, rows):
+        calls.append(rows.size)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return score(self, batch, rows)
+
+    monkeypatch.setattr(searches._Scorer, "_score", break_down)
+    with pytest.raises(KeyboardInterrupt, match="goes on from there"):
+        fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    kept = len(pd.read_parquet(tmp_path / "run"))
+    assert kept == sum(calls[:4])
+    again = fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    pd.testing.assert_frame_equal(again.history, found.history)
+    assert sum(calls) - calls[4] == len(found.history)  # nothing was scored twice
+    stored = pd.read_parquet(tmp_path / "run")
+    pd.testing.assert_frame_equal(stored, found.history.reset_index(drop=True), check_dtype=False)
+    before = len(calls)
+    fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    assert len(calls) == before
+    ranking = pd.read_parquet(tmp_path / "run-ranking")
+    assert ranking["time_s"][0] == found.best["time_s"]
+    assert (tmp_path / "run-best.yaml").read_text() == found.chips[""]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    for other, word in (
+        ((*FIXED, "steps=7", "starts=2"), "another configuration"),
+        ((*FIXED, *QUICK, "objective=energy"), "another configuration"),
+        ((*FIXED, *QUICK, "tech=n5"), "another configuration"),
+    ):
+        with pytest.raises(InputError, match=word):
+            fastflow.search(*other, output=tmp_path / "run")
+    part = tmp_path / "run" / "part-00000.parquet"
+    part.rename(part.with_name("part-00001.parquet"))
+    with pytest.raises(InputError, match=r"lacks part-00000\.parquet"):
+        fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    part.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="damaged"):
+        fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").touch()
+    with pytest.raises(InputError, match=r"holds a\.txt"):
+        fastflow.search(*FIXED, *QUICK, output=tmp_path / "notes")
+
+
+def test_a_breakdown_that_makes_no_chip_is_led_to_one_that_does():
+    nothing = ("chip.area.l2=0", "chip.power.core=0", "chip.perimeter.dram=0.01")
+    assert np.isnan(fastflow.evaluate(*FIXED, *nothing)["time_s"][0])
+    for method in ("gradient", "mirror", "cma"):
+        found = fastflow.search(*FIXED, *nothing, f"method={method}", "starts=1", "steps=60")
+        assert found.history["score"][0] >= NO_CHIP
+        assert found.best["feasible"], method
+        assert found.best["time_s"] < 1.2 * fastflow.evaluate(*FIXED)["time_s"][0]
+
+
+def test_a_strategy_that_lacks_memory_is_given_more_where_a_breakdown_can():
+    # the chip's own four stacks have room for what three have not, which its die edge is cut to here
+    point = ("mem=hbm2", "parallel.strategy=RC-1-16-d32", "chip.perimeter.dram=0.2")
+    own = fastflow.evaluate(*point).iloc[0]
+    assert own["footprint_B"] > own["dram_capacity_B"]
+    found = fastflow.search(*point, "steps=24")
+    assert LACKS_MEMORY <= found.history["score"].iloc[1:].max() < NO_CHIP + 50.0
+    assert found.best["feasible"]
+    assert found.best["dram_capacity_B"] >= own["footprint_B"]
+
+
+def test_where_no_breakdown_has_memory_enough_memory_does_not_count():
+    found = fastflow.search("mem=hbm2", "parallel.strategy=d512", "steps=4")
+    assert not found.best["feasible"]
+    assert found.best["time_s"] < found.best["own_objective"]
+    assert "GB" in found.best["reason"]
+
+
+def test_all_strategies_compete_and_those_that_cannot_fit_are_left_out():
+    point = (*POINT, "mem=hbm2", "model.vocabulary=2000000")
+    found = fastflow.search(*point, "parallel.strategy=auto", "steps=8")
+    ranking = found.ranking
+    assert ranking["strategy"].is_unique
+    left_out = ranking[ranking["designs"] == 1]
+    assert left_out["reason"].str.contains("no breakdown has more").any()
+    assert found.best["rank"] == 1
+    assert found.best["feasible"]
+    scored = ranking[ranking["reason"] == ""]
+    assert scored["time_s"].is_monotonic_increasing
+    assert (ranking["rank"] == np.arange(1, len(ranking) + 1)).all()
+    # the budget goes to the promising
+    assert scored["designs"].iloc[:3].min() > scored["designs"].median()
+    ranks = fastflow.rank_strategies(*point)
+    own = ranking.set_index("strategy")["own_objective"]
+    np.testing.assert_array_equal(own[ranks["strategy"]].to_numpy(), ranks["time_s"].to_numpy())
+
+
+def test_points_of_a_grid_are_searched_beside_each_other():
+    both = fastflow.search(*FIXED, "tech=n7,n5", *QUICK)
+    assert both.ranking["rank"].tolist() == [1, 1]
+    assert set(both.chips) == {"n7", "n5"}
+    alone = fastflow.search(*FIXED, "tech=n5", *QUICK)
+    assert both.ranking.set_index("tech")["time_s"]["n5"] == alone.best["time_s"]
+    together = fastflow.search(*FIXED, "tech=n7,n5", *QUICK, "compete=all")
+    assert together.ranking["rank"].tolist() == [1, 2]
+    assert together.best["tech"] == "n5"
+
+
+def test_models_compete_with_strategies_unless_they_are_not_to():
+    grid = (*POINT, "model.hidden=2048,4096", "parallel.strategy=d16,RC-1-4-d4", "steps=2", "starts=1")
+    ranking = fastflow.search(*grid).ranking
+    assert ranking["rank"].tolist() == [1, 2, 3, 4]
+    apart = fastflow.search(*grid, "compete=strategies").ranking
+    assert apart["rank"].tolist() == [1, 2, 1, 2]
+    assert apart["model.hidden"].tolist() == [2048, 2048, 4096, 4096]
+
+
+@pytest.mark.parametrize("objective", ["energy", "edp", "time_area"])
+def test_other_objectives(objective, found):
+    other = fastflow.search(*FIXED, *QUICK, f"objective={objective}")
+
+    def value(row):
+        area = sum(row[name] for name in shares_of(found.history) if ".area." in name) * 850e-6
+        return {
+            "energy": row["energy_J"],
+            "edp": row["energy_J"] * row["time_s"],
+            "time_area": row["time_s"] * area,
+        }[objective]
+
+    assert other.best["objective"] == pytest.approx(value(other.best), rel=1e-12)
+    assert value(other.best) < value(found.best)
+    assert other.best["time_s"] > found.best["time_s"]
+
+
+def test_a_front_of_two_objectives():
+    found = fastflow.search(*FIXED, "pareto=energy", "steps=6", "starts=4")
+    front = found.front
+    assert front["time_s"].is_monotonic_increasing
+    assert front["energy_J"].is_monotonic_decreasing
+    assert len(front) > 3
+    feasible = found.history[found.history["feasible"]]
+    for row in front.itertuples():
+        better = (feasible["time_s"] <= row.time_s) & (feasible["energy_J"] < row.energy_J)
+        assert not better.any()
+    assert found.best["time_s"] == front["time_s"].iloc[0] == feasible["time_s"].min()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("method=newton", "method=newton.*one of mirror, cma, gradient, random"),
+        ("steps=0", "steps=0.*whole number from 1"),
+        ("starts=many", "starts=many"),
+        ("objective=cost", "objective=cost.*time, energy, edp"),
+        ("pareto=time", "pareto=time.*another objective"),
+        ("compete=nobody", "compete=nobody"),
+        ("chip=a100", "chip=.*whose figures its shares decide"),
+        ("trace=a.json", "trace=a.json"),
+        ("parallel.strategy=d7", "divide"),
+    ],
+)
+def test_mistakes(override, message):
+    with pytest.raises(InputError, match=message):
+        fastflow.search(*FIXED, override)
