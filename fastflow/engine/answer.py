@@ -26,8 +26,8 @@ from fastflow.tables import Ints
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RANKING, FRONT, BEST = "-ranking", "-front", "-best"
-"""What is beside a search's history is called after its folder."""
+FRONT, BEST = "-front", "-best"
+"""What else is beside a search's history is called after its folder."""
 
 
 class Chip(NamedTuple):

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 import fastflow
 from fastflow.engine.config import Composer
+from fastflow.engine.folder import RANKING
 from fastflow.engine.plan import Study
 from fastflow.engine.ranking import asks_for_the_best, ranking_of
 from fastflow.errors import CompositionError, InputError
 
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction
-
-RANKING = "-ranking"
-"""What the folder of a ranking is called after that of the point."""
 
 
 def run_point(composer: Composer, overrides: Sequence[str], study: Study, output: str) -> None:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastflow.engine.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.engine.folder import RANKING, LocalFolder, UrlFolder, folder_at, is_url
 from fastflow.errors import InputError
 from fastflow.studies import report_of
 
@@ -135,7 +135,8 @@ def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[
     from fastflow.studies.style import render
 
     beside, name = _split(dataset.folder.shown)
-    where, name = folder_at(figures or beside), f"{name}-{what}.{kind}"
+    name = f"{name.removesuffix(RANKING)}-{what}.{kind}"  # what a ranking shows is its search's
+    where = folder_at(figures or beside)
     shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
     content = render(draw, kind)
 

@@ -26,7 +26,7 @@ from fastflow.optimize.halving import Batch, search, steps_of
 from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP, OBJECTIVES, largest_memory, measure, score
 from fastflow.tables import Bools, Floats, Ints
 
-_FEWEST = 64  # designs that a thread is woken for
+_FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
 
 
 class Answer(NamedTuple):

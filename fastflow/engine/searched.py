@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from fastflow.engine.answer import FRONT, RANKING, Chip, chips, front, ranking, write_chips, write_table
+from fastflow.engine.answer import FRONT, Chip, chips, front, ranking, write_chips, write_table
 from fastflow.engine.api import explaining, refuse_others
 from fastflow.engine.asked import Asked, asked_of
 from fastflow.engine.config import Composer
+from fastflow.engine.folder import RANKING
 from fastflow.engine.library import hydra_rules
 from fastflow.engine.plan import Study, plan
 from fastflow.engine.search import run

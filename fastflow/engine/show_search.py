@@ -16,6 +16,7 @@ from fastflow.engine.show import console, listing, new_sheet, quantity, records
 from fastflow.optimize.objective import OBJECTIVES
 
 _MOST = 10  # candidates of a ranking on screen; the dataset holds all
+_MOST_PROBLEMS = 20  # on screen
 _BUDGETS = ("area", "power", "perimeter")
 
 
@@ -34,7 +35,9 @@ def found(answer: Answer, ranking: pa.Table) -> None:
             out.print(f"not feasible: {row['reason']}")
     columns = [*_telling(answer), "objective", "gain", "designs", "bound_by", "feasible"]
     alone = answer.candidates.point.size == 1
-    if heads.num_rows > 1:
+    if heads.num_rows > _MOST_PROBLEMS:
+        out.print(f"{heads.num_rows:,} problems, the best design of each in the ranking (column `rank`)")
+    elif heads.num_rows > 1:
         out.print(_ranking("Best design of each", columns, heads))
     elif not alone:
         title = f"Best of {ranking.num_rows:,} candidates"

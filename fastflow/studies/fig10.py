@@ -136,7 +136,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     head(figure, "Strategy, architecture and model searched together (section 9.2)", about)
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(
-        1, max(1, len(found)), left=0.62 / width, right=1 - 0.15 / width, bottom=0.1, top=0.78, wspace=0.12
+        1, max(1, len(found)), left=0.62 / width, right=1 - 0.15 / width, bottom=0.08, top=0.8, wspace=0.12
     )
     for place, ((mem, net), curve) in enumerate(found.items()):
         axes = figure.add_subplot(grid[0, place])
@@ -144,7 +144,10 @@ def draw(frame: pd.DataFrame) -> Figure:
         axes.set_title(f"{written(mem)}, {written(net)}")
         if place == 0:
             axes.set_ylabel("time [s]")
-            axes.legend(loc="upper right")
+            handles, labels = axes.get_legend_handles_labels()
+            figure.legend(
+                handles, labels, loc="upper right", ncols=2, bbox_to_anchor=(1.0 - 0.1 / width, 0.99)
+            )
     return figure
 
 

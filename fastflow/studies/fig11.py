@@ -97,10 +97,10 @@ def draw(frame: pd.DataFrame) -> Figure:
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         axes.axhline(1.32, color="#9aa7b4", linewidth=0.9, linestyle="--")
         axes.text(0.0, 1.325, "the paper's best, 32%", size=7, color="#5c6b7a", va="bottom")
-        axes.set_ylim(0.95, max(1.42, 1.06 * most))
+        axes.set_ylim(0.97, max(1.45, 1.06 * most))
         axes.set_title(f"{written(mem)}, {written(net)}")
         axes.set_xlabel("accelerators a package")
-        axes.legend(loc="upper left" if most < 1.2 else "lower right")
+        axes.legend(loc="upper left", ncols=3, fontsize=7.5, columnspacing=1.2, handlelength=1.4)
         if place == 0:
             axes.set_ylabel("speed-up")
     return figure
