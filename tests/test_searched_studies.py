@@ -31,7 +31,8 @@ def ranking10(strategy=2.0, architecture=(1.5, 1.4, 1.25, 1.25, 1.25, 1.25, 1.25
         )  # fmt: skip
         rows.append(
             {**where, **fig10.PAPER_MODEL, "strategy": "RC-1-16-d32",
-             "own_objective": best, "own_feasible": True, "time_s": best / architecture[place], "feasible": True}
+             "own_objective": best, "own_feasible": True,
+             "time_s": best / architecture[place], "feasible": True}
         )  # fmt: skip
         rows.append(
             {**where, **WIDE, "strategy": "RC-1-16-d32", "own_objective": best / 9, "own_feasible": True,
@@ -165,6 +166,19 @@ def test_a_search_from_the_command_line(cli, tmp_path):
         assert code == 0
         assert any("RC-1-4-d4" in line for line in out)
     assert (tmp_path / "out" / "mine-search.svg").read_text().count("<path") > 10
+
+
+def test_a_chip_of_another_node_is_found_again(cli, tmp_path):
+    real = ("chip=v100", "chip.pinned=null", "model=gemm", "model.m=512", "steps=2", "output=out/mine")
+    code, out, err = cli(search, *real)
+    assert code == 0, err
+    again = next(line for line in out if line.startswith("python -m fastflow.sweep "))
+    assert cli(sweep, *again.split()[3:], "tech=n5", "output=out/other")[0] == 0
+    assert cli(sweep, *again.split()[3:], "output=out/again")[0] == 0
+    found, other, ranked = (
+        pd.read_parquet(tmp_path / "out" / name)["time_s"][0] for name in ("again", "other", "mine-ranking")
+    )
+    assert found == ranked != other
 
 
 def test_a_grid_of_searches_from_the_command_line(cli, tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.engine.config import Composer
@@ -22,9 +23,6 @@ from fastflow.engine.store import field_of, how_to_write
 from fastflow.engine.winner import chip_text
 from fastflow.optimize.pareto import nondominated
 from fastflow.tables import Ints
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FRONT, BEST = "-front", "-best"
 """What else is beside a search's history is called after its folder."""
@@ -126,7 +124,7 @@ def chips(
         section: Any = OmegaConf.to_container(composer.compose(texts).config["chip"], resolve=True)
         strategy = str(answer.candidates.strategy[candidate])
         own = [text for text in texts if not _replaced(text)]
-        own.append(f"parallel.strategy={strategy}")
+        own += [f"parallel.strategy={strategy}", *_lost(composer, own, labels, candidate)]
         shares = {key: row[key] for key in answer.candidates.space.keys}
         name = "-".join(str(labels[key][candidate]) for key in telling)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
@@ -148,6 +146,18 @@ def _replaced(text: str) -> bool:
     return (
         section in ("chip", "output", "engine", "report", *SEARCH_KEYS) or _key(text) == "parallel.strategy"
     )
+
+
+def _lost(
+    composer: Composer, own: Sequence[str], labels: Mapping[str, NDArray[Any]], candidate: int
+) -> list[str]:
+    """Return the technologies that the template chose, and a chip's file does not."""
+    without = composer.compose((*own, "chip=pathfinding")).choices
+    return [
+        f"{group}={labels[group][candidate]}"
+        for group in ("tech", "mem", "net")
+        if without[group] != labels[group][candidate]
+    ]
 
 
 def _how(answer: Answer, own: Sequence[str]) -> str:

@@ -28,6 +28,9 @@ from fastflow.tables import Bools, Floats, Ints
 
 _FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
 
+_ALIKE = ("time_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s", "energy_J", "footprint_B")
+"""What candidates agree in that do the same."""
+
 
 class Answer(NamedTuple):
     """What a search has found."""
@@ -159,16 +162,17 @@ class _Scorer:
         alive = np.flatnonzero(self.reason == "")
         if not alive.size:
             raise CompositionError(f"no design can be searched: {self.reason[0]}")
-        self._leave_out_alike(alive, [self.candidates.group, self.promise, footprint])
+        self._leave_out_alike(alive[self.promise[alive] < NO_CHIP], table)
         return np.flatnonzero(self.reason == "")
 
-    def _leave_out_alike(self, alive: Ints, columns: list[NDArray[Any]]) -> None:
-        """Keep the first of candidates that compete and agree in columns, (candidates,) each.
+    def _leave_out_alike(self, timed: Ints, table: pa.Table) -> None:
+        """Keep the first of candidates that compete and agree in what their own breakdowns give.
 
         On a switch many strategies do the same to the last bit: they differ in who sits where alone.
         """
-        first, place = kinds([column[alive] for column in columns], alive.size)
-        for candidate, other in zip(alive.tolist(), alive[first][place].tolist(), strict=True):
+        columns = [self.candidates.group, *(table[name].to_numpy() for name in _ALIKE)]
+        first, place = kinds([column[timed] for column in columns], timed.size)
+        for candidate, other in zip(timed.tolist(), timed[first][place].tolist(), strict=True):
             if candidate != other:
                 self.reason[candidate] = f"does as {self.candidates.strategy[other]} does"
 

@@ -1,0 +1,75 @@
+"""How fast designs are searched, and how many it takes; compiled and warm before the clock starts."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from fastflow.crossflow import predict
+from fastflow.engine.asked import asked_of
+from fastflow.engine.config import Composer
+from fastflow.engine.library import hydra_rules
+from fastflow.engine.plan import Study, plan
+from fastflow.engine.search import Answer, run
+
+POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
+AT_ONCE = 4096
+
+
+def planned(*overrides: str) -> Study:
+    with hydra_rules():
+        return plan(Composer.of_library(config_name="search"), (*POINT, *overrides))
+
+
+def searched(study: Study) -> Answer:
+    return run(study, asked_of(study.first.leaves), None)
+
+
+def best_so_far(answer: Answer) -> np.ndarray:
+    return np.minimum.accumulate(answer.history.table()["score"].to_numpy())
+
+
+def all_at_once(answer: Answer) -> float:
+    """Return the seconds that the model takes for the designs of a search in large batches."""
+    table, space = answer.history.table(), answer.candidates.space
+    designs = np.column_stack([table[key].to_numpy() for key in space.keys])
+    begin = perf_counter()
+    for first in range(0, len(designs), AT_ONCE):
+        some = designs[first : first + AT_ONCE]
+        for _, inputs in answer.candidates.inputs(np.zeros(len(some), dtype=np.int64), some):
+            predict(inputs)
+    return perf_counter() - begin
+
+
+@pytest.mark.parametrize("method", ["gradient", "mirror", "cma"])
+def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
+    """The language model on 512 devices under one strategy; the paper's method as the paper runs it."""
+    study = planned(f"method={method}")
+    searched(planned(f"method={method}", "steps=2"))
+    answer = benchmark.pedantic(searched, (study,), rounds=3)
+    benchmark.extra_info["designs"] = answer.history.told
+    benchmark.extra_info["best_s"] = round(float(np.exp(answer.score[0])), 5)
+    if method == "gradient":
+        seconds = np.median([all_at_once(answer) for _ in range(3)])
+        benchmark.extra_info["ratio:model_over_search"] = round(
+            float(seconds / benchmark.stats.stats.median), 3
+        )
+
+
+def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:
+    """How many designs the default takes to be as good as the paper's method is after all of its own."""
+    paper = best_so_far(searched(planned("method=gradient")))
+    best = best_so_far(benchmark.pedantic(searched, (planned(),), rounds=1))
+    reached = np.flatnonzero(best <= paper[-1])
+    assert reached.size
+    benchmark.extra_info["count:designs_to_the_papers_result"] = int(reached[0]) + 1
+    benchmark.extra_info["papers_designs"] = paper.size
+
+
+def test_all_strategies_compete(benchmark: BenchmarkFixture) -> None:
+    study = planned("parallel.strategy=auto")
+    answer = benchmark.pedantic(searched, (study,), rounds=3)
+    benchmark.extra_info["count:designs_of_160_strategies"] = answer.history.told
