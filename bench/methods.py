@@ -1,6 +1,6 @@
 """Search methods beside each other: the table of docs/search.md, and its figure.
 
-    python bench/methods.py                  # all 20 problems: some ten minutes
+    python bench/methods.py                  # all 20 problems: a quarter of an hour; also writes methods.svg
     python bench/methods.py --problems 4     # the first four
 
 A problem is a technology, a workload and a strategy. Every method has as many designs as the paper's search,
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fastflow.engine.asked import Asked
 from fastflow.engine.config import Composer
@@ -28,6 +29,7 @@ from fastflow.engine.search import run
 from fastflow.optimize.halving import Rules
 from fastflow.optimize.methods import METHODS, defaults
 from fastflow.optimize.objective import LACKS_MEMORY
+from fastflow.studies.style import SCALE, head, render
 
 TECHNOLOGIES = (
     "tech=n12 mem=hbm2 net=ndr_x8",
@@ -91,6 +93,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=len(TECHNOLOGIES) * len(WORKLOADS))
+    parser.add_argument("--figure", default="methods.svg")
     asked = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
@@ -105,14 +108,46 @@ def main() -> None:
                 times = best_so_far(overrides, method, folder / f"{number}-{method}")
                 rows.append((number, technology, workload.replace(str(file), "transformer"), method, *times))
                 print(*rows[-1], sep="\t", flush=True)
-    report(pd.DataFrame(rows, columns=["problem", "technology", "workload", "method", *MARKS]))
+    frame = pd.DataFrame(rows, columns=["problem", "technology", "workload", "method", *MARKS])
+    report(frame)
+    Path(asked.figure).write_bytes(render(lambda: draw(frame)))
+
+
+def over_best(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return times as what they exceed the best of any method by, a row a problem and method."""
+    marks = list(MARKS)
+    best = frame.groupby("problem")[marks[-1]].transform("min")
+    return frame[["problem", "method"]].join(frame[marks].div(best, axis=0) - 1.0)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw the median over problems, and its quartiles, over the designs scored."""
+    figure = Figure(figsize=(6.4, 3.9))
+    problems = frame["problem"].nunique()
+    about = f"time over the best that any method found; median and quartiles of {problems} problems"
+    head(figure, "Search methods side by side", about)
+    axes = figure.add_axes((0.1, 0.13, 0.87, 0.67))
+    for colour, (method, part) in zip(
+        reversed(SCALE), over_best(frame).groupby("method", sort=False), strict=False
+    ):
+        low, middle, high = (part[list(MARKS)].quantile(q).clip(1e-5) for q in (0.25, 0.5, 0.75))
+        axes.fill_between(MARKS, low, high, color=colour, alpha=0.13, linewidth=0)
+        axes.plot(MARKS, middle, color=colour, marker="o", markersize=3.5, linewidth=1.6, label=method)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(3e-4, 0.6)
+    axes.set_xticks(MARKS, [f"{mark:,}" for mark in MARKS])
+    axes.set_xticks([], minor=True)
+    axes.set_yticks([1e-3, 1e-2, 1e-1], ["0.1%", "1%", "10%"])
+    axes.set_xlabel("designs scored")
+    axes.legend(loc="lower left")
+    return figure
 
 
 def report(frame: pd.DataFrame) -> None:
     """Print the tables of the docs: each problem's best time, and over all problems by designs scored."""
     marks = list(MARKS)
-    best = frame.groupby("problem")[marks[-1]].transform("min")
-    over = frame[["problem", "method"]].join(frame[marks].div(best, axis=0) - 1.0)
+    over = over_best(frame)
     print("\n| designs |", " | ".join(f"{mark:,}" for mark in marks), "|")
     print("|---|" + "---|" * len(marks))
     for what, summary in (("median", "median"), ("worst", "max")):
