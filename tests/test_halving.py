@@ -10,6 +10,9 @@ from fastflow.optimize.space import Space
 SPACE = Space(("chip.area.core", "chip.area.l2", "chip.power.core"), np.array([0, 0, 1]))
 
 
+ALL = tuple(range(10))
+
+
 class Walk:
     """Asks for its start, moved a little further every step; keeps what it is told."""
 
@@ -45,7 +48,8 @@ def run(group, promise, rules, evaluate, steps=None):
         batches.append(batch)
         return evaluate(batch)
 
-    search(templates, SPACE, np.array(group), np.array(promise), rules, scored, steps or (lambda count: None))
+    promises = np.array(promise, dtype=np.float64).reshape(len(group), -1)
+    search(templates, SPACE, np.array(group), promises, rules, scored, steps or (lambda count: None))
     return batches
 
 
@@ -73,13 +77,13 @@ def test_random_starts_are_the_same_for_all_and_follow_from_the_seed(walks):
 
 
 def test_rungs_keep_a_quarter_and_give_it_four_times_the_steps():
-    assert rungs(1, Rules("cma", 10, 100, 0)) == [Rung(1, 10, 100)]
-    assert rungs(3, Rules("cma", 10, 100, 0)) == [Rung(3, 10, 100)]
+    assert rungs(1, Rules("cma", 10, 100, 0)) == [Rung(1, ALL, 100)]
+    assert rungs(3, Rules("cma", 10, 100, 0)) == [Rung(3, ALL, 100)]
     assert rungs(160, Rules("cma", 10, 100, 0)) == [
-        Rung(160, 1, 1), Rung(48, 1, 6), Rung(12, 1, 25), Rung(3, 10, 100),
+        Rung(160, (0,), 1), Rung(48, (0,), 6), Rung(12, (0,), 25), Rung(3, ALL, 100),
     ]  # fmt: skip
-    assert rungs(10, Rules("cma", 10, 100, 0)) == [Rung(10, 1, 25), Rung(3, 10, 100)]
-    assert rungs(160, Rules("cma", 10, 2, 0)) == [Rung(3, 10, 2)]
+    assert rungs(10, Rules("cma", 10, 100, 0)) == [Rung(10, (0,), 25), Rung(3, ALL, 100)]
+    assert rungs(160, Rules("cma", 10, 2, 0)) == [Rung(3, ALL, 2)]
 
 
 def test_the_budget_goes_to_the_promising(walks):
@@ -94,6 +98,21 @@ def test_the_budget_goes_to_the_promising(walks):
     assert (spent[:4] == 3 * 2).all()  # promised much and kept little
     assert (spent[4:32] == 0).all()
     assert sum(done) == steps_of([40], rules) == 12 * 3 + 3 * (12 + 15)
+
+
+def test_both_ends_of_a_front_keep_their_best(walks):
+    # the first half is good for the first objective, the second half for the other
+    first, last = np.arange(20.0), np.arange(20.0)[::-1]
+    rules = Rules("cma", 3, 4, 0)
+
+    def evaluate(batch):
+        return np.where(batch.start == 2, last[batch.candidate], first[batch.candidate])
+
+    done = []
+    batches = run([0] * 20, np.column_stack([first, last]), rules, evaluate, done.append)
+    spent = np.bincount(np.concatenate([batch.candidate for batch in batches]), minlength=20)
+    assert np.flatnonzero(spent == spent.max()).tolist() == [0, 1, 2, 17, 18, 19]
+    assert sum(done) == steps_of([20], rules, 2) == 20 * 2 * 1 + 6 * (3 + 4 + 3)
 
 
 def test_groups_do_not_compete(walks):

@@ -6,7 +6,7 @@ import pytest
 
 import fastflow
 from fastflow.engine import history as histories
-from fastflow.engine import search as searches
+from fastflow.engine import scorer as scorers
 from fastflow.errors import InputError
 from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
 
@@ -87,7 +87,7 @@ def test_another_seed_starts_elsewhere(found):
 
 def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
     monkeypatch.setattr(histories, "PART_ROWS", 40)
-    score = searches._Scorer._score
+    score = scorers.Scorer._score
     calls = []
 
     def break_down(self, batch, rows):
@@ -96,7 +96,7 @@ def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return score(self, batch, rows)
 
-    monkeypatch.setattr(searches._Scorer, "_score", break_down)
+    monkeypatch.setattr(scorers.Scorer, "_score", break_down)
     with pytest.raises(KeyboardInterrupt, match="goes on from there"):
         fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
     kept = len(pd.read_parquet(tmp_path / "run"))
@@ -117,9 +117,9 @@ def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
     for other, word in (
-        ((*FIXED, "steps=7", "starts=2"), "another configuration"),
-        ((*FIXED, *QUICK, "objective=energy"), "another configuration"),
-        ((*FIXED, *QUICK, "tech=n5"), "another configuration"),
+        ((*FIXED, "steps=7", "starts=2"), "this one is of .*starts=2 steps=6"),
+        ((*FIXED, *QUICK, "objective=energy"), "this one is of .*objective=time"),
+        ((*FIXED, *QUICK, "tech=n5"), "this one is of .*tech=n7"),
     ):
         with pytest.raises(InputError, match=word):
             fastflow.search(*other, output=tmp_path / "run")
@@ -183,6 +183,50 @@ def test_all_strategies_compete_and_those_that_cannot_fit_are_left_out():
     np.testing.assert_array_equal(own[ranks["strategy"]].to_numpy(), ranks["time_s"].to_numpy())
 
 
+def test_where_the_own_breakdown_makes_no_chip_strategies_are_told_apart_by_an_even_one():
+    found = fastflow.search(*POINT, "parallel.strategy=auto", "chip.area.l2=0", "steps=32")
+    assert found.best["feasible"]
+    whole = fastflow.search(*POINT, "parallel.strategy=auto", "steps=32")
+    assert found.best["time_s"] < 1.2 * whole.best["time_s"]
+    searched = found.ranking[found.ranking["reason"] == ""]
+    assert len(searched) > 5
+
+
+def test_candidates_are_alike_only_if_they_are_under_any_design():
+    package = (
+        "system.package.devices=8",
+        "system.package.topology=mesh",
+        "net=gdr_x8",
+        "tech=n7",
+        "mem=hbm3",
+    )
+    found = fastflow.search(*package, "parallel.strategy=auto", "steps=1").ranking
+    alike = found[found["reason"].str.startswith("does as ")]
+    assert len(alike) > 20
+    area = np.random.default_rng(5).dirichlet(np.ones(7))
+    names = ("core", "l2", "l1", "l0", "dram", "intra", "inter")
+    design = [f"chip.area.{name}={share!r}" for name, share in zip(names, area.tolist(), strict=True)]
+    both = alike["strategy"].tolist(), alike["reason"].str.split().str[2].tolist()
+    mine, other = (
+        fastflow.evaluate(*package, *design, "parallel.strategy=" + ",".join(names))["time_s"].to_numpy()
+        for names in both
+    )
+    np.testing.assert_array_equal(mine, other)
+
+
+def test_a_mistake_leaves_nothing_behind(tmp_path):
+    with pytest.raises(InputError, match="no design can be searched"):
+        fastflow.search(*POINT, "parallel.strategy=d7", output=tmp_path / "run")
+    (tmp_path / "run-ranking").mkdir()
+    (tmp_path / "run-ranking" / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"holds notes\.txt"):
+        fastflow.search(*FIXED, output=tmp_path / "run")
+    (tmp_path / "mine-best.yaml").mkdir()
+    with pytest.raises(InputError, match=r"mine-best\.yaml is in the way"):
+        fastflow.search(*FIXED, f"output={tmp_path / 'mine'}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-best.yaml", "run-ranking"]
+
+
 def test_points_of_a_grid_are_searched_beside_each_other():
     both = fastflow.search(*FIXED, "tech=n7,n5", *QUICK)
     assert both.ranking["rank"].tolist() == [1, 1]
@@ -240,6 +284,8 @@ def test_a_front_of_two_objectives():
         ("steps=0", "steps=0.*whole number from 1"),
         ("starts=many", "starts=many"),
         ("objective=cost", "objective=cost.*time, energy, edp"),
+        ("seed=null", "seed=null.*whole number from 0 to 1,000,000"),
+        ("chip.area.core=0.2,0.3", "chip.area.core=several values.*a search finds the shares"),
         ("pareto=time", "pareto=time.*another objective"),
         ("compete=nobody", "compete=nobody"),
         ("chip=a100", "chip=.*whose figures its shares decide"),

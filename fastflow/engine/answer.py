@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.engine.config import Composer
-from fastflow.engine.folder import folder_at, is_url
+from fastflow.engine.folder import RANKING, folder_at, is_url
 from fastflow.engine.inputs import SEARCH_KEYS
 from fastflow.engine.plan import overrides_of
 from fastflow.engine.search import Answer
 from fastflow.engine.store import field_of, how_to_write
 from fastflow.engine.winner import chip_text
+from fastflow.errors import InputError
 from fastflow.optimize.pareto import nondominated
 from fastflow.tables import Ints
 
 FRONT, BEST = "-front", "-best"
 """What else is beside a search's history is called after its folder."""
+_PART = "part-00000.parquet"
 
 
 class Chip(NamedTuple):
@@ -126,13 +128,20 @@ def chips(
         own = [text for text in texts if not _replaced(text)]
         own += [f"parallel.strategy={strategy}", *_lost(composer, own, labels, candidate)]
         shares = {key: row[key] for key in answer.candidates.space.keys}
-        name = "-".join(str(labels[key][candidate]) for key in telling)
+        name = "-".join(_named(key, labels[key][candidate]) for key in telling)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
         about = f"{row['model']} on {where}, {strategy}, by {answer.asked.objective}"
         changed = [key for key in map(_key, texts) if key.startswith("chip.")]
         text = chip_text(section, shares, about, _how(answer, own), changed)
-        found.append(Chip(candidate, text, name.replace("/", "_"), tuple(own)))
+        found.append(Chip(candidate, text, name, tuple(own)))
     return found
+
+
+def _named(key: str, choice: Any) -> str:
+    """Name a choice in a file's name: of a group by itself, of a leaf after its key."""
+    text = f"{choice:g}" if isinstance(choice, float) else str(choice)
+    text = re.sub(r"[^\w.]+", "_", Path(text).stem if text.endswith(".yaml") else text)
+    return f"{key.rpartition('.')[2]}_{text}" if "." in key else text
 
 
 def _key(text: str) -> str:
@@ -164,10 +173,26 @@ def _how(answer: Answer, own: Sequence[str]) -> str:
     """Write how a design was found."""
     rules, starts = answer.asked.rules, answer.asked.rules.starts
     many = f"{starts} start{'' if starts == 1 else 's'} of {rules.steps} steps, seed {rules.seed}"
-    return f"python -m fastflow.search {' '.join(own)} ({rules.method}, {many})"
+    return f"python -m fastflow.search {shlex.join(own)} ({rules.method}, {many})"
 
 
-def write_table(output: str | os.PathLike[str], table: pa.Table) -> str:
+def check_beside(output: str) -> None:
+    """Refuse an output beside which something else lies where the answers go; raises InputError."""
+    for suffix in (RANKING, FRONT):
+        folder = folder_at(output + suffix)
+        for name in folder.names():
+            if name != _PART and not name.startswith(("_", ".")):
+                allowed = f"a folder beside which nothing else lies; {folder.shown} holds {name}"
+                raise InputError("output", output, allowed)
+    best = chips_at(output)
+    for path, right in ((best.with_name(f"{best.name}.yaml"), Path.is_file), (best, Path.is_dir)):
+        if path.exists() and not right(path):
+            raise InputError(
+                "output", output, f"a folder beside which nothing else lies; {path} is in the way"
+            )
+
+
+def write_table(output: str, table: pa.Table) -> str:
     """Write a table as a dataset of one part, in place of one that is there; returns where it lies."""
     folder = folder_at(output)
     folder.make()
@@ -175,21 +200,26 @@ def write_table(output: str | os.PathLike[str], table: pa.Table) -> str:
     def into(file: IO[bytes]) -> None:
         pq.write_table(table, file, **how_to_write(table.schema))
 
-    folder.write("part-00000.parquet", into)
+    folder.write(_PART, into)
     return folder.shown
 
 
-def write_chips(output: str, found: Sequence[Chip]) -> str:
-    """Write chips beside a history, or to the working folder if that is at a URL; returns where they are.
+def chips_at(output: str) -> Path:
+    """Return where the best designs go: beside a history, or to the working folder if that is at a URL."""
+    return Path((Path(output).name if is_url(output) else output.rstrip("/")) + BEST)
 
-    A single one is a file, several are a folder of files.
-    """
-    beside = Path((Path(output).name if is_url(output) else output) + BEST)
-    if len(found) == 1:
-        name = beside.with_name(f"{beside.name}.yaml")
-        name.write_text(found[0].text, encoding="utf-8")
-        return f"Chip: {name}"
-    beside.mkdir(exist_ok=True)
+
+def write_chips(output: str, found: Sequence[Chip]) -> str:
+    """Write a chip to a file, or several to a folder of files; returns the file or folder."""
+    best = chips_at(output)
+    alone = len(found) == 1
+    folder = folder_at(best.parent if alone else best)
+    folder.make()
     for chip in found:
-        (beside / f"{chip.name}.yaml").write_text(chip.text, encoding="utf-8")
-    return f"Chips: {beside}, {len(found):,} files"
+        content = chip.text.encode()
+
+        def into(file: IO[bytes], content: bytes = content) -> None:
+            file.write(content)
+
+        folder.write(f"{best.name if alone else chip.name}.yaml", into)
+    return f"{best}.yaml" if alone else str(best)

@@ -23,6 +23,16 @@ class Asked(NamedTuple):
     pareto: str | None
     compete: str
 
+    @property
+    def written(self) -> str:
+        """All of it as overrides would say it."""
+        said = self.rules._asdict() | {
+            "objective": self.objective,
+            "pareto": self.pareto,
+            "compete": self.compete,
+        }
+        return " ".join(f"{key}={'null' if value is None else value}" for key, value in said.items())
+
 
 def asked_of(section: Mapping[str, Any]) -> Asked:
     """Read what a configuration says of the search; raises InputError."""
@@ -34,7 +44,7 @@ def asked_of(section: Mapping[str, Any]) -> Asked:
         method,
         starts if section["starts"] is None else _whole(section, "starts", 1),
         steps if section["steps"] is None else _whole(section, "steps", 1),
-        _whole(section, "seed", 0),
+        _whole(section, "seed", 0, ""),
     )
     objective = _choice(section, "objective", OBJECTIVES)
     pareto = None if section["pareto"] is None else _choice(section, "pareto", OBJECTIVES)
@@ -54,8 +64,9 @@ def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
     return str(value)
 
 
-def _whole(section: Mapping[str, Any], key: str, least: int) -> int:
+def _whole(section: Mapping[str, Any], key: str, least: int, otherwise: str = ", or null") -> int:
     value = section[key]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
-        raise InputError(key, value, f"a whole number from {least} to 1,000,000, or null")
+        shown = "null" if value is None else value
+        raise InputError(key, shown, f"a whole number from {least} to 1,000,000{otherwise}")
     return value

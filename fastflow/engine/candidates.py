@@ -105,6 +105,8 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
                 points.append(point)
                 strategies.append(strategy)
                 templates.append(own[place])
+        for key in set(grid.keys) & set(space.keys):
+            raise InputError(key, "several values", "one: a search finds the shares, and begins with it")
     if len(spaces) != 1 or space is None:
         raise CompositionError("a search over chips with different on-chip levels; search them one by one")
     order = np.argsort(points, kind="stable")

@@ -59,11 +59,19 @@ class History:
                 raise InputError("output", self.folder.shown, damaged) from error
             other = differs_in(table.schema.metadata or {}, self.schema)
             if other:
-                raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one is of another {other}")
+                raise InputError("output", self.folder.shown, f"{_ALLOWED}; {self._others(table, other)}")
             if name != _name(len(self.stored)):
                 gap = f"{_ALLOWED}; this one lacks {_name(len(self.stored))}: remove what comes after it"
                 raise InputError("output", self.folder.shown, gap)
             self.stored.append(table)
+
+    def _others(self, table: pa.Table, other: str) -> str:
+        """Say whose history a part is of."""
+        held, own = table.schema.metadata or {}, self.schema.metadata
+        for key in (b"fastflow.overrides", b"fastflow.search"):
+            if key in held and held[key] != own[key]:
+                return f"this one is of {held[key].decode()}"
+        return f"this one is of another {other}"
 
     def recall(self, asked: Table) -> pa.Table | None:
         """Return what the history knows of designs that are asked for, or None where it ends before them."""

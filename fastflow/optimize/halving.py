@@ -44,7 +44,7 @@ class Rung(NamedTuple):
     """A stage of a search: how many candidates of a group take part, and how far they go."""
 
     candidates: int
-    starts: int
+    starts: tuple[int, ...]
     steps: int  # of each start, from the beginning
 
 
@@ -52,26 +52,29 @@ Evaluate = Callable[[Batch], Floats]
 """Scores a batch, shape (designs,)."""
 
 
-def rungs(candidates: int, rules: Rules) -> list[Rung]:
-    """Return the stages that a group of so many candidates goes through; the last one is the whole search."""
-    last = min(candidates, FINALISTS)
-    ladder = [Rung(last, rules.starts, rules.steps)]
+def rungs(candidates: int, rules: Rules, ends: int = 1) -> list[Rung]:
+    """Return the stages that a group of so many candidates goes through; the last one is the whole search.
+
+    ends: 1, or 2 where the first and the last start search for different objectives.
+    """
+    last = min(candidates, FINALISTS * ends)
+    first = (0, rules.starts - 1)[:ends]
+    ladder = [Rung(last, tuple(range(rules.starts)), rules.steps)]
     kept, steps = last, rules.steps
     while kept < candidates and steps >= REDUCTION:
         kept, steps = min(candidates, kept * REDUCTION), steps // REDUCTION
-        ladder.insert(0, Rung(kept, 1, steps))
+        ladder.insert(0, Rung(kept, first, steps))
     return ladder
 
 
-def steps_of(groups: Iterable[int], rules: Rules) -> int:
+def steps_of(groups: Iterable[int], rules: Rules, ends: int = 1) -> int:
     """Return the steps that starts of groups of these sizes take at most, in all."""
     total = 0
     for size in groups:
-        before = Rung(0, 1, 0)
-        for rung in rungs(size, rules):
-            own = rung.candidates * (rung.steps - before.steps)
-            total += own + rung.candidates * (rung.starts - 1) * rung.steps
-            before = rung
+        gone: dict[int, int] = {}
+        for rung in rungs(size, rules, ends):
+            total += rung.candidates * sum(rung.steps - gone.get(start, 0) for start in rung.starts)
+            gone |= dict.fromkeys(rung.starts, rung.steps)
     return total
 
 
@@ -95,18 +98,22 @@ def search(
 ) -> None:
     """Search the designs of candidates, every one of which `evaluate` sees.
 
-    templates: each candidate's own breakdown, (candidates, shares); group: which candidates compete;
-    promise: by what the first rung chooses, lower is better, both (candidates,). The first start of a
-    candidate is its own breakdown, the others are random, seeded, and the same for all. advance is told how
-    many steps of starts are done.
+    templates: each candidate's own breakdown, (candidates, shares); group: which candidates compete,
+    (candidates,); promise: by what the first rung chooses, lower is better, (candidates, ends), two ends
+    where the first and the last start search for different objectives. The first start of a candidate is its
+    own breakdown, the others are random, seeded, and the same for all. advance is told how many steps of
+    starts are done.
     """
     others = random_designs(rules.starts - 1, space, rules.seed)
-    best = np.full(len(templates), np.inf)
+    ends = (0, rules.starts - 1)[: promise.shape[1]]
+    best = np.full(promise.shape, np.inf)
     starts: dict[tuple[int, int], _Start] = {}
 
     def scored(batch: Batch) -> Floats:
         score = evaluate(batch)
-        np.minimum.at(best, batch.candidate, score)
+        for end, start in enumerate(ends):
+            rows = batch.start == start
+            np.minimum.at(best[:, end], batch.candidate[rows], score[rows])
         return score
 
     def start(candidate: int, number: int) -> _Start:
@@ -116,21 +123,26 @@ def search(
             starts[candidate, number] = _Start(candidate, number, make(rules.method, space, begin, seed))
         return starts[candidate, number]
 
-    ladders = {int(one): rungs(int((group == one).sum()), rules) for one in np.unique(group)}
+    ladders = {int(one): rungs(int((group == one).sum()), rules, len(ends)) for one in np.unique(group)}
     for height in range(max(len(ladder) for ladder in ladders.values())):
         goals: list[tuple[_Start, int]] = []
         for one, ladder in ladders.items():
             if height < len(ladder):
                 members = np.flatnonzero(group == one)
                 by = promise if height == 0 else best
-                order = members[np.argsort(by[members], kind="stable")]
                 rung = ladder[height]
                 goals += [
-                    (start(int(candidate), number), rung.steps)
-                    for candidate in order[: rung.candidates]
-                    for number in range(rung.starts)
+                    (start(candidate, number), rung.steps)
+                    for candidate in _ahead(members, by[members], rung.candidates)
+                    for number in rung.starts
                 ]
         _run(goals, scored, advance)
+
+
+def _ahead(members: Ints, by: Floats, count: int) -> list[int]:
+    """Return so many candidates, in turns the best of each end; by: (members, ends), lower is better."""
+    turns = np.argsort(by, axis=0, kind="stable").ravel()
+    return [int(members[place]) for place in dict.fromkeys(turns.tolist())][:count]
 
 
 def _run(goals: list[tuple[_Start, int]], evaluate: Evaluate, advance: Callable[[int], None]) -> None:

@@ -75,14 +75,14 @@ def score(
     lacks = (prediction.footprint.total > prediction.chip.dram.capacity[timed]) & holdable[timed]
     if lacks.any():
         short = take(dict(prediction.inputs), timed[lacks])
-        value[timed[lacks]] = LACKS_MEMORY + _devices_short(short, prediction.footprint.total[lacks])
+        value[timed[lacks]] = LACKS_MEMORY + devices_short(short, prediction.footprint.total[lacks])
     untimed: Ints = np.flatnonzero(np.isnan(value))
     if untimed.size:
         value[untimed] = NO_CHIP + shortage(take(dict(prediction.inputs), untimed))
     return value
 
 
-def _devices_short(inputs: Inputs, footprint: Floats) -> Floats:
+def devices_short(inputs: Inputs, footprint: Floats) -> Floats:
     """Return how far budgets are from the memory devices that a footprint needs, shape (points,), above 0.
 
     Summed over the budgets that limit them (Equation 4): the logarithm of the devices needed over the room
