@@ -104,6 +104,7 @@ def test_the_screen_of_a_pipeline(cli):
         assert words in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "allowed", "beside"),
     [

@@ -168,6 +168,7 @@ def test_a_search_from_the_command_line(cli, tmp_path):
     assert (tmp_path / "out" / "mine-search.svg").read_text().count("<path") > 10
 
 
+@pytest.mark.long
 def test_a_chip_of_another_node_is_found_again(cli, tmp_path):
     real = ("chip=v100", "chip.pinned=null", "model=gemm", "model.m=512", "steps=2", "output=out/mine")
     code, out, err = cli(search, *real)
@@ -181,6 +182,7 @@ def test_a_chip_of_another_node_is_found_again(cli, tmp_path):
     assert found == ranked != other
 
 
+@pytest.mark.long
 def test_a_grid_of_searches_from_the_command_line(cli, tmp_path):
     code, out, err = cli(
         search, "-m", *SMALL, "tech=n7,n5", "steps=2", "pareto=energy", "starts=2", "output=out"
@@ -193,6 +195,7 @@ def test_a_grid_of_searches_from_the_command_line(cli, tmp_path):
     assert set(front["tech"]) == {"n7", "n5"}
 
 
+@pytest.mark.long
 def test_a_small_study_is_judged(cli, tmp_path):
     few = ("tech=n7", "net=ndr_x8", "system.package.devices=1,4", "model.devices=16", "model.batch=2048")
     code, out, err = cli(
@@ -207,6 +210,7 @@ def test_a_small_study_is_judged(cli, tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("main", "arguments", "line"),
     [

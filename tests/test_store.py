@@ -145,6 +145,7 @@ def test_the_same_bytes_for_any_number_of_jobs_and_any_chunk(dataset, tmp_path, 
     assert files_in(fastflow.sweep(*GRID, *engine, output=tmp_path)) == files_in(dataset)
 
 
+@pytest.mark.long
 def test_the_same_bytes_from_processes(dataset, tmp_path):
     with joblib.parallel_config(backend="loky", n_jobs=2):
         assert files_in(fastflow.sweep(*GRID, output=tmp_path)) == files_in(dataset)

@@ -169,6 +169,7 @@ def test_mistakes_in_a_study_name_its_file(study, text, says):
         study(text)
 
 
+@pytest.mark.long
 def test_a_union_from_the_command_line(tmp_path):
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "both.yaml").write_text(
