@@ -5,7 +5,7 @@ two kernels that add up the same terms agree to the bit, wherever either was inl
 
 The cache: Numba notices an edit of the file that holds a kernel, but not of another file whose
 kernel or constant it inlined. The cache folder is therefore named by a hash of all sources of the
-model: those of every room but `engine/` and `figures/`.
+model: those of every room but `engine/`, `figures/` and `studies/`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_NO_KERNELS = ("engine", "figures", "_plugins")
+_NO_KERNELS = ("engine", "figures", "studies", "_plugins", "sweep.py", "search.py", "report.py")
 
 
 def _digest() -> str:

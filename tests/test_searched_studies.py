@@ -4,14 +4,19 @@ import itertools
 import logging
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import fastflow
+from fastflow import units as units_of
+from fastflow.engine.show import console
+from fastflow.engine.show_ranking import front_sheet, ranking_sheet
+from fastflow.engine.store import field_of
 from fastflow.report import main as report
 from fastflow.search import main as search
 from fastflow.studies import fig10, fig11, report_of
 from fastflow.studies.fig09 import NODES
-from fastflow.studies.search import columns_of, draw
+from fastflow.studies.search import columns_of, draw, draw_front
 from fastflow.studies.style import render
 from fastflow.sweep import main as sweep
 
@@ -237,6 +242,41 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, main, arguments
 
 def test_the_figure_of_a_search_needs_its_columns_alone():
     found = fastflow.search(*SMALL, "steps=3", "starts=2", "pareto=energy")
-    frame = found.history[columns_of(list(found.history))]
-    drawn = render(lambda: draw(frame, "time [s]", "energy [J]"))
-    assert drawn == render(lambda: draw(found.history, "time [s]", "energy [J]"))
+    frame = found.history[["tech", "strategy", *columns_of(list(found.history))]]
+    drawn = render(lambda: draw(frame, ["tech", "strategy"], "time [s]", "energy [J]"))
+    assert drawn == render(lambda: draw(found.history, ["tech", "strategy"], "time [s]", "energy [J]"))
+    front = found.front[columns_of(list(found.front))]
+    assert render(lambda: draw_front(front, "time [s]", "energy [J]")).startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("lost", [("objective",), ("feasible",)])
+def test_the_figure_of_a_search_that_found_nothing(lost):
+    found = fastflow.search(*SMALL, "steps=2")
+    frame = found.history.assign(feasible=False)
+    if "objective" in lost:
+        frame["objective"] = float("nan")
+    assert b"none is feasible" in render(lambda: draw(frame, ["strategy"], "time [s]"))
+
+
+def test_tables_show_what_tells_candidates_apart(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    found = fastflow.search(
+        *SMALL,
+        "model.batch=1024,2048",
+        "parallel.strategy=RC-1-4-d4,d16",
+        "steps=3",
+        "starts=2",
+        "pareto=energy",
+    )
+    fields = [field_of(name, "float") for name in ("objective", "second_objective")]
+    units = [{"unit": "s", "meaning": "time"}, {"unit": "J", "meaning": "energy"}]
+    schema = pa.schema([one.with_metadata(about) for one, about in zip(fields, units, strict=True)])
+    console().print(ranking_sheet(found.ranking, schema))
+    console().print(front_sheet(found.front, schema))
+    out = capsys.readouterr().out.splitlines()
+    heads = next(line for line in out if "batch" in line).split()
+    assert heads == ["batch", "strategy", "time", "energy", "gain", "designs", "bound_by", "feasible"]
+    assert any(line.split()[:3] == ["1", "1,024", found.best["strategy"]] for line in out)
+    assert any(line.startswith("Front of ") for line in out)
+    best = units_of.show(found.best["objective"], "s")
+    assert sum(best in line for line in out) >= 2

@@ -96,14 +96,18 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file.
     """
     dataset = find(name)
+    names = dataset.schema.names
+    if "step" in names and Path(f"{name.rstrip('/')}{RANKING}").is_dir():
+        beside = find(f"{name.rstrip('/')}{RANKING}")  # a study of searches is judged by its ranking
+        dataset = beside if beside.about("report") else dataset
     study = study or dataset.about("report")
     if study:
         judge(dataset, study, figures, kind)
-    elif "score" in dataset.schema.names:
-        from fastflow.engine import show_search
+    elif "score" in names:
+        from fastflow.engine import show_ranking
 
-        show_search.report(dataset)
-        if "step" in dataset.schema.names:  # a history, and no selection of it
+        show_ranking.report(dataset)
+        if "rank" not in names:
             draw_search(dataset, figures, kind)
     else:
         from fastflow.engine import overview
@@ -112,12 +116,18 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
 
 
 def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
-    """Draw the figure of a search's history; raises InputError."""
-    from fastflow.studies.search import columns_of, draw
+    """Draw the figure of a search's history, or of a front; raises InputError."""
+    from fastflow.engine.show_ranking import labels_of
+    from fastflow.studies.search import columns_of, draw, draw_front
 
-    frame = dataset.read(columns_of(dataset.schema.names))
-    names = [name for name in ("objective", "second_objective") if name in frame]
-    _save(dataset, "search", figures, kind, partial(draw, frame, *map(dataset.axis, names)))
+    names = dataset.schema.names
+    labels = labels_of(names)
+    frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
+    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
+    if "step" in names:
+        _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
+    else:
+        _save(dataset, "front", figures, kind, partial(draw_front, frame, *axes))
 
 
 def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:

@@ -146,7 +146,7 @@ def _answer(
 
     found = chips(answer, composer, overrides, spans)
     table, edge = ranking(answer), front(answer) if answer.asked.pareto else None
-    show_search.found(answer, table)
+    show_search.found(answer, table, edge)
     for line in _write(output, table, edge, found):
         print(line)
     if answer.candidates.grid.report:

@@ -10,18 +10,17 @@ import pyarrow.compute as pc
 
 from fastflow import units
 from fastflow.engine.progress import Progress
-from fastflow.engine.report import Dataset
 from fastflow.engine.search import Answer
-from fastflow.engine.show import console, listing, new_sheet, quantity, records
+from fastflow.engine.show import console, new_sheet, quantity
+from fastflow.engine.show_ranking import front_sheet, ranking_sheet
+from fastflow.engine.store import to_frame
 from fastflow.optimize.objective import OBJECTIVES
 
-_MOST = 10  # candidates of a ranking on screen; the dataset holds all
-_MOST_PROBLEMS = 20  # on screen
 _BUDGETS = ("area", "power", "perimeter")
 
 
-def found(answer: Answer, ranking: pa.Table) -> None:
-    """Print the best design of a search, or the best of each group, beside the chip's own breakdown."""
+def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
+    """Print the best design beside the chip's own breakdown, the ranking, and the front if there is one."""
     out = console()
     heads = ranking.filter(pc.equal(ranking["rank"], 1))
     if heads.num_rows == 1:
@@ -33,31 +32,16 @@ def found(answer: Answer, ranking: pa.Table) -> None:
         out.print(_breakdown(answer, own, row))
         if not row["feasible"]:
             out.print(f"not feasible: {row['reason']}")
-    columns = [*_telling(answer), "objective", "gain", "designs", "bound_by", "feasible"]
-    alone = answer.candidates.point.size == 1
-    if heads.num_rows > _MOST_PROBLEMS:
-        out.print(f"{heads.num_rows:,} problems, the best design of each in the ranking (column `rank`)")
-    elif heads.num_rows > 1:
-        out.print(_ranking("Best design of each", columns, heads))
-    elif not alone:
-        title = f"Best of {ranking.num_rows:,} candidates"
-        out.print(_ranking(title, columns, ranking.slice(0, _MOST)))
+    if answer.candidates.point.size > 1:
+        out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
+    if edge is not None:
+        out.print(front_sheet(to_frame([edge]), edge.schema))
     left_out = int((answer.reason != "").sum())
     if left_out:
         first = next(reason for reason in answer.reason if reason)
         out.print(
             f"{left_out:,} of {ranking.num_rows:,} candidates were not searched; the first one: {first}"
         )
-
-
-def _telling(answer: Answer) -> list[str]:
-    """Return what tells candidates apart."""
-    labels = answer.candidates.labels.items()
-    return [name for name, column in labels if len(set(map(str, column))) > 1] or ["strategy"]
-
-
-def _ranking(title: str, columns: list[str], table: pa.Table) -> Any:
-    return listing(title, columns, records(table.select(["rank", *columns]).to_pandas()), first="rank")
 
 
 def _title(answer: Answer, row: Mapping[str, Any]) -> str:
@@ -124,24 +108,3 @@ def speed(answer: Answer, progress: Progress) -> None:
         print(f"{fresh:,} designs scored in {progress.seconds:.2f} s: {rate:,.0f} a second")
     else:
         print(f"all {answer.history.told:,} designs were known from before")
-
-
-def report(dataset: Dataset) -> None:
-    """Print what a search's history, or its ranking, comes to."""
-    names = dataset.schema.names
-    wanted = [
-        name
-        for name in ("rank", "candidate", "tech", "mem", "net", "strategy", "objective", "gain", "feasible")
-        if name in names
-    ]
-    frame = dataset.read([*wanted, "score"])
-    where = dataset.folder.shown
-    if "rank" in frame:
-        title = f"{where}: {len(frame):,} candidates, each with its best design"
-    else:
-        candidates = frame["candidate"].nunique()
-        title = f"{where}: {len(frame):,} designs of {candidates:,} candidates, the best of each"
-        frame = frame.sort_values("score", kind="stable").drop_duplicates("candidate")
-        frame["rank"] = range(1, len(frame) + 1)
-    shown = [name for name in wanted if name not in ("rank", "candidate")]
-    console().print(listing(title, shown, records(frame.head(_MOST)[["rank", *shown]]), first="rank"))

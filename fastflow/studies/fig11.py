@@ -44,7 +44,7 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
         if size not in row
     ] or ([] if found else ["any point"])
     return [
-        judge("larger packages gain about 32% at best", missing, lambda: _at_best(found)),
+        judge("larger packages gain at most about 32%", missing, lambda: _at_best(found)),
         judge("beyond 4 accelerators a package the gain is marginal", missing, lambda: _beyond_four(found)),
     ]
 
@@ -88,7 +88,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             axes.plot(
                 range(len(sizes)),
                 [row[1] / row[size] for size in sizes],
-                color=SCALE[number % len(SCALE)],
+                color=SCALE[1:][number % (len(SCALE) - 1)],
                 marker="o",
                 markersize=4,
                 linewidth=1.6,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.figures.shapes import QUIET
-from fastflow.optimize.objective import LACKS_MEMORY
 from fastflow.optimize.pareto import nondominated
 from fastflow.optimize.space import BUDGETS
 from fastflow.studies.style import SCALE, head, written
@@ -22,72 +21,110 @@ COMPONENTS = {
 }  # fmt: skip
 """Colours of what shares go to, as of what limits kernels (`style.LIMITERS`)."""
 _MOST = 4  # candidates drawn
-
-
-def columns_of(names: Sequence[str]) -> list[str]:
-    """Return the columns of a history that its figure needs."""
-    wanted = {"design", "candidate", "score", "objective", "second_objective", "feasible", "tech", "strategy"}
-    return [name for name in names if name in wanted or name.split(".")[:2] in _BREAKDOWNS]
-
-
 _BREAKDOWNS = [["chip", budget] for budget in BUDGETS]
 
 
-def draw(frame: pd.DataFrame, objective: str, second: str = "") -> Figure:
+def columns_of(names: Sequence[str]) -> list[str]:
+    """Return the columns that a figure needs of a history or a front, beside those that name candidates."""
+    wanted = {"candidate", "objective", "second_objective", "feasible"}
+    return [name for name in names if name in wanted or name.split(".")[:2] in _BREAKDOWNS]
+
+
+def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str = "") -> Figure:
     """Draw the best objective over the designs scored, the best breakdown, and a front if there is one.
 
-    frame: a history in the order of scoring; objective, second: how their axes are called.
+    frame: a history in the order of scoring; labels: its columns that name candidates; objective, second: how
+    their axes are called.
     """
     has_front = "second_objective" in frame
-    widths = [1.0, 1.0, 1.0] if has_front else [1.0, 1.0]
-    figure = Figure(figsize=(4.6 * len(widths), 4.1))
-    counted = _feasible(frame)
-    best = counted.sort_values("objective", kind="stable").iloc[0]
+    figure = Figure(figsize=(4.8 * (2 + has_front), 4.1))
+    counted = _counted(frame)
+    best = (counted if len(counted) else frame).sort_values("objective", kind="stable").iloc[0]
     own = frame[frame["candidate"] == best["candidate"]].iloc[0]
-    about = f"best of {len(frame):,} designs: {written(str(best['tech']))}, {best['strategy']}"
-    head(figure, "A search for the best design", about)
+    what = f"best of {len(frame):,} designs: {', '.join(_named(best, _telling(frame, labels)))}"
+    feasible = "" if best["feasible"] else "; none is feasible"
+    head(figure, "A search for the best design", f"{what}{feasible}")
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(
-        1, len(widths), left=0.62 / width, right=1 - 0.2 / width, bottom=0.13, top=0.8, wspace=0.29
+        1, 2 + has_front, left=0.8 / width, right=1 - 0.2 / width, bottom=0.13, top=0.8, wspace=0.31
     )
-    _draw_convergence(figure.add_subplot(grid[0, 0]), frame, counted, objective)
+    _draw_convergence(figure.add_subplot(grid[0, 0]), frame, counted, labels, objective)
     _draw_breakdowns(figure.add_subplot(grid[0, 1]), own, best)
     if has_front:
-        _draw_front(figure.add_subplot(grid[0, 2]), counted, objective, second)
+        _draw_trade(figure.add_subplot(grid[0, 2]), counted, objective, second)
     return figure
 
 
-def _feasible(frame: pd.DataFrame) -> pd.DataFrame:
+def draw_front(frame: pd.DataFrame, objective: str, second: str) -> Figure:
+    """Draw a front, and how its designs share the area and the power; rows in its order."""
+    figure = Figure(figsize=(12.6, 4.1))
+    head(figure, "The front of two objectives", f"{len(frame):,} designs that no other beats in both")
+    grid = figure.add_gridspec(1, 3, left=0.06, right=0.985, bottom=0.16, top=0.8, wspace=0.25)
+    _draw_trade(figure.add_subplot(grid[0, 0]), frame, objective, second)
+    for place, budget in enumerate(BUDGETS[:2], start=1):
+        axes = figure.add_subplot(grid[0, place])
+        keys = [str(key) for key in frame if str(key).startswith(f"chip.{budget}.")]
+        parts = [key.rpartition(".")[2] for key in keys]
+        shares = [frame[key].to_numpy() for key in keys]
+        axes.stackplot(frame["objective"], shares, colors=[COMPONENTS[part] for part in parts], labels=parts)
+        axes.set_ylim(0.0, 1.0)
+        axes.set_yticks([0.0, 0.5, 1.0], ["0%", "50%", "100%"])
+        axes.set_xlabel(objective)
+        axes.set_title(f"Shares of {budget}")
+        axes.legend(ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.13), columnspacing=0.7,
+                    handlelength=0.9, handletextpad=0.3, fontsize=7.5)  # fmt: skip
+    return figure
+
+
+def _counted(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the designs that count: the feasible ones, or those with a time where none is."""
-    timed = frame[(frame["score"] < LACKS_MEMORY) & frame["objective"].notna()]
+    timed = frame[frame["objective"].notna()]
     return timed[timed["feasible"]] if timed["feasible"].any() else timed
 
 
-def _draw_convergence(axes: Axes, frame: pd.DataFrame, counted: pd.DataFrame, objective: str) -> None:
+def _telling(frame: pd.DataFrame, labels: Sequence[str]) -> list[str]:
+    """Return the labels that are not the same in every row, or the strategy."""
+    return [name for name in labels if len(set(frame[name].map(str))) > 1] or ["strategy"]
+
+
+def _named(row: pd.Series[Any], labels: Sequence[str]) -> list[str]:
+    """Write what tells a candidate apart; a number after the last part of its key."""
+    return [
+        f"{name.rpartition('.')[2]} {row[name]}" if "." in name else written(str(row[name]))
+        for name in labels
+    ]
+
+
+def _draw_convergence(
+    axes: Axes, frame: pd.DataFrame, counted: pd.DataFrame, labels: Sequence[str], objective: str
+) -> None:
     """Draw the best objective so far of the best candidates, over their own designs."""
     place = frame.groupby("candidate").cumcount()
     order = counted.groupby("candidate")["objective"].min().sort_values(kind="stable").index[:_MOST]
+    telling = _telling(counted[counted["candidate"].isin(order)], labels) if len(counted) else []
     for number, candidate in enumerate(order):
         rows = counted[counted["candidate"] == candidate]
         falls = rows["objective"].cummin()
         last = int(place[frame["candidate"] == candidate].max()) + 1
-        at = [*(place[rows.index] + 1), last]
         axes.step(
-            at,
+            [*(place[rows.index] + 1), last],
             [*falls, falls.iloc[-1]],
             where="post",
             color=SCALE[::-1][number],
             linewidth=1.5,
-            label=f"{written(str(rows['tech'].iloc[0]))}, {rows['strategy'].iloc[0]}",
+            label=", ".join(_named(rows.iloc[0], telling)),
         )
     axes.set_xscale("log")
     axes.set_xlabel("designs scored of the candidate")
     axes.set_ylabel(objective)
     axes.set_title("Best so far")
-    axes.legend(loc="upper right")
+    if len(order):
+        axes.legend(loc="upper right")
+    else:
+        axes.text(0.5, 0.5, "no design makes a chip", transform=axes.transAxes, ha="center", color=QUIET)
 
 
-def _draw_breakdowns(axes: Axes, own: pd.Series[float], best: pd.Series[float]) -> None:
+def _draw_breakdowns(axes: Axes, own: pd.Series[Any], best: pd.Series[Any]) -> None:
     """Draw every budget as a bar before the search and one after it."""
     labels, named = [], set()
     for place, budget in enumerate(BUDGETS):
@@ -116,19 +153,22 @@ def _draw_breakdowns(axes: Axes, own: pd.Series[float], best: pd.Series[float]) 
                 handlelength=0.9, handletextpad=0.3, fontsize=7.5)  # fmt: skip
 
 
-def _draw_front(axes: Axes, counted: pd.DataFrame, objective: str, second: str) -> None:
-    """Draw every design by both objectives, and the front."""
+def _draw_trade(axes: Axes, counted: pd.DataFrame, objective: str, second: str) -> None:
+    """Draw designs by both objectives around their front."""
     first, other = counted["objective"].to_numpy(), counted["second_objective"].to_numpy()
     edge = nondominated(first, other)
-    axes.plot(first, other, ".", color="#c9d3dc", markersize=2.5)
-    corners = [(first[edge[0]], other[edge[0]])]
+    axes.plot(first, other, ".", color="#c9d3dc", markersize=2.5, rasterized=True)
+    corners = [(first[place], other[place]) for place in edge[:1]]
     for before, after in pairwise(edge):
         corners += [(first[after], other[before]), (first[after], other[after])]
     axes.plot(*zip(*corners, strict=True), color=SCALE[2], linewidth=1.2)
     axes.plot(first[edge], other[edge], "o", color=SCALE[2], markersize=3.2)
-    axes.set_xlim(0.97 * first.min(), np.quantile(first, 0.8))
-    axes.set_ylim(0.97 * other.min(), np.quantile(other, 0.8))
+    for low, high, limit in (
+        (first[edge].min(), first[edge].max(), axes.set_xlim),
+        (other[edge].min(), other[edge].max(), axes.set_ylim),
+    ):
+        room = max(high - low, 0.02 * high)
+        limit(low - 0.06 * room, high + 0.5 * room)
     axes.set_xlabel(objective)
     axes.set_ylabel(second)
     axes.set_title("Front")
-    axes.tick_params(colors=QUIET)
