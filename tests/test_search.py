@@ -53,6 +53,7 @@ def test_the_first_design_is_the_chips_own_and_none_beats_the_best(found):
     assert found.best["gain"] == own["time_s"] / found.best["time_s"]
     assert found.best["designs"] == len(found.history)
     assert found.history.attrs["units"]["time_s"] == "s"
+    assert found.ranking.attrs["units"]["own_objective"] == "s"
 
 
 def test_a_row_of_the_history_is_what_a_sweep_predicts(found):

@@ -75,6 +75,9 @@ def ranking(answer: Answer) -> pa.Table:
         "designs": "int",
     }
     fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
+    of_objective = best.schema.field("objective").metadata[b"unit"]
+    place = list(columns).index("own_objective")
+    fields[place] = fields[place].with_metadata({**fields[place].metadata, b"unit": of_objective})
     arrays = [
         pa.array(column, type=field.type, from_pandas=True) if isinstance(column, np.ndarray) else column
         for field, column in zip(fields, columns.values(), strict=True)

@@ -325,12 +325,12 @@ def _speed(grid: Grid, progress: Progress) -> None:
     print(f"{speed}; {grid.compositions:,} compositions")
 
 
-def listing(
-    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], first: str = "point"
-) -> Sheet:
-    """Return a table of some columns of rows, after one that numbers them."""
+def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Return a table of some columns of points, after their numbers."""
     numbers = {name: bool(rows) and not isinstance(rows[0][name], str | bool | np.bool_) for name in columns}
-    sheet = new_sheet(title, [(first, True), *((name.removesuffix("_s"), numbers[name]) for name in columns)])
+    sheet = new_sheet(
+        title, [("point", True), *((name.removesuffix("_s"), numbers[name]) for name in columns)]
+    )
     for row in rows:
-        sheet.add_row(quantity(first, row[first]), *(quantity(name, row[name]) for name in columns))
+        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row[name]) for name in columns))
     return sheet
