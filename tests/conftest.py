@@ -1,4 +1,6 @@
-"""Configuration points for the tests: overrides in, the model's inputs out."""
+"""What many tests start from: points as the model takes them, and commands run in this process."""
+
+import logging
 
 import pytest
 
@@ -35,3 +37,24 @@ def predict():
 def summary(predict):
     """A function from points to result columns."""
     return lambda points: results.summary(predict(points))
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, tmp_path):
+    """A function that runs a command here: exit code, lines of standard output and of standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # so that it is restored
+    # tests that compose by Hydra's own means leave handlers that a process of its own does not have
+    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])
+
+    def run(main, *arguments):
+        monkeypatch.setattr("sys.argv", ["fastflow", *arguments])
+        try:
+            code = main()
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err.splitlines()
+
+    return run

@@ -1,6 +1,5 @@
 """The paper's studies and `python -m fastflow.report`: what is claimed, judged, drawn and refused."""
 
-import logging
 import re
 from itertools import product
 
@@ -271,27 +270,6 @@ def test_a_value_without_a_time_and_many_values():
 
 
 # --- the command line
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """A function that runs a command here: exit code, lines of standard output and of standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # so that it is restored
-    # tests that compose by Hydra's own means leave handlers that a process of its own does not have
-    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])
-
-    def run(main, *arguments):
-        monkeypatch.setattr("sys.argv", ["fastflow", *arguments])
-        try:
-            code = main()
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out.splitlines(), err.splitlines()
-
-    return run
 
 
 def test_a_study_from_the_command_line(cli, tmp_path):

@@ -1,7 +1,6 @@
 """Figures 10 and 11 judged on rankings written by hand, the figure of a search, and the command line."""
 
 import itertools
-import logging
 
 import pandas as pd
 import pyarrow as pa
@@ -125,24 +124,6 @@ def test_figures(name, frame):
     assert set(how.columns) <= set(frame.columns)
     assert render(lambda: how.draw(frame)).startswith(b"<?xml")
     assert render(lambda: how.draw(frame), "png")[1:4] == b"PNG"
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """A function that runs a command here: exit code, lines of standard output and of standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # so that it is restored
-    # tests that compose by Hydra's own means leave handlers that a process of its own does not have
-    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])
-
-    def run(main, *arguments):
-        monkeypatch.setattr("sys.argv", ["fastflow", *arguments])
-        code = main()
-        out, err = capsys.readouterr()
-        return code, out.splitlines(), err.splitlines()
-
-    return run
 
 
 SMALL = (
