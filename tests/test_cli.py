@@ -102,6 +102,7 @@ def test_the_default_folder_is_named_by_date_and_time(cli, tmp_path):
     assert {len(pd.read_parquet(part.parent)) for part in parts} == {1, 2}
 
 
+@pytest.mark.long
 def test_hydras_own_folder_is_followed(cli, tmp_path):
     assert cli("model=gemm", "hydra.run.dir=a")[0] == 0
     assert cli("-m", "model=gemm", "model.m=64,128", "hydra.sweep.dir=b")[0] == 0
@@ -118,6 +119,7 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
     assert "1 of 2 points have no time (column `reason`); point 1: parallel.strategy=d7" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

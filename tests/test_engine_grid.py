@@ -75,6 +75,7 @@ def test_a_section_and_a_leaf_of_it_count_in_written_order(composer):
     assert (point["chip.area.core"], point["chip.area.l2"]) == (0.2, 0.1)
 
 
+@pytest.mark.long
 def test_many_compositions_are_said(composer):
     said = []
     plan(composer, ["model=gemm", "model.devices=range(1,1101)"], None, said.append)

@@ -14,7 +14,10 @@ from fastflow.workload import count_kernels
 
 MODELS = (
     ("model.batch=range(512,20481,64)", "parallel.strategy=d512,CR-8-d64,RC-4-2-d64"),
-    ("model.layers=200", "model.batch=range(512,4097,64)", "parallel.strategy=d512,CR-8-d64,RC-4-2-d64"),
+    pytest.param(
+        ("model.layers=200", "model.batch=range(512,4097,64)", "parallel.strategy=d512,CR-8-d64,RC-4-2-d64"),
+        marks=pytest.mark.long,
+    ),
     ("model=gemm", "model.m=range(64,4097,64)", "model.n=range(64,2049,64)"),
 )
 

@@ -350,6 +350,7 @@ def test_what_cannot_be_reported_on(cli, tmp_path):
         assert re.match(says, err[0]), err
 
 
+@pytest.mark.long
 def test_a_run_cut_short_is_said_to_be(cli, tmp_path):
     assert cli(sweep, "-m", "model=gemm", "model.m=range(1,301)", "output=out")[0] == 0
     (tmp_path / "out" / "part-00001.parquet").unlink()
@@ -357,6 +358,7 @@ def test_a_run_cut_short_is_said_to_be(cli, tmp_path):
     assert (code, out[0]) == (0, "out: 256 points of 300; the run was cut short; model.m (256)")
 
 
+@pytest.mark.long
 def test_mistakes_in_the_name_of_a_report(cli):
     known = ", ".join(STUDIES)
     refused = [f"report=fig02 (from the command line): allowed is null or one of {known}"]
