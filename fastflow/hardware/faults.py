@@ -5,13 +5,15 @@ A fault is the point's, not the program's: the point becomes a row with this rea
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, level_numbers
 from fastflow.hardware.voltage import Supply
-from fastflow.tables import Floats, Inputs, Texts, table
+from fastflow.tables import Bools, Floats, Inputs, Texts, table
 
 
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
@@ -86,8 +88,16 @@ def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
             )
 
 
-def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
-    """Name the first component that its budgets leave empty or without throughput."""
+class Component(NamedTuple):
+    """A component of generated chips; shape (points,)."""
+
+    name: str
+    has_room: Bools
+    empty: Bools  # it is needed, and has no amount or no throughput
+
+
+def components(inputs: Inputs, chip: Chip) -> list[Component]:
+    """Return the components of generated chips, from the cores outwards: which of them are empty."""
     parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)
@@ -100,9 +110,16 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
     ]
     of_package = inputs["system.package.devices"]
     networks = {"intra": of_package > 1, "inter": inputs["system.devices"] > of_package}
-    for part, amount, rate in parts:
-        needed = networks.get(part, np.True_)  # a single device needs no network
-        for i in np.flatnonzero(~((amount > 0.0) & (rate > 0.0)) & needed & (reason == "")):
+    return [  # a single device needs no network
+        Component(name, amount > 0.0, ~((amount > 0.0) & (rate > 0.0)) & networks.get(name, np.True_))
+        for name, amount, rate in parts
+    ]
+
+
+def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
+    """Name the first component that its budgets leave empty or without throughput."""
+    for part, has_room, empty in components(inputs, chip):
+        for i in np.flatnonzero(empty & (reason == "")):
             budgets = ", ".join(
                 f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
                 for name in ("area", "power", "perimeter")
@@ -111,5 +128,5 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
             if part == "dram":
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
-            what = "has no room" if not amount[i] > 0.0 else "has no power left to work"
+            what = "has no power left to work" if has_room[i] else "has no room"
             reason[i] = f"{part} {what}: its budgets are {budgets}"
