@@ -227,7 +227,8 @@ def test_the_figure_of_a_search_needs_its_columns_alone():
     drawn = render(lambda: draw(frame, ["tech", "strategy"], "time [s]", "energy [J]"))
     assert drawn == render(lambda: draw(found.history, ["tech", "strategy"], "time [s]", "energy [J]"))
     front = found.front[columns_of(list(found.front))]
-    assert render(lambda: draw_front(front, "time [s]", "energy [J]")).startswith(b"<?xml")
+    front["strategy"] = found.front["strategy"]
+    assert render(lambda: draw_front(front, ["strategy"], "time [s]", "energy [J]")).startswith(b"<?xml")
 
 
 @pytest.mark.parametrize("lost", [("objective",), ("feasible",)])
@@ -237,6 +238,56 @@ def test_the_figure_of_a_search_that_found_nothing(lost):
     if "objective" in lost:
         frame["objective"] = float("nan")
     assert b"none is feasible" in render(lambda: draw(frame, ["strategy"], "time [s]"))
+    frame["second_objective"] = frame["objective"]
+    assert b"none is feasible" in render(lambda: draw(frame, ["strategy"], "time [s]", "energy [J]"))
+
+
+def test_fronts_are_drawn_apart():
+    one = [(1.0, 9.0), (2.0, 5.0), (3.0, 1.0)]
+    rows = [(tech, *pair) for tech in ("n7", "n5") for pair in one]
+    frame = pd.DataFrame(rows, columns=["tech", "objective", "second_objective"])
+    frame["strategy"], frame["chip.area.core"], frame["chip.power.core"] = "d16", 0.5, 0.25
+    figure = draw_front(frame, ["tech", "strategy"], "time [s]", "energy [J]")
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes[::3]] == [
+        "Front: N7",
+        "Front: N5",
+    ]
+    assert [len(axes.containers[0]) for axes in figure.axes[1::3]] == [3, 3]
+
+
+@pytest.mark.long
+def test_an_own_chip_that_makes_nothing_has_no_ratio(cli):
+    code, out, err = cli(
+        search, *SMALL, "chip.perimeter.dram=0", "objective=edp", "steps=2", "starts=1", "output=out"
+    )
+    assert code == 0, err
+    assert next(line for line in out if line.startswith("edp ")).split()[1] == "-"
+
+
+@pytest.mark.long
+def test_a_search_where_no_design_makes_a_chip(cli):
+    code, out, err = cli(
+        search, *SMALL, "chip.die_area='3 mm2'", "pareto=energy", "steps=1", "starts=2", "output=out"
+    )
+    assert code == 0, err
+    assert "no front: no design has a time" in out
+    code, out, _ = cli(report, "out", "out-front")
+    assert code == 0
+    assert "no design has a time" in out
+    assert out[-1] == "Figure: out-front.svg"
+
+
+def test_what_was_not_searched_is_no_best_candidate(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    rows = [(1, "n7", 1, 1.0, ""), (2, "n7", 2, 2.0, ""), (3, "n5", 1, 1.0, "does as RC-1-4-d4 does")]
+    frame = pd.DataFrame(
+        rows, columns=["rank", "tech", "system.package.devices", "objective", "reason"]
+    ).assign(**{"model.devices": [8, 8, 16], "strategy": "d16"})
+    field = field_of("objective", "float").with_metadata({"unit": "s", "meaning": "time"})
+    console().print(ranking_sheet(frame, pa.schema([field])))
+    out = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert out[1] == ["tech", "package.devices", "model.devices", "time"]
+    assert out[3:] == [["1", "n7", "1", "8", "1", "s"], ["2", "n7", "2", "8", "2", "s"]]
 
 
 def test_tables_show_what_tells_candidates_apart(capsys, monkeypatch):

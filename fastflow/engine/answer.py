@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.engine.config import Composer
-from fastflow.engine.folder import RANKING, folder_at, is_url
+from fastflow.engine.folder import FRONT, RANKING, folder_at, is_url
 from fastflow.engine.inputs import SEARCH_KEYS
 from fastflow.engine.plan import overrides_of
 from fastflow.engine.search import Answer
@@ -25,8 +25,8 @@ from fastflow.errors import InputError
 from fastflow.optimize.pareto import nondominated
 from fastflow.tables import Ints
 
-FRONT, BEST = "-front", "-best"
-"""What else is beside a search's history is called after its folder."""
+BEST = "-best"
+"""What the best designs are called after the folder of their search's history."""
 _PART = "part-00000.parquet"
 
 

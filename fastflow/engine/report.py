@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastflow.engine.folder import RANKING, LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.engine.folder import FRONT, RANKING, LocalFolder, UrlFolder, folder_at, is_url
 from fastflow.errors import InputError
 from fastflow.studies import report_of
 
@@ -95,11 +95,8 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
     any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file.
     """
-    dataset = find(name)
+    dataset = _judged(find(name))
     names = dataset.schema.names
-    if "step" in names and Path(f"{name.rstrip('/')}{RANKING}").is_dir():
-        beside = find(f"{name.rstrip('/')}{RANKING}")  # a study of searches is judged by its ranking
-        dataset = beside if beside.about("report") else dataset
     study = study or dataset.about("report")
     if study:
         judge(dataset, study, figures, kind)
@@ -115,6 +112,18 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         overview.report(dataset, partial(_save, dataset, "report", figures, kind))
 
 
+def _judged(dataset: Dataset) -> Dataset:
+    """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
+    if "step" not in dataset.schema.names:
+        return dataset
+    try:
+        beside = find(f"{dataset.folder.shown.rstrip('/')}{RANKING}")
+    except InputError:
+        return dataset
+    is_its_own = beside.about("fingerprint") == dataset.about("fingerprint")
+    return beside if is_its_own and beside.about("report") else dataset
+
+
 def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Draw the figure of a search's history, or of a front; raises InputError."""
     from fastflow.engine.show_ranking import labels_of
@@ -127,7 +136,7 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     if "step" in names:
         _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
     else:
-        _save(dataset, "front", figures, kind, partial(draw_front, frame, *axes))
+        _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
 
 
 def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:
@@ -145,7 +154,9 @@ def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[
     from fastflow.studies.style import render
 
     beside, name = _split(dataset.folder.shown)
-    name = f"{name.removesuffix(RANKING)}-{what}.{kind}"  # what a ranking shows is its search's
+    for selection in (RANKING, FRONT):  # what a selection of designs shows is its search's
+        name = name.removesuffix(selection)
+    name = f"{name}-{what}.{kind}"
     where = folder_at(figures or beside)
     shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
     content = render(draw, kind)

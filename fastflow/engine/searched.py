@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 
 from fastflow.engine.answer import (
-    FRONT,
     Chip,
     check_beside,
     chips,
@@ -25,7 +24,7 @@ from fastflow.engine.answer import (
 from fastflow.engine.api import explaining, refuse_others
 from fastflow.engine.asked import Asked, asked_of
 from fastflow.engine.config import Composer
-from fastflow.engine.folder import RANKING
+from fastflow.engine.folder import FRONT, RANKING
 from fastflow.engine.library import hydra_rules
 from fastflow.engine.plan import Study, plan
 from fastflow.engine.search import Answer, run
@@ -146,8 +145,9 @@ def _answer(
 
     found = chips(answer, composer, overrides, spans)
     table, edge = ranking(answer), front(answer) if answer.asked.pareto else None
+    lines = _write(output, table, edge, found)
     show_search.found(answer, table, edge)
-    for line in _write(output, table, edge, found):
+    for line in lines:
         print(line)
     if answer.candidates.grid.report:
         report.judge(report.find(output + RANKING), answer.candidates.grid.report)

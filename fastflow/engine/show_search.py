@@ -54,17 +54,24 @@ def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> 
     """Put the objective and what goes with it side by side."""
     table = new_sheet("Result", [("", False), ("own", True), ("best", True), ("", True)])
     names = {"time_s": "time", "energy_J": "energy", "mfu": "mfu", "bound_by": "bound by"}
-    objective = answer.asked.objective
-    if objective not in ("time", "energy"):
-        values = [units.show(one["objective"], OBJECTIVES[objective]) for one in (own, best)]
-        table.add_row(objective, *values, f"{own['objective'] / best['objective']:.2f}x")
+    asked = {"objective": answer.asked.objective, "second_objective": answer.asked.pareto}
+    for name, objective in asked.items():
+        if objective is not None and objective not in ("time", "energy"):
+            before, after = own[name], best[name]
+            values = [
+                "-" if one is None else units.show(one, OBJECTIVES[objective]) for one in (before, after)
+            ]
+            table.add_row(objective, *values, _ratio(before, after))
     for name, label in names.items():
         before, after = own[name], best[name]
-        ratio = name in ("time_s", "energy_J") and before and after
-        table.add_row(
-            label, quantity(name, before), quantity(name, after), f"{before / after:.2f}x" if ratio else ""
-        )
+        ratio = _ratio(before, after) if name in ("time_s", "energy_J") else ""
+        table.add_row(label, quantity(name, before), quantity(name, after), ratio)
     return table
+
+
+def _ratio(before: float | None, after: float | None) -> str:
+    """Write how many times less there is of something; nothing where a design has no time."""
+    return f"{before / after:.2f}x" if before and after else ""
 
 
 def _breakdown(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
