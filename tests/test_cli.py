@@ -234,6 +234,7 @@ def test_progress_without_a_terminal_is_plain_lines(capsys, monkeypatch):
     assert lines == ["40 of 100 points, 13 a second, 4 s left", "80 of 100 points, 9 a second, 2 s left"]
 
 
+@pytest.mark.long
 def test_a_grid_from_a_shell(tmp_path):
     command = [*RUN, "-m", "tech=n12,n7,n3", "mem=hbm2,hbm3", f"output={tmp_path}/out"]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, text=True)

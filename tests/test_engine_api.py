@@ -53,6 +53,7 @@ def stand_in(monkeypatch):
     return calls
 
 
+@pytest.mark.long
 def test_rows_are_in_written_order_whatever_the_chunk(stand_in):
     reference = fastflow.evaluate(*GRID)
     assert reference["point"].tolist() == list(range(1200))

@@ -258,6 +258,7 @@ def test_axes_and_the_best_of_each_value():
     assert tech.choices[0].shares == {"l2": 0.75, "dram": 0.25}
 
 
+@pytest.mark.long
 def test_a_value_without_a_time_and_many_values():
     frame = some_grid(60)
     frame.loc[frame["model.batch"] == 1, "time_s"] = np.nan

@@ -84,6 +84,7 @@ def test_a_ranking_beside_the_dataset(cli, tmp_path):
     pd.testing.assert_frame_equal(best, evaluated)
 
 
+@pytest.mark.long
 def test_a_grid_that_chooses_has_no_ranking(cli, tmp_path):
     code, _, err = cli(
         "-m", *SMALL, "parallel.strategy=auto,d16", "placement=auto,lp-dp-kp2-kp1", "output=here"

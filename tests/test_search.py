@@ -137,6 +137,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         fastflow.search(*FIXED, *QUICK, output=tmp_path / "notes")
 
 
+@pytest.mark.long
 def test_a_breakdown_that_makes_no_chip_is_led_to_one_that_does():
     nothing = ("chip.area.l2=0", "chip.power.core=0", "chip.perimeter.dram=0.01")
     assert np.isnan(fastflow.evaluate(*FIXED, *nothing)["time_s"][0])
@@ -184,6 +185,7 @@ def test_all_strategies_compete_and_those_that_cannot_fit_are_left_out():
     np.testing.assert_array_equal(own[ranks["strategy"]].to_numpy(), ranks["time_s"].to_numpy())
 
 
+@pytest.mark.long
 def test_where_the_own_breakdown_makes_no_chip_strategies_are_told_apart_by_an_even_one():
     found = fastflow.search(*POINT, "parallel.strategy=auto", "chip.area.l2=0", "steps=32")
     assert found.best["feasible"]

@@ -132,6 +132,7 @@ def test_a_part_that_is_not_what_was_written_is_refused(dataset, tmp_path, damag
     assert files_in(tmp_path) == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine",
     [

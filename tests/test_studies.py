@@ -253,6 +253,7 @@ def points_of_one(grid, key, point):
     return inputs[key][0].item() if key in inputs else grid.label(key, point, point + 1)[0]
 
 
+@pytest.mark.long
 def test_ready_made_studies_plan():
     for path in (library_root() / "sweeps").glob("*.yaml"):
         assert plan(Composer.of_library(), [f"+sweeps={path.stem}"]).grid.points > 1

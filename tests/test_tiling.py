@@ -24,6 +24,7 @@ EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 # --- the pruned search, the brute force and the oracle agree
 
 
+@pytest.mark.long
 @given(gemms, batches, designs())
 @example((1, 1, 1), 1, EQUAL)
 @example((1, 16384, 16384), 1, A100)
@@ -44,6 +45,7 @@ def test_random_search_is_the_exact_optimum(gemm, batch, design):
     assert alike(solve(gemm, batch, design, how=search_all), expected)
 
 
+@pytest.mark.long
 @given(small_gemms, st.sampled_from([1, 1, 3]), designs(st.integers(1, 3), st.integers(0, 90), st.just(0)))
 @example((12, 11, 9), 1, Design((0, 0), (1e12, 1e12, 1e12), 1, 50, 0))
 @cases(600)
@@ -97,6 +99,7 @@ def test_pruned_search_is_the_brute_force(levels):
     assert (every.idle > 1.0).mean() > 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [2, 4])
 def test_pruned_search_is_the_brute_force_far_outside_of_what_is_dealt_out(most):
     """What the search knows of the tiles inside has to hold under every tile of two levels outside."""
@@ -239,6 +242,7 @@ def larger(design, which, factor):
     return design._replace(capacities=tuple(capacities))
 
 
+@pytest.mark.long
 @given(gemms, batches, designs(samples=st.just(0)), st.integers(0, 4), st.floats(1.0, 100.0))
 @cases(400)
 def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
