@@ -1,8 +1,6 @@
 """Strategies, placements, pipelines and traces from the command line."""
 
 import json
-import logging
-import sys
 
 import numpy as np
 import pandas as pd
@@ -19,19 +17,13 @@ SMALL = [
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """A function that runs a command line here: exit code, standard output, lines of standard error."""
-    monkeypatch.chdir(tmp_path)
+def cli(cli, monkeypatch):
+    """A function that runs a sweep here, 80 columns wide: exit code, output, lines of standard error."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # so that it is restored
-    # tests that compose by Hydra's own means leave handlers that a process of its own does not have
-    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sweep.py", *arguments])
-        code = main()
-        out, err = capsys.readouterr()
-        return code, out, err.splitlines()
+        code, out, err = cli(main, *arguments)
+        return code, "\n".join([*out, ""]), err
 
     return run
 
