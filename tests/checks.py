@@ -5,6 +5,17 @@ from math import isclose
 import numpy as np
 from hypothesis import HealthCheck, settings
 
+BUDGETS = [
+    f"chip.{kind}.{part}"
+    for kind, parts in (
+        ("area", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
+        ("power", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
+        ("perimeter", ("dram", "intra", "inter")),
+    )
+    for part in parts
+]
+"""The shares of the library's chips."""
+
 
 def cases(count):
     """Return the settings of a property: `count` cases, the same ones on every run."""

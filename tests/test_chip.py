@@ -10,22 +10,13 @@ from hypothesis import strategies as st
 from fastflow.errors import InputError
 from fastflow.hardware.chip import generate
 from fastflow.hardware.faults import chip_faults
-from tests.checks import cases, near
+from tests.checks import BUDGETS, cases, near
 from tests.conftest import columns_of
 from tests.naive import chip as naive
 
 TECHS = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
 MEMORIES = {"hbm2": 1.0e12, "hbm2e": 2.0e12, "hbm3": 2.6e12, "hbm4": 3.3e12}
 NETWORKS = {"ndr_x8": 100e9, "xdr_x8": 200e9, "gdr_x8": 400e9}
-BUDGETS = [
-    f"chip.{kind}.{part}"
-    for kind, parts in (
-        ("area", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
-        ("power", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
-        ("perimeter", ("dram", "intra", "inter")),
-    )
-    for part in parts
-]
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,10 @@ from hypothesis import strategies as st
 from fastflow.hardware.chip import generate
 from fastflow.hardware.faults import chip_faults
 from fastflow.hardware.shortage import shortage
-from tests.checks import cases
+from tests.checks import BUDGETS, cases
 from tests.conftest import columns_of
 from tests.naive import shortage as naive
 
-BUDGETS = [
-    f"chip.{kind}.{part}"
-    for kind, parts in (
-        ("area", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
-        ("power", ("core", "l0", "l1", "l2", "dram", "intra", "inter")),
-        ("perimeter", ("dram", "intra", "inter")),
-    )
-    for part in parts
-]
 # no room at all, about one unit of something, and as much as the chip of the library has
 FACTORS = st.sampled_from([0.0, 1.0]) | st.floats(0.0, 0.03) | st.floats(0.0, 1.0)
 MANY = st.lists(FACTORS, min_size=len(BUDGETS), max_size=len(BUDGETS))

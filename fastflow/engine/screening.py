@@ -30,13 +30,13 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
     candidates = scorer.candidates
     everybody = np.arange(candidates.point.size)
     scorer.holdable[:] = False  # what lacks memory is not known before it has been looked at without
-    table = _tried(scorer, everybody, candidates.templates)
+    largest = _largest(scorer)
+    table = _tried(scorer, everybody, candidates.templates, largest)
     nothing = np.flatnonzero(table["score"].to_numpy() > NO_CHIP)
     if nothing.size:
         even = fill(np.ones((nothing.size, len(candidates.space.keys))), candidates.space)
-        table = _replaced(table, nothing, _tried(scorer, nothing, even))
+        table = _replaced(table, nothing, _tried(scorer, nothing, even, largest))
     footprint = table["footprint_B"].to_numpy(zero_copy_only=False)
-    largest = _largest(scorer)
     scorer.holdable[:] = ~(footprint > largest)  # one without a time is not known to lack any
     score = table["score"].to_numpy()
     reason = np.full(everybody.size, "", dtype=object)
@@ -51,12 +51,12 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
             _leave_out(reason, members & ~scorer.holdable, texts)
     if (reason != "").all():
         raise CompositionError(f"no design can be searched: {reason[0]}")
-    _leave_out_alike(scorer, reason, table)
+    _leave_out_alike(scorer, reason, table, largest)
     return _promise(scorer, table, score), reason
 
 
-def _tried(scorer: Scorer, whom: Ints, designs: Floats) -> pa.Table:
-    """Score a design of each of some candidates beside any search, and note them."""
+def _tried(scorer: Scorer, whom: Ints, designs: Floats, largest: Floats) -> pa.Table:
+    """Score a design of each of some candidates beside any search, and note them; largest: of `_largest`."""
     before, zeros = scorer.history.told, np.zeros_like(whom)
     table = scorer.table(Batch(whom, zeros, zeros, designs))
     score: Floats = table["score"].to_numpy()
@@ -67,7 +67,7 @@ def _tried(scorer: Scorer, whom: Ints, designs: Floats) -> pa.Table:
     value = score.copy()
     for place, inputs in scorer.candidates.inputs(whom[lacks], designs[lacks]):
         short = devices_short(inputs, footprint[lacks[place]])
-        holdable = footprint[lacks[place]] <= largest_memory(inputs, scorer.candidates.space)
+        holdable = footprint[lacks[place]] <= largest[whom[lacks[place]]]
         value[lacks[place]] = np.where(holdable, LACKS_MEMORY + short, value[lacks[place]])
     scorer.note(whom, value, before)
     return table
@@ -102,7 +102,7 @@ def _leave_out(reason: NDArray[np.object_], whom: Bools, texts: list[str]) -> No
         reason[candidate] = texts[candidate]
 
 
-def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Table) -> None:
+def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Table, largest: Floats) -> None:
     """Keep the first of candidates that compete and agree to the last bit, whatever the design.
 
     On a switch many strategies do the same: they differ in who sits where alone. They have to agree under
@@ -116,7 +116,7 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
     if not whom.size:
         return
     for design in random_designs(_TRIALS, scorer.candidates.space, scorer.asked.rules.seed):
-        tried = _tried(scorer, whom, np.tile(design, (whom.size, 1)))
+        tried = _tried(scorer, whom, np.tile(design, (whom.size, 1)), largest)
         columns += [tried[name].to_numpy() for name in _ALIKE]
     first, place = kinds(columns, whom.size)
     for candidate, other in zip(whom.tolist(), whom[first][place].tolist(), strict=True):
