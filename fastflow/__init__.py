@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
+    from fastflow.engine.calibrated import Calibration
     from fastflow.engine.searched import Search
+    from fastflow.engine.validated import Validation
 
 __all__ = [
-    "InputError", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search", "sweep",
+    "InputError", "calibrate", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search",
+    "sweep", "validate",
 ]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
@@ -113,6 +116,47 @@ def search(
     from fastflow.engine.searched import search
 
     return search(*overrides, output=output, config_dir=config_dir)
+
+
+def validate(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Validation:
+    """Predict every row of a CSV file of measurements, and say how far off the predictions are.
+
+    overrides: `"measurements=FILE.csv"`, the chip or the system that was measured, as `"chip=a100"`, and
+    whatever else `evaluate` takes. The columns of the file say what it holds: GEMMs, recurrent layers,
+    operators, collectives or whole iterations (docs/validation.md). output: a folder for the rows; beside it
+    lies one with the errors.
+
+    Returns the rows with what was predicted of each, and the errors of all, by size, limiter and category.
+    Raises InputError as `evaluate` does, and for what the file may not say, with its line.
+    """
+    from fastflow.engine.validated import validate
+
+    return validate(*overrides, output=output, config_dir=config_dir)
+
+
+def calibrate(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Calibration:
+    """Fit the few physical scalars of a chip to a CSV file of measurements, by robust least squares.
+
+    overrides: `"measurements=FILE.csv"`, or several as `"measurements=A.csv,B.csv"`, the chip that was
+    measured, as `"chip=a100"`, and whatever else `validate` takes; `"fit=utilization,dram_utilization"` says
+    which scalars (docs/calibration.md), by default those that the rows depend on, six at most. output: a chip
+    file to write, `"mine.yaml"`, which `"chip=mine.yaml"` then accepts.
+
+    A fifth of the rows is held back. Returns the scalars before and after with their standard errors, the
+    mean relative errors on both sets of rows, and the chip file as a text.
+    Raises InputError as `validate` does, for a scalar that is none, and for fewer than five rows a scalar.
+    """
+    from fastflow.engine.calibrated import calibrate
+
+    return calibrate(*overrides, output=output, config_dir=config_dir)
 
 
 def __getattr__(name: str) -> Any:

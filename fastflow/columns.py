@@ -21,6 +21,12 @@ DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 SCOPES = ("mcu", "bundle", "global")
 DATAFLOWS = ("weight", "activation", "output", "best")
 OPTIMIZERS = ("sgd", "momentum", "adam")
+OPERATORS = (
+    "elementwise", "add", "sub", "mul", "div", "pow", "exp", "relu", "tanh", "sigmoid", "silu", "gelu",
+    "softmax", "log_softmax", "layernorm", "rmsnorm",
+)  # fmt: skip
+CELLS = ("rnn_relu", "rnn_tanh", "gru", "lstm")
+PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
@@ -161,9 +167,19 @@ INPUTS: tuple[Column, ...] = (
     _count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
     _text("chip.mcu.dataflow", "operand that stays in the unit", DATAFLOWS),
     _count("chip.mcus_per_bundle", "MCUs of one bundle (tensor cores of an SM)"),
-    _share("chip.utilization", "highest share of the peak that a kernel reaches"),
+    Column("chip.matrix.*", "bool", "", "whether matrix units multiply this data type, or vector lanes"),
+    _share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
+    _share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
     _share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
-    _nonnegative("chip.launch_overhead", "s", "time to launch one kernel"),
+    _nonnegative("chip.launch_overhead", "s", "time of one kernel beside its work, others queued behind it"),
+    _nonnegative("chip.call_overhead", "s", "time of a framework's call on an idle device beside its kernel"),
+    _text("chip.blocks.matrix", "block tiles of the kernel library on matrix units, as 128x64 64x64"),
+    _text("chip.blocks.vector", "block tiles of the kernel library on vector lanes"),
+    _text("chip.blocks.batched_vector", "block tiles of batched products on vector lanes"),
+    _text("chip.blocks.warp", "largest tile of a warp within a block, as 64x64"),
+    _nonnegative("chip.strided.cost", "", "time added to compute where both operands are strided"),
+    _positive("chip.strided.reach", "B", "reach of address translation in such a product"),
+    _nonnegative("chip.strided.miss", "", "time added to compute where address translation does not reach"),
     _fraction("chip.rate.*", "share of the MCU's rate that the chip has in a data type; 0: it cannot"),
     _text("chip.made.tech", "technology node that the pinned quantities belong to"),
     _text("chip.made.mem", "memory technology that the pinned quantities belong to"),
@@ -174,6 +190,7 @@ INPUTS: tuple[Column, ...] = (
     _count("chip.pinned.mcus", "number of MCUs"),
     _positive("chip.pinned.core_Hz", "Hz", "core clock"),
     _positive("chip.pinned.core_V", "V", "core voltage"),
+    _positive("chip.pinned.boost_W", "W", "power of the node at that clock with every unit at work"),
     _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
     _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
     _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
@@ -201,12 +218,14 @@ INPUTS: tuple[Column, ...] = (
         "placement", "order in which parallel dimensions fill the network, as kp1-kp2-dp-lp; auto: the best"
     ),
     # --- tiling search (6.2)
-    _text("tiling.tiles", "where the tried tiles come from", ("random", "divisors")),
+    _text("tiling.tiles", "where the tried tiles come from", ("random", "divisors", "blocks")),
     _text("tiling.search", "exact search, or all combinations one by one", ("exact", "brute")),
     Column("tiling.samples", "int", "", "tiles tried at each level (the paper's N)", 1.0, 1000.0),
     _count("tiling.seed", "seed of the tile sequence", low=0),
+    Column("tiling.overlap", "float", "", "order of the soft maximum of times; 0: the maximum", 0.0, 64.0),
+    Column("tiling.parts", "int", "", "most parts of the inner dimension", 1.0, 64.0),
     # --- workloads
-    _text("model.name", "workload", ("gemm", "lstm_lm", "graph")),
+    _text("model.name", "workload", ("gemm", "operator", "rnn", "lstm_lm", "graph")),
     _text("model.file", "network as a YAML file, relative to the working directory"),
     _text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
     Column("model.training", "bool", "", "forward, backward and update; or forward alone"),
@@ -216,8 +235,15 @@ INPUTS: tuple[Column, ...] = (
     _count("model.m", "rows of A and C"),
     _count("model.k", "columns of A, rows of B"),
     _count("model.n", "columns of B and C"),
+    Column("model.transposed", "bool", "", "B is stored as n x k, so that both operands are read along k"),
+    _text("model.op", "pointwise or normalisation operator", OPERATORS),
+    _count("model.rows", "rows of an operator's tensors"),
+    _count("model.cols", "columns of an operator's tensors"),
+    _count("model.tensors", "tensors that an operator reads and writes; 0: as many as it must", low=0),
     _count("model.batch", "independent GEMMs, or sequences of the global batch"),
-    _count("model.hidden", "hidden units of an LSTM layer"),
+    _text("model.cell", "recurrent cell", CELLS),
+    _text("model.part", "part of a recurrent layer; all: forward, and backward when training", PARTS),
+    _count("model.hidden", "hidden units of a recurrent layer"),
     _count("model.vocabulary", "words"),
     _count("model.layers", "LSTM layers"),
     _count("model.sequence", "steps of a sequence"),
@@ -328,6 +354,36 @@ SEARCH: tuple[Column, ...] = (
     Column("designs", "int", "", "designs scored of the candidate"),
 )
 
+# of a validation's rows, beside the columns of its file and of RESULTS, and of its errors
+VALIDATION: tuple[Column, ...] = (
+    Column("line", "int", "", "line of the file of measurements, the header's being 1"),
+    Column("part", "str", "", "part of the workload that was measured"),
+    Column(
+        "timed",
+        "str",
+        "",
+        "kernel: kernels alone, or back to back; call: single calls of a framework",
+    ),
+    Column("measured_s", "float", "s", "what was measured"),
+    Column("predicted_s", "float", "s", "what is predicted; null where `reason` says why nothing is"),
+    Column("host_s", "float", "s", "of predicted_s, what the host that measured adds"),
+    Column("ratio", "float", "", "predicted_s over measured_s"),
+    Column("error", "float", "", "distance of predicted_s from measured_s, over measured_s"),
+    Column("needs_compute_s", "float", "s", "what all launches of all kernels take of computing alone"),
+    Column("needs_l*_s", "float", "s", "of this memory level alone"),
+    Column("needs_dram_s", "float", "s", "of main memory alone"),
+    Column("needs_launch_s", "float", "s", "of launches alone"),
+    Column("latency_s", "float", "s", "what a collective of an empty message takes"),
+    Column("by", "str", "", "what measurements are grouped by"),
+    Column("value", "str", "", "what those of a group have in common"),
+    Column("rows", "int", "", "measurements of the group"),
+    Column("mean_error", "float", "", "mean error"),
+    Column("median_error", "float", "", "median error"),
+    Column("p90_error", "float", "", "error that nine measurements in ten do not exceed"),
+    Column("bias", "float", "", "median ratio of predicted to measured"),
+    Column("log_correlation", "float", "", "Pearson correlation of the logarithms of predicted and measured"),
+)
+
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
@@ -345,7 +401,8 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    return next((column for column in (*RESULTS, *SEARCH) if _pattern(column.name).fullmatch(name)), None)
+    every = (*RESULTS, *SEARCH, *VALIDATION)
+    return next((column for column in every if _pattern(column.name).fullmatch(name)), None)
 
 
 def result_order(levels: int) -> list[str]:
@@ -362,7 +419,8 @@ def result_order(levels: int) -> list[str]:
 def markdown() -> str:
     """Return the registry as the tables of `docs/columns.md`."""
     lines = ["# Columns", "", "Written by `python -m fastflow.columns > docs/columns.md`.", ""]
-    for title, columns in (("Results", RESULTS), ("Searches", SEARCH), ("Inputs", INPUTS)):
+    tables = (("Results", RESULTS), ("Searches", SEARCH), ("Validations", VALIDATION), ("Inputs", INPUTS))
+    for title, columns in tables:
         lines += [f"## {title}", "", "| name | type | unit | meaning | allowed |", "|---|---|---|---|---|"]
         for column in columns:
             allowed = column.allowed() if columns is INPUTS else ""

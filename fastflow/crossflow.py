@@ -126,12 +126,16 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
     work = Work(
         graph.point, shards.m, shards.k, shards.n, shards.batch,
+        inputs.get("model.transposed", np.zeros(chip.bundles.size, dtype=np.bool_))[graph.point],
         shards.elements * graph.bytes_per_element,
         shards.elements * graph.flop_per_element,
         numbers.operand,
         np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.samples", 0), 0),
         np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.seed", 0), 0),
         inputs["tiling.search"] == "brute",
+        inputs["tiling.tiles"] == "blocks",
+        np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.overlap", 0.0), 0.0),
+        np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.parts", 1), 1),
     )  # fmt: skip
     return time_kernels(device(inputs, chip), work)
 

@@ -179,7 +179,7 @@ def test_one_set_of_technology_values_makes_every_chip(compose):
 def test_pins_replace_what_is_generated(compose, summary, chip):
     point = compose(f"chip={chip}", "model=gemm")
     pins = {key.rsplit(".", 1)[1]: value for key, value in point.items() if key.startswith("chip.pinned.")}
-    assert pins
+    assert pins.pop("boost_W")  # what kernels are timed with, not what the chip is
     got = summary([point])
     for name, value in pins.items():
         assert got[name][0] == value, name

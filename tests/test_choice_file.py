@@ -247,7 +247,7 @@ def test_a_winner_keeps_all_that_is_not_shared_out(composer, overrides):
     shares = {key: 0.1 + 0.01 * place for place, key in enumerate(KEYS)}
     Path("best.yaml").write_text(chip_text(section_of(composer, *overrides), shares, ABOUT, SOURCE))
     theirs = [text for text in overrides if not text.lstrip("+~").startswith("chip")]
-    technology = ["tech=n7", "mem=hbm2e"] if overrides == ("chip=a100",) else []
+    technology = ["tech=n7", "mem=hbm2e", "tiling=blocks"] if overrides == ("chip=a100",) else []
     before = inputs_of(composer, *overrides) | shares
     assert figures(inputs_of(composer, "chip=best.yaml", *theirs, *technology)) == figures(before)
 

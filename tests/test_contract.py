@@ -16,7 +16,7 @@ LIBRARY = next(
 
 # From the roof to the cellar; a room imports its own and what lies below.
 FLOORS = [
-    {"sweep", "search", "report", "__init__", "__main__", "_plugins"},
+    {"sweep", "search", "validate", "calibrate", "report", "__init__", "__main__", "_plugins"},
     {"engine"},
     {"optimize", "figures", "studies"},
     {"results", "trace"},

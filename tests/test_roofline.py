@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
 from fastflow.timing.device import Device
 from fastflow.timing.roofline import Work, limiter_names, time_kernels
@@ -66,6 +67,9 @@ def test_kernels_on_their_devices(points, data):
         unit_k=column([p.unit[1] for p in points], np.int64),
         unit_n=column([p.unit[2] for p in points], np.int64),
         dataflow=column([DATAFLOW_CODES[p.flow] for p in points], np.int64),
+        library=Library(*[column([0.0 for _ in points])] * len(Library._fields)),
+        blocks=column(["1x1" for _ in points], np.str_),
+        batched_blocks=column(["1x1" for _ in points], np.str_),
     )
     kernels = []  # point, m, k, n, batch, bytes and flop of a memory-bound pass
     for i in range(len(points)):
@@ -80,10 +84,14 @@ def test_kernels_on_their_devices(points, data):
     names = ["point", "m", "k", "n", "batch", "pass_bytes", "pass_flop"]
     work = Work(
         **dict(zip(names, table, strict=True)),
+        strided=column([False for _ in kernels], np.bool_),
         element_bytes=column([p.element for p in points]),
         samples=column([p.samples for p in points], np.int64),
         seed=column([p.seed for p in points], np.int64),
         brute=column([data.draw(st.booleans()) for _ in points], np.bool_),
+        blocks=column([False for _ in points], np.bool_),
+        overlap=column([0.0 for _ in points]),
+        parts=column([1 for _ in points], np.int64),
     )
     got = time_kernels(machines, work)
     assert got.times.shape == (len(kernels), len(limiter_names(levels)))

@@ -27,7 +27,7 @@ from fastflow.tables import Ints
 
 BEST = "-best"
 """What the best designs are called after the folder of their search's history."""
-_PART = "part-00000.parquet"
+PART = "part-00000.parquet"
 
 
 class Chip(NamedTuple):
@@ -184,7 +184,7 @@ def check_beside(output: str) -> None:
     for suffix in (RANKING, FRONT):
         folder = folder_at(output + suffix)
         for name in folder.names():
-            if name != _PART and not name.startswith(("_", ".")):
+            if name != PART and not name.startswith(("_", ".")):
                 allowed = f"a folder beside which nothing else lies; {folder.shown} holds {name}"
                 raise InputError("output", output, allowed)
     best = chips_at(output)
@@ -203,7 +203,7 @@ def write_table(output: str, table: pa.Table) -> str:
     def into(file: IO[bytes]) -> None:
         pq.write_table(table, file, **how_to_write(table.schema))
 
-    folder.write(_PART, into)
+    folder.write(PART, into)
     return folder.shown
 
 

@@ -1,4 +1,4 @@
-"""`python -m fastflow.sweep` and `.search`: from Hydra's hands to a dataset and what is printed."""
+"""`python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`: from Hydra's hands to what is left."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
 
-PRIMARY = {"sweep": "config", "search": "search"}
+PRIMARY = {"sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate"}
 """The primary configuration of each command."""
 
 
 def run_application(name: str = "sweep") -> int:
-    """Run `python -m fastflow.sweep`, or `.search`; returns the exit code: 0, or 2 after a user's mistake.
+    """Run `python -m fastflow.sweep`, or another command; returns the exit code: 0, or 2 after a mistake.
 
     A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
     """
@@ -54,7 +54,8 @@ def run_application(name: str = "sweep") -> int:
         return 2
     # Hydra's own folder follows `output`, and cannot be nothing
     if {"output=", "output=null"} & set(arguments.overrides):
-        print(InputError("output", "null", "a folder", COMMAND_LINE), file=sys.stderr)
+        what = "a file, NAME.yaml" if name == "calibrate" else "a folder"
+        print(InputError("output", "null", what, COMMAND_LINE), file=sys.stderr)
         return 2
     mistakes: list[InputError] = []
 
@@ -142,8 +143,18 @@ def run_from_hydra(
     composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
     if study is None:
         _check_single(composer, overrides)
-    planned = plan(composer, overrides, study or {}, lambda line: print(line, file=sys.stderr, flush=True))
     folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
+    if hydra.job.config_name == PRIMARY["validate"]:
+        from fastflow.engine.validated import run_validation
+
+        run_validation(composer, overrides, study, folder)
+        return
+    if hydra.job.config_name == PRIMARY["calibrate"]:
+        from fastflow.engine.calibrated import run_calibration
+
+        run_calibration(composer, overrides, study)
+        return
+    planned = plan(composer, overrides, study or {}, lambda line: print(line, file=sys.stderr, flush=True))
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):
         if hydra.job.config_name == PRIMARY["search"]:

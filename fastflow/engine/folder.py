@@ -18,8 +18,8 @@ from uuid import uuid4
 from fastflow.engine.mistakes import unwritable
 from fastflow.errors import InputError
 
-RANKING, FRONT = "-ranking", "-front"
-"""What the folder of a ranking, or a front, is called after that of the point or the search that it is of."""
+RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
+"""What the folder of a ranking, a front, or of errors is called after that of what it is of."""
 Writer = Callable[[IO[bytes]], None]
 
 

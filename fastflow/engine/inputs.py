@@ -28,7 +28,9 @@ SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""
-NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS)
+VALIDATION_KEYS = ("measurements", "timed", "recurrent", "fit")
+"""What the configuration says of measurements that predictions are held against or fitted to."""
+NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
 _INT64_MAX = 2**63 - 1
 MOST_JOBS = 1024
@@ -78,6 +80,11 @@ def convert(key: str, value: Any) -> Scalar:
         section = key.partition(".")[0]
         where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
         raise InputError(key, value, f"an input of the model{close or where}")
+    return convert_to(column, key, value)
+
+
+def convert_to(column: Column, key: str, value: Any) -> Scalar:
+    """Return the value of a key in the unit of a column; raises InputError."""
     try:
         return _check(column, _read(column, value))
     except InputError:

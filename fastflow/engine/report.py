@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastflow.engine.folder import FRONT, RANKING, LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.engine.folder import ERRORS, FRONT, RANKING, LocalFolder, UrlFolder, folder_at, is_url
 from fastflow.errors import InputError
 from fastflow.studies import report_of
 
@@ -97,6 +97,9 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     """
     dataset = _judged(find(name))
     names = dataset.schema.names
+    if dataset.about("measurements"):
+        show_validation(dataset, figures, kind)
+        return
     study = study or dataset.about("report")
     if study:
         judge(dataset, study, figures, kind)
@@ -137,6 +140,20 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
         _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
     else:
         _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
+
+
+def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print how far the predictions of a validation are from its measurements, and draw both."""
+    from fastflow.engine import show_validation as shown
+    from fastflow.studies.validation import draw
+
+    whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
+    errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
+    rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
+    shown.show(whole, rows, of_errors)
+    _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
+    print(f"Errors: {errors.folder.shown}")
+    print(f"Dataset: {whole.folder.shown}")
 
 
 def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:

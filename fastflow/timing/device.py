@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.distinct import look_up
+from fastflow.distinct import look_up, vocabulary
 from fastflow.hardware.chip import Chip, peak_flops
-from fastflow.tables import Floats, Inputs, Ints
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
+from fastflow.timing.blocks import Library, read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
 
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
@@ -29,20 +30,27 @@ class Device(NamedTuple):
     dataflow: Ints
     dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
     instances: Floats  # of that level
+    library: Library
+    blocks: Texts  # tiles that the library has for single products
+    batched_blocks: Texts  # and for batched ones
 
 
 def device(inputs: Inputs, chip: Chip) -> Device:
     """Return the device that a chip makes for its kernels."""
-    utilization = inputs["chip.utilization"]
-    vector = np.full(utilization.size, VECTOR_DTYPE)
-    dealt, instances = np.full(utilization.size, -1, dtype=np.int64), np.ones(utilization.size)
+    dtype = inputs["model.dtype"]
+    vector = np.full(dtype.size, VECTOR_DTYPE)
+    by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
+    utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
+    peak = peak_flops(inputs, chip, dtype)
+    dealt, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
     for number, level in enumerate(chip.levels):
         own = inputs[f"chip.memory.l{number}.scope"] != "global"
         dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
     latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
+    registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     return Device(
-        utilization * peak_flops(inputs, chip, inputs["model.dtype"]),
-        utilization * peak_flops(inputs, chip, vector),
+        utilization * peak,
+        inputs["chip.vector_utilization"] * peak_flops(inputs, chip, vector),
         tuple(level.design.capacity / level.instances for level in chip.levels),
         tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         inputs["chip.dram_utilization"] * chip.dram.bandwidth,
@@ -53,4 +61,33 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
         dealt,
         instances,
+        Library(
+            peak,
+            registers,
+            *_warp(inputs["chip.blocks.warp"]),
+            latency,
+            inputs["chip.launch_overhead"],
+            inputs.get("chip.pinned.boost_W", np.zeros(dtype.size)) / inputs["chip.tdp"],
+            inputs["chip.strided.cost"],
+            inputs["chip.strided.reach"],
+            inputs["chip.strided.miss"],
+        ),
+        np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
+        np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]),
     )
+
+
+def _warp(texts: Texts) -> tuple[Floats, Floats]:
+    """Return the sides of the largest tile of a warp."""
+    catalogue, place = read_catalogue(texts)
+    first = catalogue.offset[:-1][place]
+    return catalogue.m[first], catalogue.n[first]
+
+
+def _of_dtype(inputs: Inputs, prefix: str, dtype: Texts) -> Bools:
+    """Return what a chip has for each point's data type under a key by data type."""
+    names, place = vocabulary(dtype)
+    if not len(names):
+        return np.zeros(0, dtype=np.bool_)
+    columns = [inputs.get(f"{prefix}.{name}", np.zeros(dtype.size, dtype=np.bool_)) for name in names]
+    return np.stack(columns)[place, np.arange(dtype.size)]

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from fastflow._jit import kernel
 from fastflow.distinct import kinds
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.tables import Bools, Floats, Ints, take
+from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue, run_blocks
 from fastflow.timing.brute import search_all
 from fastflow.timing.candidates import Gemms, Hierarchies, Tilings
 from fastflow.timing.device import Device
 from fastflow.timing.tiles import TileSets, make_tile_sets
 from fastflow.timing.tiling import search
+from fastflow.timing.traffic import C_STAYS
 
 
 class Work(NamedTuple):
@@ -25,12 +27,16 @@ class Work(NamedTuple):
     k: Ints
     n: Ints
     batch: Ints
+    strided: Bools  # both operands are stored along the inner dimension
     pass_bytes: Floats
     pass_flop: Floats
     element_bytes: Floats
     samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
     seed: Ints
     brute: Bools  # by brute force
+    blocks: Bools  # by a kernel library's blocks instead of a search
+    overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
+    parts: Ints  # of the inner dimension, at most
 
 
 class Timing(NamedTuple):
@@ -139,14 +145,18 @@ def _lay_gemms(
 
 
 @kernel
-def _limit(point: Ints, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing) -> None:
-    """Write how long every level takes, what limits a kernel, and its time.
+def _limit(
+    point: Ints, timed: Bools, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing
+) -> None:  # fmt: skip
+    """Write how long every level takes, what limits a kernel, and its time; but of kernels that are timed.
 
     bandwidth: (points, levels + 1); dealt, launch: (points,). Idle bundles leave their own levels
     unused; what is shared by the chip serves the others.
     """
     last = out.times.shape[1] - 1
     for row in range(point.size):
+        if timed[row]:
+            continue
         p = point[row]
         longest, limiter = out.times[row, 0], 0
         for level in range(last - 1):
@@ -158,6 +168,44 @@ def _limit(point: Ints, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Fl
         out.times[row, last] = launch[p]
         out.limiter[row] = last if longest < launch[p] else limiter
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
+
+
+def _run_blocks(device: Device, work: Work, rows: Ints) -> tuple[Launched, Ints]:
+    """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
+    of_machines = (
+        device.matrix_flops, work.element_bytes, *device.bandwidth, device.dram_bandwidth, *device.capacity,
+        device.dealt_level, device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow,
+        work.overlap, work.parts, *device.library,
+    )  # fmt: skip
+    catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
+    single, batched = np.split(listed, 2)
+    one, machine = kinds((*of_machines, single, batched), work.samples.size)
+    products = take(Products(machine[work.point], work.m, work.k, work.n, work.batch, work.strided), rows)
+    first, place = kinds(products, rows.size)
+    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
+    capacity = np.stack(device.capacity, axis=1)
+    machines = Machines(
+        device.matrix_flops, work.element_bytes, bandwidth, capacity, device.dealt_level, device.instances,
+        device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap, work.parts,
+    )  # fmt: skip
+    launched = run_blocks(
+        take(products, first), take(machines, one), take(device.library, one),
+        single[one], batched[one], catalogue,
+    )  # fmt: skip
+    return launched, place
+
+
+@kernel
+def _lay_blocks(work: Work, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
+    """Write how the GEMMs in `rows` run as blocks, `place` among those launched; C stays in registers."""
+    for i in range(rows.size):
+        row, g = rows[i], place[i]
+        last = out.times.shape[1] - 1
+        out.time[row], out.times[row], out.bytes[row] = launched.time[g], launched.times[g], launched.bytes[g]
+        out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
+        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
+        out.tile[row], out.stays[row], out.candidates[row] = launched.tile[g], C_STAYS, launched.candidates[g]
+        out.limiter[row] = np.argmax(out.times[row, : last + 1])
 
 
 def time_kernels(device: Device, work: Work) -> Timing:
@@ -183,11 +231,16 @@ def time_kernels(device: Device, work: Work) -> Timing:
     )
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
+    by_blocks = (work.m > 0) & work.blocks[work.point]
     for brute in (False, True):
-        rows = np.flatnonzero((work.m > 0) & (work.brute[work.point] == brute))
+        rows = np.flatnonzero((work.m > 0) & ~by_blocks & (work.brute[work.point] == brute))
         if rows.size:
             found, place = _search(device, work, rows, brute)
             _lay_gemms(work, rows, found, place, levels, idle, out)
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    _limit(work.point, bandwidth, device.dealt_level, device.launch, idle, out)
+    _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
+    rows = np.flatnonzero(by_blocks)
+    if rows.size:
+        launched, place = _run_blocks(device, work, rows)
+        _lay_blocks(work, rows, launched, place, out)
     return out

@@ -8,9 +8,12 @@ import numpy as np
 
 from fastflow.distinct import kinds, vocabulary
 from fastflow.tables import Bools, Inputs, Ints, table, take
-from fastflow.workload import file, gemm, lstm
+from fastflow.workload import file, gemm, lstm, operator, rnn
 from fastflow.workload.graph import Graph, join, spread
 from fastflow.workload.precision import Precision, precision
+
+# the dimension that data parallelism cuts, by workload
+_ROWS = {"gemm": "model.m", "operator": "model.rows", "rnn": "model.batch", "lstm_lm": "model.batch"}
 
 
 def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
@@ -23,8 +26,8 @@ def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
 def _build(inputs: Inputs, numbers: Precision) -> Graph:
     """Return the compute graph of every point's model.
 
-    Points that share the structure of their graph (workload, training or not, layers, file) are built
-    together, and the graphs joined in the order of the points.
+    Points that share the structure of their graph (workload, training or not, layers, file, operator,
+    part) are built together, and the graphs joined in the order of the points.
     """
     graphs, members = [], []
     for rows in _structures(inputs):
@@ -38,6 +41,12 @@ def _build_structure(points: Inputs, numbers: Precision) -> Graph:
     name, training = points["model.name"][0], bool(points["model.training"][0])
     if name == "gemm":
         return gemm.build(table(gemm.Gemm, points, "model"), training)
+    if name == "operator":
+        op = str(points["model.op"][0])
+        return operator.build(table(operator.Sizes, points, "model"), op, training, numbers.operand)
+    if name == "rnn":
+        part = str(points["model.part"][0])
+        return rnn.build(table(rnn.Rnn, points, "model"), part, training, numbers)
     if name == "graph":
         return file.build(str(points["model.file"][0]), training, numbers)
     layers = int(points["model.layers"][0])
@@ -82,7 +91,7 @@ def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
     if name[0] == "graph":
         _, rows, sequences = _of_files(inputs).T
         return np.where(sequences > 0, np.minimum(rows, sequences), rows), sequences > 0
-    rows = inputs["model.batch" if name[0] == "lstm_lm" else "model.m"]
+    rows = inputs[_ROWS[name[0]]]
     return rows, np.zeros(name.size, dtype=np.bool_)
 
 
@@ -94,7 +103,7 @@ def _of_files(inputs: Inputs) -> Ints:
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the points of every structure."""
-    keys = ("model.training", "model.layers", "model.file")
+    keys = ("model.training", "model.layers", "model.file", "model.op", "model.part")
     first, place = kinds([inputs[key] for key in keys if key in inputs], inputs["model.training"].size)
     for structure in range(first.size):
         yield np.flatnonzero(place == structure)

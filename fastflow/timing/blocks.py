@@ -1,0 +1,318 @@
+"""What a kernel library's GEMM takes: thread blocks of a few shapes, dealt out to the bundles (6.1).
+
+A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
+the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
+
+- *compute*: blocks are dealt out in waves, one to each bundle (SM); the last wave leaves some idle, and
+  blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
+  bundle at once, and each such round begins and ends with one trip through the memories;
+- *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
+  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it;
+- *next level* (L2): every block's slabs, and C;
+- *beyond it*: what neighbours that run together do not share. Blocks that run at once lie in a square, and
+  the operands are read once for each square, or once at all where the cache outside holds them;
+- *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
+
+Resources near saturation get in each other's way, so that a kernel takes the soft maximum of these,
+(sum of t^order)^(1/order). Order 0 is the plain maximum, the roofline.
+
+*Sustained clock*: a chip whose units, all at work at its highest clock, would draw more than its power
+budget lowers the clock until it fits: dynamic power falls with the cube of frequency where voltage follows
+it (4.4.1). The power drawn counts useful operations, since padded ones switch nothing.
+
+*Strided operands*: where both operands are stored along the inner dimension, each row of a block lies in
+another page. Chips whose address translation reaches less far than these rows pay for it (Jia et al.,
+arXiv:1804.06826, section 3.7).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.distinct import vocabulary
+from fastflow.errors import InputError
+from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
+from fastflow.timing.tiles import PARTIAL_SUM_BYTES
+
+SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
+LEAST_OF_A_WARP = 16.0  # side of a warp's tile
+SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
+SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+
+
+class Library(NamedTuple):
+    """What the kernels of a library meet on each point's chip; shape (points,)."""
+
+    peak_flops: Floats  # of the units that multiply [flop/s]
+    registers: Floats  # of one bundle [B]
+    warp_m: Floats  # largest tile of a warp
+    warp_n: Floats
+    latency: Floats  # of one access through all levels [s]
+    launch: Floats  # overhead of a launch [s]
+    drive: Floats  # power that all units draw at the highest clock, over the budget
+    strided: Floats  # time added where both operands are strided, as a share of compute
+    reach: Floats  # of address translation [B]
+    miss: Floats  # time added where it does not reach at all, as a share of compute
+
+
+class Products(NamedTuple):
+    """GEMMs, each on the machine of a point; shape (gemms,)."""
+
+    point: Ints
+    m: Ints
+    k: Ints
+    n: Ints
+    batch: Ints
+    strided: Bools  # both operands are stored along the inner dimension
+
+
+class Machines(NamedTuple):
+    """What the blocks run on; shape (points,) where not said otherwise."""
+
+    flops: Floats  # achievable [flop/s]
+    size: Floats  # of an element [B]
+    bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
+    capacity: Floats  # of one instance of each level (points, levels)
+    dealt: Ints  # the outermost level that the bundles have to themselves
+    bundles: Floats
+    unit_m: Ints
+    unit_k: Ints
+    unit_n: Ints
+    dataflow: Ints
+    order: Floats  # of the soft maximum; 0: the plain one
+    parts: Ints  # most parts of the inner dimension
+
+
+class Catalogue(NamedTuple):
+    """Blocks of libraries: library i has rows offset[i] to offset[i + 1]."""
+
+    offset: Ints
+    m: Floats
+    n: Floats
+
+
+class Launched(NamedTuple):
+    """How each GEMM is run; shape (gemms,) where not said otherwise."""
+
+    time: Floats  # launches included [s]
+    times: Floats  # compute, each level, main memory, launches (gemms, levels + 3)
+    bytes: Floats  # served by each level, main memory last (gemms, levels + 1)
+    tile: Ints  # m, k, n of each level (gemms, levels, 3)
+    parts: Ints
+    waves: Ints
+    busy: Floats  # share of the bundles that work, over all waves
+    candidates: Ints  # blocks and parts that were compared
+
+
+def read_catalogue(texts: Texts) -> tuple[Catalogue, Ints]:
+    """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
+
+    Raises InputError where a tile is not two positive whole numbers.
+    """
+    names, place = vocabulary(texts)
+    offset, sides = [0], []
+    for name in names:
+        for tile in str(name).split():
+            parts = tile.split("x")
+            if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+                raise InputError("chip.blocks", name, "tiles as 128x64, with spaces between them")
+            sides.append((float(parts[0]), float(parts[1])))
+        if offset[-1] == len(sides):
+            raise InputError("chip.blocks", name, "at least one tile, as 128x64")
+        offset.append(len(sides))
+    table = np.array(sides, dtype=np.float64).reshape(-1, 2)
+    return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place
+
+
+class _Gemm(NamedTuple):
+    """One GEMM and its machine as plain numbers."""
+
+    m: float
+    k: float
+    n: float
+    batch: float
+    size: float
+    flops: float
+    peak: float
+    bundles: float
+    registers: float
+    warp_m: float
+    warp_n: float
+    latency: float
+    launch: float
+    drive: float
+    order: float
+    strided: float
+    reach: float
+    miss: float
+    levels: int
+    dealt: int
+    unit: Unit
+
+
+@kernel
+def soft_maximum(times: Floats, count: int, order: float) -> float:
+    """Return the soft maximum of the first times [s]; order 0 is the plain one."""
+    longest = 0.0
+    for i in range(count):
+        longest = max(longest, times[i])
+    if order == 0.0 or longest == 0.0 or longest == np.inf:
+        return longest
+    total = 0.0
+    for i in range(count):
+        total += (times[i] / longest) ** order
+    return float(longest * total ** (1.0 / order))
+
+
+@kernel
+def _together(gemm: _Gemm, a: float, b: float) -> float:
+    """Return how many blocks are on a bundle at once."""
+    return float(max(1.0, np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))))
+
+
+@kernel
+def _of_a_warp(side: float, most: float) -> float:
+    """Return the side of a warp's tile in a block: half of the block's, within limits."""
+    return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
+
+
+@kernel
+def _time_blocks(
+    gemm: _Gemm, a: float, b: float, depth: float, parts: float, capacity: Floats, bandwidth: Floats,
+    times: Floats, moved: Floats,
+) -> float:  # fmt: skip
+    """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
+
+    capacity, bandwidth: of the machine, (levels,) and (levels + 1,). Writes `times` and `moved` as
+    `Launched` has them.
+    """
+    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
+    blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * parts
+    waves, together = np.ceil(blocks / gemm.bundles), _together(gemm, a, b)
+    idle = waves * gemm.bundles / blocks
+    padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
+    running = min(blocks, gemm.bundles * together)
+    side = np.sqrt(running * a * b)  # of the square of C that is worked on
+    extra = gemm.strided
+    if gemm.miss > 0.0:
+        spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
+        extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
+    times[0] = padded * idle / gemm.flops * (1.0 + extra) + np.ceil(waves / together) * 2.0 * gemm.latency
+
+    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    slabs = blocks * (a + b) * depth * size
+    c = gemm.batch * gemm.m * gemm.n * size
+    moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    for level in range(1, dealt + 1):
+        moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
+    moved[dealt + 1] = slabs + c
+    if parts > 1.0:
+        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts
+    rows, columns = gemm.batch * gemm.m * gemm.k * size, gemm.batch * gemm.k * gemm.n * size
+    for level in range(dealt + 2, levels + 1):
+        moved[level] = rows + columns + c
+        if (rows + columns) / gemm.batch > capacity[level - 1]:
+            moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
+    for level in range(levels + 1):
+        times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
+    times[levels + 2] = gemm.launch * (2.0 if parts > 1.0 else 1.0)
+
+    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    power = gemm.drive * flop / (gemm.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    return float(total)
+
+
+@kernel
+def _lay(products: Products, machines: Machines, library: Library, levels: int, g: int) -> _Gemm:
+    """Return GEMM g and its machine as plain numbers."""
+    p = products.point[g]
+    unit = make_unit(
+        machines.dataflow[p],
+        float(machines.unit_m[p]),
+        float(machines.unit_k[p]),
+        float(machines.unit_n[p]),
+    )
+    strided = products.strided[g]
+    return _Gemm(
+        float(products.m[g]), float(products.k[g]), float(products.n[g]), float(products.batch[g]),
+        machines.size[p], machines.flops[p], library.peak_flops[p], machines.bundles[p],
+        library.registers[p], library.warp_m[p], library.warp_n[p], library.latency[p], library.launch[p],
+        library.drive[p], machines.order[p],
+        library.strided[p] if strided else 0.0, library.reach[p], library.miss[p] if strided else 0.0,
+        levels, max(machines.dealt[p], 0), unit,
+    )  # fmt: skip
+
+
+@kernel
+def _lay_tiles(gemm: _Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+    """Write the tile of each level: the warp's, the block's slab, the square worked on at once."""
+    slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
+    side = np.sqrt(gemm.bundles * _together(gemm, a, b) * a * b)
+    for level in range(gemm.levels):
+        m, n, k = a, b, slab
+        if level < gemm.dealt:
+            m, n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+        elif level > gemm.dealt:
+            m, n, k = side, side, depth
+        tile[level, 0] = int(np.ceil(min(m, gemm.m)))
+        tile[level, 1] = int(min(k, gemm.k))
+        tile[level, 2] = int(np.ceil(min(n, gemm.n)))
+
+
+@kernel
+def run_blocks(
+    products: Products, machines: Machines, library: Library, single: Ints, batched: Ints,
+    catalogue: Catalogue,
+) -> Launched:  # fmt: skip
+    """Return how a library runs each GEMM: under the block and the number of parts that take least.
+
+    single, batched: which of the catalogue each point's library takes for single and for batched
+    products, (points,). Of equal times the first block and the fewest parts win.
+    """
+    gemms, levels = products.m.size, machines.capacity.shape[1]
+    out = Launched(
+        np.empty(gemms),
+        np.empty((gemms, levels + 3)),
+        np.empty((gemms, levels + 1)),
+        np.empty((gemms, levels, 3), dtype=np.int64),
+        np.empty(gemms, dtype=np.int64),
+        np.empty(gemms, dtype=np.int64),
+        np.empty(gemms),
+        np.empty(gemms, dtype=np.int64),
+    )
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    for g in range(gemms):
+        p = products.point[g]
+        gemm = _lay(products, machines, library, levels, g)
+        rows = batched[p] if products.batch[g] > 1 else single[p]
+        capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
+        slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
+        out.time[g], out.candidates[g] = np.inf, 0
+        for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
+            a, b = catalogue.m[row], catalogue.n[row]
+            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
+                continue  # L1 holds one slab that is worked on and one on its way
+            unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
+            for parts in range(1, machines.parts[p] + 1):
+                depth = np.ceil(gemm.k / parts / slab) * slab
+                short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
+                if parts > 1 and (short or unsplit >= 2.0 * gemm.bundles):
+                    continue
+                total = _time_blocks(gemm, a, b, depth, float(parts), capacity, bandwidth, times, moved)
+                out.candidates[g] += 1
+                if total < out.time[g]:
+                    out.time[g], out.parts[g] = total, parts
+                    out.times[g], out.bytes[g] = times, moved
+                    blocks = unsplit * parts
+                    waves = np.ceil(blocks / gemm.bundles)
+                    out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
+                    _lay_tiles(gemm, a, b, depth, out.tile[g])
+    return out

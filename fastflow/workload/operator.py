@@ -1,0 +1,81 @@
+"""`model=operator`: one pointwise or normalisation operator over rows x cols elements, with its gradient.
+
+What an operator moves is what its algorithm must: each input read once and each output written once, as one
+fused kernel does. How often a kernel reads a row again that it could not keep is the device's affair.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.tables import Floats, Ints
+from fastflow.workload.graph import HIDDEN, Graph, stack
+from fastflow.workload.kernels import backward, forward
+from fastflow.workload.layers import ELEMENTWISE, INPUT, ROWWISE, Layer, Node, connect
+
+
+class Operator(NamedTuple):
+    """What an operator does for an element of its output; an elementary function counts one operation."""
+
+    type: int  # ELEMENTWISE or ROWWISE
+    reads: int  # tensors
+    writes: int
+    flop: float
+    backward: int  # tensors that its gradient's kernel reads and writes; 0 where there is no such kernel
+
+
+# Of a gradient's kernel: the output's gradient and what was kept in, every input's gradient out, as the
+# derivatives ask. The operations are those of the definitions: GELU with the error function (Hendrycks and
+# Gimpel, arXiv:1606.08415), SiLU x / (1 + exp(-x)), softmax against the row's maximum (Milakov and
+# Gimelshein, arXiv:1805.02867), layer norm with gain and bias (Ba et al., arXiv:1607.06450), RMS norm with a
+# gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small beside the row.
+OPERATORS = {
+    "elementwise": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
+    "add": Operator(ELEMENTWISE, 2, 1, 1.0, 0),  # both gradients are the output's
+    "sub": Operator(ELEMENTWISE, 2, 1, 1.0, 2),  # one is, the other its negative
+    "mul": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
+    "div": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
+    "pow": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
+    "exp": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
+    "relu": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
+    "tanh": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
+    "sigmoid": Operator(ELEMENTWISE, 1, 1, 3.0, 3),
+    "silu": Operator(ELEMENTWISE, 1, 1, 3.0, 3),
+    "gelu": Operator(ELEMENTWISE, 1, 1, 5.0, 3),
+    "softmax": Operator(ROWWISE, 1, 1, 5.0, 3),
+    "log_softmax": Operator(ROWWISE, 1, 1, 5.0, 3),
+    "layernorm": Operator(ROWWISE, 1, 1, 7.0, 3),
+    "rmsnorm": Operator(ROWWISE, 1, 1, 4.0, 3),
+}
+
+
+class Sizes(NamedTuple):
+    """Dimensions of the output; shape (points,)."""
+
+    rows: Ints
+    cols: Ints
+    tensors: Ints  # of rows x cols that the operator reads and writes; 0: as the table says
+
+
+def build(sizes: Sizes, op: str, training: bool, size: Floats) -> Graph:
+    """Return the compute graph of each point's operator; size: bytes of an element, (points,).
+
+    op: one of OPERATORS, whose names are the registry's. Where a number of tensors is given, all but one are
+    inputs, and the gradient's kernel reads the output's gradient and these, and writes as many.
+    """
+    one = OPERATORS[op]
+    given = sizes.tensors > 0
+    moved = np.where(given, sizes.tensors, one.reads + one.writes)
+    node = Node(
+        op, one.type, sizes.rows, sizes.cols, reads=(INPUT,), moves=1.0 * moved, flop=one.flop,
+        backward_moves=np.where(given, 2.0 * sizes.tensors - 1.0, one.backward),
+    )  # fmt: skip
+    network = connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=True)
+    kernels = forward(network, training, size)
+    # inputs and outputs lie in memory, training or not
+    kernels[0] = kernels[0]._replace(kept_cols=moved * sizes.cols)
+    if training and one.backward:
+        kernels += backward(network, size)
+    return stack(kernels, sizes.rows.size)

@@ -1,0 +1,111 @@
+"""`model=rnn`: one recurrent layer, forward and backward, as libraries measure and run it.
+
+A step is one GEMM, h times the recurrent weights of all gates, and one memory-bound pass over the
+gates; it waits for the step before. The weight gradient is one GEMM over all steps (Appleyard, Kočiský
+and Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946). The GRU applies
+its reset gate after the product, as that paper's library does, so that its three products are one.
+
+The layer's input is as wide as h and is added to every gate: its projection, one GEMM over all steps, is
+not part of the recurrence. The weight update is left out, as in `model=gemm`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.distinct import look_up
+from fastflow.tables import Ints, Texts
+from fastflow.workload.graph import (
+    FORWARD,
+    HIDDEN,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Graph,
+    Kernel,
+    stack,
+)
+from fastflow.workload.kernels import backward, forward
+from fastflow.workload.layers import ELEMENTWISE, GEMM, INPUT, Layer, Network, Node, connect
+from fastflow.workload.precision import Precision
+
+
+class Cell(NamedTuple):
+    """What a cell's pass does, per element of h; moves count elements read and written."""
+
+    gates: int
+    moves: int
+    flop: int
+    backward_moves: int
+    backward_flop: int
+    kept: int  # elements kept for the backward pass, beside h itself
+
+
+# Forward, read + written: products of all gates, input x and what is carried on from the step before;
+# activated gates, what is kept or carried on, h. Operations: x and biases added, an activation as one, the
+# new state. Backward: what was kept, the gradients of h from above and from the step after, what is
+# carried; gradients of the gates, of what is carried, and of x, which is their sum.
+CELLS = {
+    # h = f(p + x + b)
+    "rnn_relu": Cell(1, 2 + 1, 3, 3 + 2, 2, 0),
+    "rnn_tanh": Cell(1, 2 + 1, 3, 3 + 2, 4, 0),
+    # r, i and the candidate n = tanh(x + r (p + b)); h = (1 - i) n + i h'; r, i, n and p + b are kept
+    "gru": Cell(3, 5 + 5, 3 + 3 + 4 + 4, 8 + 5, 20, 4),
+    # as of `model=lstm_lm`, and x for every gate
+    "lstm": Cell(4, 6 + 6, 13 + 4, 9 + 6, 24 + 3, 5),
+}
+
+
+class Rnn(NamedTuple):
+    """Dimensions of the layer; shape (points,)."""
+
+    cell: Texts
+    hidden: Ints
+    batch: Ints
+    sequence: Ints
+
+
+def _network(rnn: Rnn) -> Network:
+    of = {
+        name: look_up({cell: float(one[place]) for cell, one in CELLS.items()}, rnn.cell)
+        for place, name in enumerate(Cell._fields)
+    }
+    h = rnn.hidden
+    gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
+    product = Node(
+        "recurrent product", GEMM, rnn.batch, gates * h, h, rnn.sequence, reads=("gates",), keeps=0
+    )
+    pointwise = Node(
+        "gates", ELEMENTWISE, rnn.batch, h, steps=rnn.sequence, reads=("recurrent product", INPUT),
+        moves=of["moves"], flop=of["flop"],
+        backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
+    )  # fmt: skip
+    return connect([Layer("rnn", HIDDEN, (product, pointwise))], asks_input_gradient=True)
+
+
+def part_of(kernel: Kernel) -> str:
+    """Return the part of the layer that a kernel belongs to, as `model.part` names it."""
+    if kernel.phase == FORWARD:
+        return "forward"
+    return "backward_weights" if kernel.kind == WEIGHT_GRADIENT else "backward_inputs"
+
+
+def build(rnn: Rnn, part: str, training: bool, precision: Precision) -> Graph:
+    """Return the compute graph of layers of which the same part is run.
+
+    part: "forward", "backward_inputs" or "backward_weights" alone; or "all", whose backward pass `training`
+    decides on.
+    """
+    network = _network(rnn)
+    kernels = forward(network, training, precision.operand)
+    if training or part != "all":
+        kernels += backward(network, precision.operand)
+    if part != "all":
+        kernels = [kernel for kernel in kernels if part_of(kernel) == part]
+        # the layer's weights, and their gradients, are there without the product that owns them
+        kernels = [
+            kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
+            for kernel in kernels
+        ]
+    return stack(kernels, rnn.hidden.size)

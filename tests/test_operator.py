@@ -1,0 +1,126 @@
+"""Pointwise and normalisation operators against their definitions (`model=operator`)."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.columns import DTYPE_BYTES, OPERATORS
+from fastflow.workload import build_graph, count_kernels, fewest_rows
+from fastflow.workload import operator as subject
+from fastflow.workload.graph import FORWARD, NO_EXCHANGE, ON_ACTIVATIONS
+from fastflow.workload.precision import precision
+from tests.checks import cases, near
+from tests.naive import operator as naive
+
+ROWWISE = ("softmax", "log_softmax", "layernorm", "rmsnorm")
+
+
+def columns(points):
+    """Return the columns of `model` of some points, dicts of what differs from one small operator."""
+    base = {
+        "name": "operator", "op": "elementwise", "rows": 8, "cols": 8, "tensors": 0, "dtype": "fp32",
+        "training": False, "optimizer": "sgd",
+    }  # fmt: skip
+    return {f"model.{key}": np.array([(base | point)[key] for point in points]) for key in base}
+
+
+def graph_of(points):
+    inputs = columns(points)
+    return build_graph(inputs, precision(inputs))
+
+
+def test_the_registry_names_every_operator():
+    assert tuple(subject.OPERATORS) == OPERATORS == tuple(naive.ROWS)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_operations_and_tensors_by_definition(op):
+    width = 200
+    rng = np.random.default_rng(7)
+    inputs = rng.uniform(0.1, 2.0, (naive.tensors(op) - 1, width)).tolist()
+    out, done = naive.run(op, inputs)
+    assert len(out) == width
+    assert all(map(math.isfinite, out))
+    known = subject.OPERATORS[op]
+    # a row's own numbers (its mean, the first of a sum) are not counted
+    assert abs(known.flop * width - done) <= 3 if op in ROWWISE else known.flop * width == done
+    assert known.reads + known.writes == naive.tensors(op)
+    assert known.backward == naive.ROWS[op][1]
+
+
+points = st.fixed_dictionaries(
+    {
+        "op": st.sampled_from(OPERATORS),
+        "rows": st.integers(1, 2**20),
+        "cols": st.integers(1, 2**20),
+        "tensors": st.sampled_from([0, 0, 1, 2, 3, 7]),
+        "dtype": st.sampled_from(sorted(DTYPE_BYTES)),
+        "training": st.booleans(),
+    }
+)
+
+
+@given(st.lists(points, min_size=1, max_size=6))
+@example([{"op": "add", "tensors": 2, "training": True}, {"op": "softmax", "tensors": 0, "training": True}])
+@cases(60)
+def test_kernels_of_every_point(points):
+    """Points of several operators together: each has its own kernels, in the order of the points."""
+    inputs, graph = columns(points), graph_of(points)
+    assert (np.diff(graph.offset) == count_kernels(inputs)).all()
+    for p in range(len(points)):
+        one = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
+        known, given, size = subject.OPERATORS[one["op"]], one["tensors"], DTYPE_BYTES[one["dtype"]]
+        moved = given or naive.tensors(one["op"])
+        backward = 2 * given - 1 if given else naive.ROWS[one["op"]][1]
+        trained = int(one["training"] and naive.ROWS[one["op"]][1] > 0)
+        expected = [(one["op"], moved)] + [(f"{one['op']} gradient", backward)] * trained
+        rows = range(graph.offset[p], graph.offset[p + 1])
+        assert [str(graph.names[graph.label[row]]) for row in rows] == [name for name, _ in expected]
+        for row, (_, tensors) in zip(rows, expected, strict=True):
+            assert (graph.rows[row], graph.cols[row]) == (one["rows"], one["cols"])
+            assert near(graph.bytes_per_element[row], tensors * size)
+            assert graph.flop_per_element[row] == known.flop
+            assert graph.kind[row] == ON_ACTIVATIONS
+            assert graph.repeat[row] == 1
+            assert graph.weights[row] == 0
+            # columns that other devices hold only matter for a row's statistics
+            assert (graph.rc[row] != NO_EXCHANGE) == (one["op"] in ROWWISE and graph.phase[row] == FORWARD)
+        assert graph.kept_cols[rows[0]] == moved * one["cols"]
+
+
+def test_devices_share_the_rows():
+    rows, whole = fewest_rows(columns([{"rows": 5}, {"rows": 77}]))
+    assert rows.tolist() == [5, 77]
+    assert not whole.any()
+
+
+def test_times():
+    """All operators on one chip, in one call; a large one takes what main memory takes."""
+    frame = fastflow.evaluate(
+        "model=operator", "chip=v100", "model.dtype=fp32", "model.op=" + ",".join(OPERATORS),
+        "model.rows=16384", "model.cols=16384",
+    )  # fmt: skip
+    assert (frame["reason"] == "").all()
+    assert (frame["bound_by"] == "dram").all()
+    moved = np.array([4.0 * 2**28 * naive.tensors(op) for op in OPERATORS])
+    assert frame["intensity"].tolist() == pytest.approx(
+        [subject.OPERATORS[op].flop / (4 * naive.tensors(op)) for op in OPERATORS]
+    )
+    assert (frame["time_s"] > moved / frame["dram_Bps"]).all()
+    assert (frame["time_s"] < 1.3 * moved / frame["dram_Bps"]).all()
+    assert frame["footprint_B"].tolist() == moved.tolist()
+
+
+def test_what_no_operator_is(cli):
+    from fastflow.sweep import main
+
+    code, _, err = cli(main, "model=operator", "model.op=convolution")
+    assert code == 2
+    assert len(err) == 1
+    assert "model.op" in err[0]
+    assert "convolution" in err[0]
+    assert "softmax" in err[0]
