@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.columns import markdown
+from fastflow.columns.__main__ import markdown
 from fastflow.engine.library import library_root
 
 

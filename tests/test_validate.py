@@ -143,13 +143,14 @@ def test_a_call_costs_what_its_host_takes(file, compose):
 
 def test_an_operator_runs_while_its_host_goes_on(file, compose):
     """The longer of the call, and half of it with the operator; a layer norm's host takes longer."""
-    call = compose("model=operator", "chip=v100_sxm")["chip.call_overhead"]
+    inputs = compose("model=operator", "chip=v100_sxm")
+    call, launch = inputs["chip.call_overhead"], inputs["chip.launch_overhead"]
     sizes = [(8, 8, "add"), (65536, 4096, "add"), (8, 8, "layernorm"), (8, 8, "relu")]
     lines = "".join(f"{rows},{cols},{op},fp32,1e-5\n" for rows, cols, op in sizes)
     rows = fastflow.validate(file(f"rows,cols,op,dtype,time_s\n{lines}"), "chip=v100_sxm").rows
     asked = ("model.op=add", "model.rows=65536", "model.cols=4096", "model.dtype=fp32")
     alone = fastflow.evaluate("model=operator", "chip=v100_sxm", *asked)["time_s"][0]
-    expected = [call, 0.5 * call + alone, 1.78 * call, 1.17 * call]
+    expected = [call, 0.5 * call + alone - launch, 1.78 * call, 1.17 * call]
     assert rows["predicted_s"].tolist() == pytest.approx(expected)
 
 
@@ -446,3 +447,11 @@ def test_another_dataset_in_the_folder_is_refused(cli, tmp_path, file):
     (tmp_path / "there-errors").mkdir()
     (tmp_path / "there-errors" / "mine.txt").touch()
     assert "there-errors holds mine.txt" in cli(main, file(GEMMS), "chip=a100", "output=there")[2][0]
+
+
+def test_rows_of_one_device(file):
+    text = file("device,m,k,n,time_s\nA,512,512,512,1e-5\nB,512,512,1024,1e-5\nA,512,512,2048,1e-5\n")
+    rows = fastflow.validate(text, "chip=a100", "device=A").rows
+    assert rows["line"].tolist() == [2, 4]
+    with pytest.raises(fastflow.InputError, match=r"device=C .*: allowed is one of A, B"):
+        fastflow.validate(text, "chip=a100", "device=C")

@@ -4,7 +4,8 @@ It is a property of the measurement, not of the model: a training run queues its
 
 A *call* on an idle device is timed between two events. A GEMM's event waits until its library has chosen a
 kernel, so that the call's overhead C comes before it. A pointwise or normalisation operator is launched half
-way, and the second event is recorded while it runs: the longer of C, and C / 2 with the operator.
+way, its launch included, and the second event is recorded while it runs: the longer of C, and C / 2 with
+the operator.
 
 A recurrent layer is one call of its library, which launches the kernels of every step: while it falls behind,
 the device waits in each step (`engine.recurrent`). So it is however the layer was timed.
@@ -43,4 +44,5 @@ def with_host(measurements: Measurements, rows: Ints, inputs: Columns, time: Flo
     for op, share in {**dict.fromkeys(of_two, 1.0), **_HOST_WORK}.items():
         work = np.where(inputs["model.op"] == op, share, work)
     overhead = overhead * work
-    return np.where(called, np.maximum(overhead, 0.5 * overhead + time), time)
+    launched = time - inputs["chip.launch_overhead"].astype(np.float64)
+    return np.where(called, np.maximum(overhead, 0.5 * overhead + launched), time)

@@ -28,7 +28,7 @@ SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""
-VALIDATION_KEYS = ("measurements", "timed", "recurrent", "fit")
+VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "fit")
 """What the configuration says of measurements that predictions are held against or fitted to."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""

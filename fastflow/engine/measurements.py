@@ -97,10 +97,9 @@ class Measurements(NamedTuple):
     forward_only: Bools  # forward passes that run alone, and otherwise
 
     @property
-    def device(self) -> str:
-        """The devices that the file names, for a title."""
-        names = self.frame["device"].unique().tolist() if "device" in self.frame else []
-        return ", ".join(names) if 0 < len(names) <= 2 else ""
+    def devices(self) -> list[str]:
+        """The devices that the file names."""
+        return self.frame["device"].unique().tolist() if "device" in self.frame else []
 
     def mistake(self, column: str, row: int, allowed: str) -> InputError:
         """Return what is wrong with a cell."""
@@ -114,14 +113,21 @@ def _mistake(path: str, frame: pd.DataFrame, line: Ints, column: str, row: int, 
 
 
 def read(
-    path: str, is_group: Callable[[str], bool], timed: str | None = None, recurrent: Recurrent | None = None
+    path: str,
+    is_group: Callable[[str], bool],
+    timed: str | None = None,
+    device: str | None = None,
+    recurrent: Recurrent | None = None,
 ) -> Measurements:
     """Read a CSV file; raises InputError.
 
     is_group: says whether a column is a group of the configuration; timed: of all rows, instead of what
-    the file says; recurrent: what the host adds to recurrent layers, by default nothing.
+    the file says; device: whose rows count, by default all; recurrent: what the host adds to recurrent
+    layers, by default nothing.
     """
     frame, digest = _frame(path)
+    if device is not None:
+        frame = _of_device(path, frame, device)
     known = [name for name in map(str, frame) if is_group(name) or find_input(name) is not None]
     kind = _kind(path, frame, known)
     frame, part, measured = _times(path, frame, kind)
@@ -198,6 +204,14 @@ def _frame(path: str) -> tuple[pd.DataFrame, str]:
         dtype=object,
     )
     return frame.drop(columns=[""], errors="ignore"), hashlib.sha256(content).hexdigest()
+
+
+def _of_device(path: str, frame: pd.DataFrame, device: str) -> pd.DataFrame:
+    """Return the rows of one device of a file; raises InputError."""
+    there = frame["device"].unique().tolist() if "device" in frame else []
+    if device not in there:
+        raise InputError("device", device, f"one of {', '.join(there) or 'none'}", path)
+    return frame[frame["device"] == device]
 
 
 def _kind(path: str, frame: pd.DataFrame, known: Collection[str]) -> Kind:

@@ -84,7 +84,7 @@ def prepare(composer: Composer, overrides: Sequence[str]) -> Planned:
     parsed = composer.parse(overrides)
     composition = composer.compose(_of_validation(parsed))
     leaves = composition.leaves
-    path, timed = leaves["measurements"], leaves["timed"]
+    path, timed, device = (leaves[name] for name in ("measurements", "timed", "device"))
     origin = composer.origin_of_overrides
     if not isinstance(path, str) or not path:
         raise InputError("measurements", "null" if path is None else path, "a CSV file", origin)
@@ -92,7 +92,8 @@ def prepare(composer: Composer, overrides: Sequence[str]) -> Planned:
         raise InputError("timed", timed, f"{one_of(TIMED)}, or null", origin)
     with composer.naming_origins(composition):
         recurrent = read_recurrent(leaves)
-    measurements = read(path, composer.is_group, timed, recurrent)
+    device = None if device is None else str(device)
+    measurements = read(path, composer.is_group, timed, device, recurrent)
     kind = measurements.kind
     chosen = [override for override in parsed if override.key_or_group == "model"]
     if kind.model:
@@ -109,7 +110,7 @@ def prepare(composer: Composer, overrides: Sequence[str]) -> Planned:
 
 def _of_validation(parsed: Sequence[Override]) -> list[str]:
     """Return the overrides of what only a validation has."""
-    own = ("measurements", "timed", "recurrent")
+    own = ("measurements", "timed", "device", "recurrent")
     return [override.input_line or "" for override in parsed if override.key_or_group.split(".")[0] in own]
 
 
@@ -146,7 +147,11 @@ def _tables(planned: Planned, advance: Callable[[int], None] = lambda rows: None
     check_all(frame["reason"].to_numpy(), frame["predicted_s"].to_numpy(np.float64))
     own = [name for name in frame if _own(table.schema.field(name))]
     also = [name for name in ("part", "timed") if name in frame]
-    how = [*set_of(measurements.timed), *(measurements.recurrent if measurements.kind is LAYERS else ())]
+    how = [
+        *set_of(measurements.timed),
+        *measurements.devices,
+        *(measurements.recurrent if measurements.kind is LAYERS else ()),
+    ]
     about = {
         **identity(study.grid, fastflow.__version__, measurements.digest, how),
         "fastflow.measurements": measurements.path,
@@ -175,6 +180,8 @@ def set_of(column: Any) -> list[str]:
 def said(measurements: Measurements) -> list[str]:
     """Return what a person should know of how a file was read, a line each."""
     lines = []
+    if len(measurements.devices) > 1:
+        lines.append(f"devices: {', '.join(measurements.devices)}; device=NAME takes one of them alone")
     if measurements.kind is LAYERS:
         lines += _said_of_layers(measurements)
     elif measurements.kind.model or measurements.kind is ITERATIONS:

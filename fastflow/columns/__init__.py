@@ -1,0 +1,83 @@
+"""The registry of every input and every result column: name, type, unit, meaning, bounds.
+
+Everything that must agree on what a column is reads it here: the check of a configuration, the
+unit that a value is converted to, the Parquet schema and its metadata, and the tables in the docs.
+
+An *input* is a leaf of the composed configuration, named by its dotted key (`tech.core.nominal_power`);
+`*` stands for one name that the user chooses (a memory level, a memory component, a data type).
+A *result* is a column of the dataset; `l*` stands for every on-chip memory level of the chip.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from fastflow.columns.column import Column, Kind
+from fastflow.columns.inputs import (
+    ALGORITHMS,
+    CELLS,
+    DATAFLOWS,
+    DTYPE_BYTES,
+    INPUTS,
+    OPERATORS,
+    OPTIMIZERS,
+    PARTS,
+    SCHEDULES,
+    SCOPES,
+    TOPOLOGIES,
+)
+from fastflow.columns.results import RESULTS, SEARCH, VALIDATION
+
+__all__ = [
+    "ALGORITHMS",
+    "CELLS",
+    "DATAFLOWS",
+    "DTYPE_BYTES",
+    "INPUTS",
+    "OPERATORS",
+    "OPTIMIZERS",
+    "PARTS",
+    "RESULTS",
+    "SCHEDULES",
+    "SCOPES",
+    "SEARCH",
+    "TOPOLOGIES",
+    "VALIDATION",
+    "Column",
+    "Kind",
+    "find_input",
+    "find_result",
+    "result_order",
+]
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Compile a registered name: `l*` is a numbered level, a lone `*` any one name."""
+    escaped = re.escape(name).replace(r"l\*", r"l\d+").replace(r"\*", r"[A-Za-z_]\w*")
+    return re.compile(escaped)
+
+
+@cache
+def find_input(key: str) -> Column | None:
+    """Return the registered input that a dotted key belongs to, or None."""
+    return next((column for column in INPUTS if _pattern(column.name).fullmatch(key)), None)
+
+
+@cache
+def find_result(name: str) -> Column | None:
+    """Return the registered result column of a name, or None."""
+    every = (*RESULTS, *SEARCH, *VALIDATION)
+    return next((column for column in every if _pattern(column.name).fullmatch(name)), None)
+
+
+def result_order(levels: int) -> list[str]:
+    """Return the names of all result columns, in order, for a chip with `levels` on-chip levels."""
+    names: list[str] = []
+    for column in RESULTS:
+        if "l*" in column.name:
+            names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
+        else:
+            names.append(column.name)
+    return names

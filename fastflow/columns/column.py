@@ -1,0 +1,36 @@
+"""What a column is: name, type, unit, meaning, bounds."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal, NamedTuple
+
+Kind = Literal["float", "int", "bool", "str"]
+
+
+class Column(NamedTuple):
+    """One input or result column."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    low: float = -inf
+    high: float = inf
+    above_low: bool = False  # the lower bound itself is not allowed
+    choices: tuple[str, ...] = ()
+
+    def allowed(self) -> str:
+        """Say in words which values the column takes."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        unit = f" {self.unit}" if self.unit else ""
+        what = {"int": "a whole number", "bool": "true or false", "str": "a text"}.get(
+            self.kind, f"a number in {self.unit}" if self.unit else "a number"
+        )
+        bounds = []
+        if self.low > -inf:
+            bounds.append(f"{'above' if self.above_low else 'at least'} {self.low:g}{unit}")
+        if self.high < inf:
+            bounds.append(f"at most {self.high:g}{unit}")
+        return f"{what} {' and '.join(bounds)}".strip()
