@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastflow.engine.calibrated import Calibration
+    from fastflow.engine.measured.calibrated import Calibration
 
 
 class _Callable(ModuleType):
@@ -25,7 +25,7 @@ class _Callable(ModuleType):
         config_dir: str | os.PathLike[str] | None = None,
     ) -> Calibration:
         """Fit the physical scalars of a chip to measurements; see `fastflow.calibrate`."""
-        from fastflow.engine.calibrated import calibrate
+        from fastflow.engine.measured.calibrated import calibrate
 
         return calibrate(*overrides, output=output, config_dir=config_dir)
 
@@ -35,8 +35,8 @@ sys.modules[__name__].__class__ = _Callable
 
 def main() -> int:
     """Run the command line; returns the exit code: 0, or 2 after a user's mistake."""
-    from fastflow.engine.calibrated import as_lists
     from fastflow.engine.command import run_application
+    from fastflow.engine.measured.calibrated import as_lists
 
     sys.argv[1:] = as_lists(sys.argv[1:])
     return run_application("calibrate")

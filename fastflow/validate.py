@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastflow.engine.validated import Validation
+    from fastflow.engine.measured.validated import Validation
 
 
 class _Callable(ModuleType):
@@ -25,7 +25,7 @@ class _Callable(ModuleType):
         config_dir: str | os.PathLike[str] | None = None,
     ) -> Validation:
         """Predict every row of a file of measurements; see `fastflow.validate`."""
-        from fastflow.engine.validated import validate
+        from fastflow.engine.measured.validated import validate
 
         return validate(*overrides, output=output, config_dir=config_dir)
 

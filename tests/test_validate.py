@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.engine import validation
-from fastflow.engine.accuracy import accuracy, categories_of, errors
+from fastflow.engine.measured import validation
+from fastflow.engine.measured.accuracy import accuracy, categories_of, errors
 from fastflow.report import main as report
 from fastflow.sweep import main as sweep
 from fastflow.validate import main

@@ -145,12 +145,12 @@ def run_from_hydra(
         _check_single(composer, overrides)
     folder = path_of(Path(hydra.runtime.output_dir)) if study is None else str(hydra.sweep.dir)
     if hydra.job.config_name == PRIMARY["validate"]:
-        from fastflow.engine.validated import run_validation
+        from fastflow.engine.measured.validated import run_validation
 
         run_validation(composer, overrides, study, folder)
         return
     if hydra.job.config_name == PRIMARY["calibrate"]:
-        from fastflow.engine.calibrated import run_calibration
+        from fastflow.engine.measured.calibrated import run_calibration
 
         run_calibration(composer, overrides, study)
         return

@@ -144,7 +144,7 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
 
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Print how far the predictions of a validation are from its measurements, and draw both."""
-    from fastflow.engine import show_validation as shown
+    from fastflow.engine.measured import show_validation as shown
     from fastflow.studies.validation import draw
 
     whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")

@@ -13,15 +13,14 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fastflow.engine import calibration
 from fastflow.engine.api import explaining
-from fastflow.engine.calibration import NOT_DETERMINED, Fit, held_back
 from fastflow.engine.config import Composer, related
 from fastflow.engine.folder import LocalFolder, is_url, remove_empty
 from fastflow.engine.inputs import convert, is_documentation
 from fastflow.engine.library import hydra_rules, is_own_file
-from fastflow.engine.mistakes import path_of
-from fastflow.engine.scalars import (
+from fastflow.engine.measured import calibration
+from fastflow.engine.measured.calibration import NOT_DETERMINED, Fit, held_back
+from fastflow.engine.measured.scalars import (
     TIMES,
     bounds_of,
     check_files,
@@ -30,8 +29,9 @@ from fastflow.engine.scalars import (
     points_of,
     times,
 )
-from fastflow.engine.validated import Planned, prepare, said
-from fastflow.engine.validation import predict
+from fastflow.engine.measured.validated import Planned, prepare, said
+from fastflow.engine.measured.validation import predict
+from fastflow.engine.mistakes import path_of
 from fastflow.errors import CompositionError, InputError
 from fastflow.tables import Bools, Floats, Ints
 
@@ -345,7 +345,7 @@ def _chip_of(planned: Planned) -> str:
 
 def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None) -> None:
     """Calibrate on the command line: what is found is printed, and the chip file written."""
-    from fastflow.engine import show_calibration
+    from fastflow.engine.measured import show_calibration
 
     if spans is not None:
         raise CompositionError("a chip is calibrated in one configuration, without -m")

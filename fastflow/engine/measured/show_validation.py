@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fastflow import units
-from fastflow.engine.accuracy import ALL
+from fastflow.engine.measured.accuracy import ALL
 from fastflow.engine.show import console, new_sheet, records
 
 if TYPE_CHECKING:

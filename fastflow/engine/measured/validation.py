@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.engine.grid import Columns, Grid
-from fastflow.engine.host import with_host
-from fastflow.engine.measurements import (
+from fastflow.engine.measured.host import with_host
+from fastflow.engine.measured.measurements import (
     EXCHANGES,
     ITERATIONS,
     OPERATORS,

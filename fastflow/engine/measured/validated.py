@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 
 import fastflow
 from fastflow.columns import find_result
-from fastflow.engine.accuracy import categories_of, errors
 from fastflow.engine.answer import PART, write_table
 from fastflow.engine.api import explaining, refuse_others
 from fastflow.engine.config import Composer
 from fastflow.engine.folder import ERRORS, folder_at, is_url
 from fastflow.engine.library import hydra_rules
-from fastflow.engine.measurements import ITERATIONS, LAYERS, TIMED, Measurements, read
+from fastflow.engine.measured.accuracy import categories_of, errors
+from fastflow.engine.measured.measurements import ITERATIONS, LAYERS, TIMED, Measurements, read
+from fastflow.engine.measured.recurrent import read_recurrent
+from fastflow.engine.measured.validation import Predicted, check_all, predict
 from fastflow.engine.mistakes import one_of
 from fastflow.engine.plan import Study, plan
-from fastflow.engine.recurrent import read_recurrent
 from fastflow.engine.store import field_of, identity, to_frame
-from fastflow.engine.validation import Predicted, check_all, predict
 from fastflow.errors import CompositionError, InputError
 from fastflow.units import show
 

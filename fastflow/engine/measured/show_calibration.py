@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastflow import units
-from fastflow.engine.calibration import NOT_DETERMINED
+from fastflow.engine.measured.calibration import NOT_DETERMINED
 from fastflow.engine.show import console, new_sheet, records
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fastflow.engine.calibrated import Asked
+    from fastflow.engine.measured.calibrated import Asked
 
 
 def show(asked: Asked, said: Sequence[str], scalars: pd.DataFrame, errors: pd.DataFrame) -> None:

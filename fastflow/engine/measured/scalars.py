@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.engine.calibration import Bounds
 from fastflow.engine.grid import Columns
-from fastflow.engine.host import with_host
-from fastflow.engine.measurements import EXCHANGES, GEMMS, ITERATIONS, OPERATORS, Measurements
+from fastflow.engine.measured.calibration import Bounds
+from fastflow.engine.measured.host import with_host
+from fastflow.engine.measured.measurements import EXCHANGES, GEMMS, ITERATIONS, OPERATORS, Measurements
+from fastflow.engine.measured.validated import Planned, set_of
+from fastflow.engine.measured.validation import AT_ONCE, ITERATIONS_AT_ONCE, inputs_of
 from fastflow.engine.mistakes import one_of, suggestion
-from fastflow.engine.validated import Planned, set_of
-from fastflow.engine.validation import AT_ONCE, ITERATIONS_AT_ONCE, inputs_of
 from fastflow.errors import InputError
 from fastflow.tables import Floats, Ints
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.engine.grid import Columns
-from fastflow.engine.measurements import LAYERS, OPERATORS, Measurements
+from fastflow.engine.measured.measurements import LAYERS, OPERATORS, Measurements
 from fastflow.tables import Floats, Ints
 from fastflow.workload.operator import OPERATORS as TABLE
 

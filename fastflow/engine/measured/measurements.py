@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fastflow.columns import DTYPE_BYTES, find_input
 from fastflow.engine.inputs import Scalar, convert, to_column
+from fastflow.engine.measured.recurrent import Recurrent
 from fastflow.engine.mistakes import one_of
-from fastflow.engine.recurrent import Recurrent
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Floats, Ints, Texts
 from fastflow.workload.graph import COLLECTIVES
