@@ -11,7 +11,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from tilings import LEVELS, both_loops, hierarchy, shapes_64
 
-from fastflow.tables import Inputs
+from fastflow.crossflow import predict
+from fastflow.tables import Inputs, take
 from fastflow.timing.brute import search_all
 from fastflow.timing.candidates import Gemms, Tilings
 from fastflow.timing.tiling import search
@@ -90,3 +91,21 @@ def test_numba_against_c(benchmark: BenchmarkFixture, points: Points, tmp_path: 
     benchmark.extra_info["ratio:c_over_numba"] = by_hand / own
     benchmark.extra_info["ns_per_candidate"] = own / 20 / (20**3 * 27) * 1e9
     benchmark.pedantic(in_numba, rounds=5)
+
+
+def test_a_library_against_the_search(benchmark: BenchmarkFixture, points: Points) -> None:
+    """20,000 distinct GEMMs as a100 runs them: blocks of its library, beside the exact search of divisors."""
+    random = np.random.default_rng(0)
+    sides = np.exp2(random.uniform(7.0, 15.0, (3, 20_000))).astype(np.int64)
+    one = {f"model.{axis}": column for axis, column in zip("mkn", sides, strict=True)}
+    both = []
+    for tiling in ("blocks", "divisors"):
+        inputs = take(points("model=gemm", "chip=a100", f"tiling={tiling}"), np.zeros(20_000, np.int64)) | one
+        predict(inputs)
+        both.append(inputs)
+    blocks, divisors = seconds(lambda: predict(both[0]), lambda: predict(both[1]))
+    info = benchmark.extra_info
+    info["gemms_per_s"] = 20_000 / blocks
+    info["ratio:search_over_library"] = divisors / blocks
+    info["count:blocks_compared"] = int(predict(both[0]).timing.candidates.sum())
+    benchmark.pedantic(predict, (both[0],), rounds=2)

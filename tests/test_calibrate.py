@@ -301,6 +301,7 @@ def test_a_chip_keeps_what_else_was_said_of_it(planted, tmp_path, monkeypatch):
 MANY = "utilization,vector_utilization,dram_utilization,memory.l2.utilization,memory.l1.utilization"
 HERE, A100, V100 = "measurements=planted.csv", "chip=a100", "chip=v100_sxm"
 MISTAKES = [
+    (("measurements=devices.csv", "chip=a100"), "device=null (from the overrides): allowed is one of A, B"),
     ((HERE, A100, "fit=dram_utilisation"), "fit=dram_utilisation (from the overrides): allowed is one of"),
     ((HERE, A100, "fit=utilization,utilization"), "allowed is each scalar once"),
     ((HERE, A100, f"fit={MANY},launch_overhead,call_overhead"), "allowed is at most 6 scalars"),
@@ -333,6 +334,7 @@ def files(planted, tmp_path):
         "exchanges.csv": "ranks,bytes,time_s\n" + "2,1048576,1e-5\n" * 30,
         "chips.csv": "chip,model,time_s\n" + "a100,gemm,1e-3\nv100_sxm,gemm,1e-3\n",
         "keys.csv": "chip.utilization,model,time_s\n" + "0.5,gemm,1e-3\n",
+        "devices.csv": "device,m,n,k,time_s\n" + "A,64,64,64,1e-5\nB,64,64,64,1e-5\n" * 30,
         "some.yaml": "defaults: [a100, _self_]\n",
     }
     for name, text in found.items():

@@ -12,7 +12,7 @@ SHORT = {"v100": "v100_sxm", "a100": "a100_sxm_80"}
 
 # datasheets: TFLOP/s by data type (dense, of matrix units where there are any), memory in GB, GB/s, devices
 SHEETS = {
-    "p4": ({"fp16": 5.5 / 64, "fp32": 5.5}, 8, 192, 8),
+    "p4": ({"fp16": 5.5, "fp32": 5.5}, 8, 192, 8),
     "p100": ({"fp16": 18.7, "fp32": 9.3}, 16, 732, 4),
     "v100_sxm": ({"fp16": 125, "fp32": 15.7}, 16, 900, 4),
     "v100_pcie": ({"fp16": 112, "fp32": 14}, 16, 900, 4),

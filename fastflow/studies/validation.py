@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,8 +11,15 @@ from matplotlib.figure import Figure
 
 from fastflow.figures.shapes import INK, QUIET
 from fastflow.studies.style import LIMITERS, head
+from fastflow.tables import Floats
 
-_COLOURS = LIMITERS | {"launch": "#f2c14e", "network": "#b5179e", "latency": "#b5a7d6", "pipeline": "#3a0ca3"}
+_COLOURS = LIMITERS | {
+    "launch": "#f2c14e",
+    "network": "#b5179e",
+    "latency": "#b5a7d6",
+    "pipeline": "#3a0ca3",
+    "host": "#8d99ae",
+}
 """Colours of limiters; that of launches is stronger here than as a bar's."""
 _BAND = 0.2
 _MANY = 1000  # dots, of which more are drawn as a picture: each one alone would make a file of megabytes
@@ -44,11 +53,21 @@ def draw(rows: pd.DataFrame, about: str) -> Figure:
             )  # fmt: skip
     handles, names = axes.get_legend_handles_labels()
     legend = axes.legend(
-        [*handles[1:], handles[0]], [*names[1:], names[0]], title="bound by", loc="upper left",
+        [*handles[1:], handles[0]], [*names[1:], names[0]],
+        title="bound by", loc=_corner(measured, predicted),
         markerscale=2.0 if measured.size > _MANY else 1.2, alignment="left",
     )  # fmt: skip
     legend.get_title().set_color(QUIET)
     return figure
+
+
+def _corner(measured: Floats, predicted: Floats) -> Literal["upper left", "lower right"]:
+    """Return the corner off the diagonal that has fewer dots."""
+    middle = np.sqrt(
+        np.concatenate([measured, predicted]).min() * np.concatenate([measured, predicted]).max()
+    )
+    above = np.sum((measured < middle) & (predicted > middle))
+    return "lower right" if above > np.sum((measured > middle) & (predicted < middle)) else "upper left"
 
 
 def _draw_band(axes: Axes, low: float, high: float) -> None:

@@ -185,7 +185,9 @@ def _frame(path: str) -> tuple[pd.DataFrame, str]:
         lines = list(csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True))
     except OSError as error:
         raise refusal(f"this cannot be read ({error.strerror or error})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise refusal("this one is not in UTF-8") from None
+    except csv.Error as error:
         raise refusal(f"this is none ({error})") from None
     filled = [(number, cells) for number, cells in enumerate(lines, start=1) if any(map(str.strip, cells))]
     if len(filled) < 2:
@@ -194,6 +196,8 @@ def _frame(path: str) -> tuple[pd.DataFrame, str]:
     twice = [name for place, name in enumerate(names) if name and name in names[:place]]
     if twice:
         raise refusal(f"this one has the column {twice[0]} twice")
+    if len(names) == 1 and any(other in names[0] for other in ";\t"):
+        raise refusal("this one is not separated by commas")
     for number, cells in filled[1:]:
         if len(cells) != len(names):
             raise refusal(f"its header has {len(names)} columns, and line {number} has {len(cells)}")
@@ -216,11 +220,15 @@ def _of_device(path: str, frame: pd.DataFrame, device: str) -> pd.DataFrame:
 
 def _kind(path: str, frame: pd.DataFrame, known: Collection[str]) -> Kind:
     """Return the kind of a file by its columns; raises InputError."""
-    kind = next((kind for kind in KINDS if {*kind.needed} <= {*frame}), ITERATIONS if known else None)
+    kinds = [kind for kind in KINDS if {*kind.needed} <= {*frame}]
+    if len(kinds) > 1:
+        both = " and of ".join(kind.name for kind in kinds)
+        raise InputError("measurements", path, f"a file of one kind; this one has the columns of {both}")
+    kind = kinds[0] if kinds else ITERATIONS if known else None
     if kind is None:
-        kinds = [f"{', '.join(kind.needed)} ({kind.name})" for kind in KINDS]
+        ways = [f"{', '.join(kind.needed)} ({kind.name})" for kind in KINDS]
         has = ", ".join(map(str, frame.columns[:8])) + (", ..." if frame.shape[1] > 8 else "")
-        allowed = f"a file with the columns {'; '.join(kinds)}; or groups and keys of the configuration"
+        allowed = f"a file with the columns {'; '.join(ways)}; or groups and keys of the configuration"
         raise InputError("measurements", path, f"{allowed} ({ITERATIONS.name}); this one has {has}")
     if not {*kind.times} & {*frame}:
         wanted = " or ".join(kind.times)
@@ -285,8 +293,9 @@ class _Cells(NamedTuple):
         self.refuse(column, ~np.isin([cell.lower() for cell in cells], list(meant)), one_of(among))
         return np.array([meant[cell.lower()] for cell in cells], dtype=np.str_)
 
-    def given(self, column: str, key: str) -> Given:
+    def given(self, column: str, key: str, is_needed: bool) -> Given:
         """Return what a column says of an input of the model."""
+        self.refuse(column, (self.frame[column] == "").to_numpy() & is_needed, "a value in every row")
         written, place = np.unique(self.frame[column].to_numpy(np.str_), return_inverse=True)
         values: list[Scalar] = []
         for number, text in enumerate(written.tolist()):
@@ -318,7 +327,11 @@ def _scalar(key: str, text: str) -> Scalar:
 
 def _inputs(cells: _Cells, kind: Kind, part: Texts) -> dict[str, Given]:
     """Return what the columns of a file say of the model's inputs."""
-    found = {key: cells.given(name, key) for name, key in kind.inputs.items() if name in cells.frame}
+    found = {
+        key: cells.given(name, key, name in kind.needed)
+        for name, key in kind.inputs.items()
+        if name in cells.frame
+    }
     if kind is GEMMS:
         found["model.transposed"] = _transposed(cells)
     if kind is LAYERS:

@@ -105,6 +105,9 @@ def check_files(planned: Sequence[Planned], origin: str) -> None:
         if len(set_of(labels["chip"])) > 1:
             allowed = f"a file of one chip; this one has {', '.join(set_of(labels['chip']))}"
             raise InputError("measurements", measurements.path, allowed, origin)
+        if len(measurements.devices) > 1:
+            allowed = f"one of {', '.join(measurements.devices)}, which {measurements.path} measures"
+            raise InputError("device", "null", allowed, origin)
         for row, said in enumerate(measurements.overrides):
             for key in said:
                 if key.startswith("chip."):

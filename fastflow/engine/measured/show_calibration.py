@@ -26,9 +26,6 @@ def show(asked: Asked, said: Sequence[str], scalars: pd.DataFrame, errors: pd.Da
     for line in said:
         out.print(line, markup=False)
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
-    devices = sorted({name for one in asked.planned for name in one.measurements.frame.get("device", [])})
-    if len(devices) > 1:
-        out.print(f"measured on {', '.join(devices)}; all are fitted as one chip", markup=False)
     lost = asked.measured.size - sum(count.values())
     if lost:
         out.print(f"{lost:,} rows cannot be predicted, and are left out")

@@ -54,7 +54,9 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    out.print("\n[bold]Worst rows[/]: what each thing takes alone, and how the work was dealt")
+    out.print(
+        "\n[bold]Worst rows[/]: what each thing would take alone, and how work was dealt (tiles: m x k x n)"
+    )
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
         if row["predicted_s"] == row["predicted_s"]:
             head, *more = _explained(row, own)
@@ -124,7 +126,7 @@ def _named(row: Mapping[str, Any], own: list[str]) -> str:
     ]
     if "m" in row and "k" in row and "n" in row:
         names = [name for name in names if name not in ("m", "k", "n")]
-        texts = ["{m} x {k} x {n}".format_map(row)]
+        texts = ["m {m}, n {n}, k {k}".format_map(row)]
         names = [name for name in names if name != "batch" or row[name] != 1]
     else:
         texts = []

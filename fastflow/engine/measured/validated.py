@@ -240,8 +240,8 @@ def _beside(measurements: Measurements, results: pa.Table) -> pa.Table:
     table = pa.table(
         [pa.array(measurements.line, type=pa.int64())], schema=pa.schema([field_of("line", "int")])
     )
-    taken = {"line", *columns, *results.schema.names} - {"time_s"}
-    for name in map(str, measurements.frame):
+    taken = {"line", *columns, *results.schema.names}
+    for name in map(str, measurements.frame.drop(columns=list(measurements.kind.times), errors="ignore")):
         stored = f"file.{name}" if name in taken else name
         about = {"unit": "", "meaning": "of the file of measurements", "own": "yes"}
         values, type_ = _typed(measurements.frame[name])
@@ -258,7 +258,7 @@ def _beside(measurements: Measurements, results: pa.Table) -> pa.Table:
             )
             table = table.append_column(field, array)
     for field in results.schema:
-        if field.name not in ("time_s", "bound_by"):  # these are predicted_s, and above
+        if field.name not in ("time_s", "bound_by"):  # predicted_s is the one, and the other is above
             table = table.append_column(field, results[field.name])
     return table
 
