@@ -197,6 +197,7 @@ def test_a_scalar_that_no_row_depends_on_is_left(planted):
     assert found.path is None
 
 
+@pytest.mark.long
 def test_the_command_prints_and_writes(cli, planted, tmp_path):
     (tmp_path / "own.yaml").write_text("defaults: [a100, _self_]\n")
     asked = (f"measurements={planted}", "chip=own.yaml", "chip.pinned.core_Hz=1.2 GHz", "fit=utilization")
@@ -260,6 +261,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_rows_of_all_kinds_are_predicted_as_by_a_validation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with hydra_rules():

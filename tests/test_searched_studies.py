@@ -132,6 +132,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_search_from_the_command_line(cli, tmp_path):
     code, out, err = cli(search, *SMALL, "steps=4", "output=out/mine")
     assert code == 0, err

@@ -314,6 +314,7 @@ def test_rows_do_not_depend_on_how_many_go_together(file, monkeypatch, text, key
     pd.testing.assert_frame_equal(fastflow.validate(file(text), key).rows, whole, check_exact=True)
 
 
+@pytest.mark.long
 def test_a_validation_from_the_command_line(cli, tmp_path, file):
     code, out, err = cli(main, file(GEMMS), "chip=a100", "output=here")
     assert code == 0
@@ -443,6 +444,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, arguments, says
     assert [path.name for path in tmp_path.iterdir()] == ["some.csv"]
 
 
+@pytest.mark.long
 def test_another_dataset_in_the_folder_is_refused(cli, tmp_path, file):
     assert cli(sweep, "model=gemm", "output=here")[0] == 0
     before = (tmp_path / "here" / "part-00000.parquet").read_bytes()

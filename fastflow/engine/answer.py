@@ -163,11 +163,11 @@ def _replaced(text: str) -> bool:
 def _lost(
     composer: Composer, own: Sequence[str], labels: Mapping[str, NDArray[Any]], candidate: int
 ) -> list[str]:
-    """Return the technologies that the template chose, and a chip's file does not."""
+    """Return the technologies and the tiling that the template chose, and a chip's file does not."""
     without = composer.compose((*own, "chip=pathfinding")).choices
     return [
         f"{group}={labels[group][candidate]}"
-        for group in ("tech", "mem", "net")
+        for group in ("tech", "mem", "net", "tiling")
         if without[group] != labels[group][candidate]
     ]
 
