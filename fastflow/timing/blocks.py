@@ -308,11 +308,11 @@ def run_blocks(
                     continue
                 total = _time_blocks(gemm, a, b, depth, float(parts), capacity, bandwidth, times, moved)
                 out.candidates[g] += 1
-                if total < out.time[g]:
+                if out.candidates[g] == 1 or total < out.time[g]:
                     out.time[g], out.parts[g] = total, parts
                     out.times[g], out.bytes[g] = times, moved
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
-                    out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
+                    out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
                     _lay_tiles(gemm, a, b, depth, out.tile[g])
     return out
