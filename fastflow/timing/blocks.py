@@ -108,10 +108,10 @@ class Launched(NamedTuple):
     candidates: Ints  # blocks and parts that were compared
 
 
-def read_catalogue(texts: Texts) -> tuple[Catalogue, Ints]:
+def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
     """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
 
-    Raises InputError where a tile is not two positive whole numbers.
+    key: of the texts. Raises InputError where a tile is not two positive whole numbers.
     """
     names, place = vocabulary(texts)
     offset, sides = [0], []
@@ -119,10 +119,10 @@ def read_catalogue(texts: Texts) -> tuple[Catalogue, Ints]:
         for tile in str(name).split():
             parts = tile.split("x")
             if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-                raise InputError("chip.blocks", name, "tiles as 128x64, with spaces between them")
+                raise InputError(key, name, "tiles as 128x64, with spaces between them")
             sides.append((float(parts[0]), float(parts[1])))
         if offset[-1] == len(sides):
-            raise InputError("chip.blocks", name, "at least one tile, as 128x64")
+            raise InputError(key, name, "at least one tile, as 128x64")
         offset.append(len(sides))
     table = np.array(sides, dtype=np.float64).reshape(-1, 2)
     return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place

@@ -36,7 +36,7 @@ class Device(NamedTuple):
 
 
 def device(inputs: Inputs, chip: Chip) -> Device:
-    """Return the device that a chip makes for its kernels."""
+    """Return the device that a chip makes for its kernels; raises InputError for blocks that are none."""
     dtype = inputs["model.dtype"]
     vector = np.full(dtype.size, VECTOR_DTYPE)
     by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
@@ -47,6 +47,8 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         own = inputs[f"chip.memory.l{number}.scope"] != "global"
         dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
     latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
+    for kind in ("matrix", "vector", "batched_vector"):
+        read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     return Device(
         utilization * peak,
@@ -79,7 +81,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:
     """Return the sides of the largest tile of a warp."""
-    catalogue, place = read_catalogue(texts)
+    catalogue, place = read_catalogue(texts, "chip.blocks.warp")
     first = catalogue.offset[:-1][place]
     return catalogue.m[first], catalogue.n[first]
 

@@ -214,7 +214,8 @@ def _of_device(path: str, frame: pd.DataFrame, device: str) -> pd.DataFrame:
     """Return the rows of one device of a file; raises InputError."""
     there = frame["device"].unique().tolist() if "device" in frame else []
     if device not in there:
-        raise InputError("device", device, f"one of {', '.join(there) or 'none'}", path)
+        allowed = f"one of {', '.join(there)}" if there else "null, as the file has no such column"
+        raise InputError("device", device, allowed, path)
     return frame[frame["device"] == device]
 
 
