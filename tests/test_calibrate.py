@@ -233,6 +233,7 @@ def no_fit(monkeypatch):
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_fit")
 def test_scalars_are_those_that_the_rows_depend_on(tmp_path):
     rng = np.random.default_rng(2)
@@ -363,6 +364,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "says"), COMMANDS, ids=[says for _, says in COMMANDS])
 def test_a_mistake_is_one_line_and_leaves_nothing(cli, files, tmp_path, arguments, says):
     code, out, err = cli(main, *arguments)

@@ -223,6 +223,7 @@ def figures(inputs):
     return {key: (type(value), value) for key, value in inputs.items() if key != "chip.name"}
 
 
+@pytest.mark.long
 @given(st.lists(st.floats(0.0, 0.14) | st.sampled_from([1e-300, 1e-5, 0.1]), min_size=17, max_size=17))
 @cases(20)
 def test_a_winner_reads_back_to_the_last_bit(composer, shares):

@@ -94,6 +94,7 @@ def test_a_study_needs_no_flag(cli, tmp_path):
         assert frame["tech"].tolist() == ["n12", "n7"]
 
 
+@pytest.mark.long
 def test_the_default_folder_is_named_by_date_and_time(cli, tmp_path):
     assert cli("model=gemm")[0] == 0
     assert cli("-m", "model=gemm", "model.m=64,128")[0] == 0
@@ -179,6 +180,7 @@ def test_a_refusal_keeps_the_users_own_empty_folder(cli, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.long
 def test_another_dataset_in_the_folder_is_refused(cli):
     assert cli("model=gemm", "output=here")[0] == 0
     assert cli("model=gemm", "output=here")[0] == 0
@@ -188,6 +190,7 @@ def test_another_dataset_in_the_folder_is_refused(cli):
     assert "another configuration" in err[0]
 
 
+@pytest.mark.long
 def test_a_defect_keeps_its_traceback(cli, monkeypatch):
     def broken(inputs):
         raise ValueError("a defect of the model")

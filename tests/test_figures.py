@@ -82,6 +82,7 @@ def test_every_network_makes_a_picture(prediction, tmp_path, name):
     assert ("cut of their own" in text) == (name == "own cut")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_a_picture_is_the_same_to_the_byte(prediction, tmp_path, suffix):
     for name in "ab":

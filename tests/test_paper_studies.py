@@ -209,6 +209,7 @@ def test_intensity_is_operations_over_bytes_of_main_memory(compose, predict, sum
 # --- figures
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("draw", "frame", "says"),
     [
@@ -227,6 +228,7 @@ def test_figures_of_any_part_of_a_grid(draw, frame, says):
         assert words in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_figure_is_the_same_to_the_byte(kind):
     first, second = (render(lambda: fig01.draw(intensities()), kind) for _ in range(2))
@@ -273,6 +275,7 @@ def test_a_value_without_a_time_and_many_values():
 # --- the command line
 
 
+@pytest.mark.long
 def test_a_study_from_the_command_line(cli, tmp_path):
     code, out, _ = cli(sweep, "-m", "+sweeps=fig09", "tech=n3,n1", "output=out/nine")
     assert code == 0
@@ -290,6 +293,7 @@ def test_a_study_from_the_command_line(cli, tmp_path):
     assert (tmp_path / "new/figures/nine-fig09.svg").read_bytes() == drawn
 
 
+@pytest.mark.long
 def test_a_report_on_any_grid(cli, tmp_path):
     assert cli(sweep, *SMALL)[0] == 0
     code, out, err = cli(report, "out/here/")
@@ -307,6 +311,7 @@ def test_a_report_on_any_grid(cli, tmp_path):
     assert (code, sum(line.endswith("no") for line in out)) == (0, 9)
 
 
+@pytest.mark.long
 def test_a_report_on_one_point_and_from_inside(cli, tmp_path, monkeypatch):
     assert cli(sweep, "model=gemm", "output=out/one")[0] == 0
     monkeypatch.chdir(tmp_path / "out" / "one")
@@ -314,6 +319,7 @@ def test_a_report_on_one_point_and_from_inside(cli, tmp_path, monkeypatch):
     assert (code, out[-1]) == (0, f"Figure: {tmp_path}/out/one-report.svg")
 
 
+@pytest.mark.long
 def test_a_report_on_a_url(cli):
     fsspec = pytest.importorskip("fsspec")
     fastflow.sweep("model=gemm", "model.m=64,128", output="memory://report/there")

@@ -28,6 +28,7 @@ def cli(cli, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_a_trace_of_a_pipeline(cli, tmp_path):
     code, out, err = cli(*SMALL, "parallel.strategy=RC-2-2-d2-p2", "trace=my.json", "output=here")
     assert (code, err) == (0, [])
@@ -57,6 +58,7 @@ def test_a_trace_of_a_pipeline(cli, tmp_path):
         assert names.count(name) == times
 
 
+@pytest.mark.long
 def test_a_ranking_beside_the_dataset(cli, tmp_path):
     code, out, err = cli(*SMALL, "system=torus", "parallel.strategy=auto", "output=here")
     assert (code, err) == (0, [])
@@ -90,6 +92,7 @@ def test_a_grid_that_chooses_has_no_ranking(cli, tmp_path):
     assert (frame["time_s"].iloc[:2].to_numpy() <= frame["time_s"].iloc[2:].to_numpy()).all()
 
 
+@pytest.mark.long
 def test_the_screen_of_a_pipeline(cli):
     code, out, _ = cli(*SMALL, "system=torus", "parallel.strategy=RC-2-2-d2-p2", "output=here")
     assert code == 0
@@ -123,6 +126,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_ranking_that_has_no_place_is_refused_before_anything_is_done(cli, tmp_path):
     (tmp_path / "here-ranking").mkdir()
     (tmp_path / "here-ranking" / "mine.txt").write_text("mine", encoding="utf-8")

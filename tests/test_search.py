@@ -86,6 +86,7 @@ def test_another_seed_starts_elsewhere(found):
     assert not found.history["score"].equals(other["score"])
 
 
+@pytest.mark.long
 def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
     monkeypatch.setattr(histories, "PART_ROWS", 40)
     score = scorers.Scorer._score
@@ -115,6 +116,7 @@ def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
     assert (tmp_path / "run-best.yaml").read_text() == found.chips[""]
 
 
+@pytest.mark.long
 def test_a_folder_of_something_else_is_refused(tmp_path):
     fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
     for other, word in (
@@ -148,6 +150,7 @@ def test_a_breakdown_that_makes_no_chip_is_led_to_one_that_does():
         assert found.best["time_s"] < 1.2 * fastflow.evaluate(*FIXED)["time_s"][0]
 
 
+@pytest.mark.long
 def test_a_strategy_that_lacks_memory_is_given_more_where_a_breakdown_can():
     # the chip's own four stacks have room for what three have not, which its die edge is cut to here
     point = ("mem=hbm2", "parallel.strategy=RC-1-16-d32", "chip.perimeter.dram=0.2")
@@ -166,6 +169,7 @@ def test_where_no_breakdown_has_memory_enough_memory_does_not_count():
     assert "GB" in found.best["reason"]
 
 
+@pytest.mark.long
 def test_all_strategies_compete_and_those_that_cannot_fit_are_left_out():
     point = (*POINT, "mem=hbm2", "model.vocabulary=2000000")
     found = fastflow.search(*point, "parallel.strategy=auto", "steps=8")
@@ -195,6 +199,7 @@ def test_where_the_own_breakdown_makes_no_chip_strategies_are_told_apart_by_an_e
     assert len(searched) > 5
 
 
+@pytest.mark.long
 def test_candidates_are_alike_only_if_they_are_under_any_design():
     package = (
         "system.package.devices=8",
@@ -230,6 +235,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-best.yaml", "run-ranking"]
 
 
+@pytest.mark.long
 def test_points_of_a_grid_are_searched_beside_each_other():
     both = fastflow.search(*FIXED, "tech=n7,n5", *QUICK)
     assert both.ranking["rank"].tolist() == [1, 1]

@@ -222,6 +222,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, main, arguments
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_figure_of_a_search_needs_its_columns_alone():
     found = fastflow.search(*SMALL, "steps=3", "starts=2", "pareto=energy")
     frame = found.history[["tech", "strategy", *columns_of(list(found.history))]]

@@ -172,6 +172,7 @@ def test_a_file_url_is_a_folder_here(dataset, tmp_path):
     assert files_in(tmp_path / "a b") == files_in(dataset)
 
 
+@pytest.mark.long
 def test_parts_that_do_not_arrive_are_no_success():
     # processes share no memory, and so not this folder
     with (
@@ -186,6 +187,7 @@ def test_urls_that_nothing_reaches_are_refused():
         folder_at("nosuch://a")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("error", "raised", "says"),
     [

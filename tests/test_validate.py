@@ -235,6 +235,7 @@ def test_forward_passes_without_a_backward_one_have_blocks_of_their_own(file):
     assert rows["host_s"].tolist() == pytest.approx([28e-6] * 3)
 
 
+@pytest.mark.long
 def test_what_is_said_of_recurrent_layers(cli, file):
     code, out, _ = cli(main, file(LAYERS), "chip=v100_sxm", "output=here")
     assert code == 0
@@ -352,6 +353,7 @@ def test_a_validation_from_the_command_line(cli, tmp_path, file):
     assert (tmp_path / "here-validation.svg").read_bytes() == picture
 
 
+@pytest.mark.long
 def test_rows_without_a_prediction_are_counted_and_named(cli, file):
     code, out, _ = cli(main, file(ITERATIONS), "model.devices=16", "mem=hbm3", "output=here")
     assert code == 0
@@ -435,6 +437,7 @@ BAD_COMMANDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "says"), BAD_COMMANDS, ids=[says for _, says in BAD_COMMANDS])
 def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, arguments, says):
     (tmp_path / "some.csv").write_text(ONE)
