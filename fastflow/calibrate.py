@@ -1,36 +1,12 @@
-"""`python -m fastflow.calibrate`: fit the physical scalars of a chip to a CSV file of measurements.
-
-The module is callable too, so that `fastflow.calibrate(...)` means the same whether or not this module
-has been imported.
-"""
+"""`python -m fastflow.calibrate`: fit the physical scalars of a chip to a CSV file of measurements."""
 
 from __future__ import annotations
 
-import os
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fastflow.engine.measured.calibrated import Calibration
+from fastflow.engine.callable import make_callable
 
-
-class _Callable(ModuleType):
-    """A module that is `fastflow.calibrate`, the function, when called."""
-
-    def __call__(
-        self,
-        *overrides: str,
-        output: str | os.PathLike[str] | None = None,
-        config_dir: str | os.PathLike[str] | None = None,
-    ) -> Calibration:
-        """Fit the physical scalars of a chip to measurements; see `fastflow.calibrate`."""
-        from fastflow.engine.measured.calibrated import calibrate
-
-        return calibrate(*overrides, output=output, config_dir=config_dir)
-
-
-sys.modules[__name__].__class__ = _Callable
+make_callable(__name__, "fastflow.engine.measured.calibrated.calibrate")
 
 
 def main() -> int:
