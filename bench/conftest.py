@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fastflow.engine.config import Composer
-from fastflow.engine.plan import plan
+from fastflow.configuration.composer import Composer
+from fastflow.grid.plan import plan
 from fastflow.tables import Inputs
 
 TECHNOLOGY = ("tech=n12,n7,n5,n3,n2,n1_4,n1", "mem=hbm2,hbm2e,hbm3,hbm4", "net=ndr_x8,xdr_x8,gdr_x8")

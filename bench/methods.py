@@ -20,16 +20,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fastflow.engine.asked import Asked
-from fastflow.engine.config import Composer
-from fastflow.engine.history import PART_ROWS
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
-from fastflow.engine.search import run
+from fastflow.charts.style import SCALE, head, render
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.explore.history import PART_ROWS
+from fastflow.explore.options import SearchOptions
+from fastflow.explore.search import search_designs
+from fastflow.grid.plan import plan
 from fastflow.optimize.halving import Rules
 from fastflow.optimize.methods import METHODS, defaults
 from fastflow.optimize.objective import LACKS_MEMORY
-from fastflow.studies.style import SCALE, head, render
 
 TECHNOLOGIES = (
     "tech=n12 mem=hbm2 net=ndr_x8",
@@ -73,7 +73,7 @@ def best_so_far(overrides: list[str], method: str, folder: Path) -> list[float]:
     most = MARKS[-1]
     with hydra_rules():
         study = plan(Composer.of_library(config_name="search"), overrides)
-    asked = Asked(rules_of(method, most), "time", None, "software")
+    asked = SearchOptions(rules_of(method, most), "time", None, "software")
     steps = 0
 
     def advance(done: int) -> None:
@@ -83,7 +83,7 @@ def best_so_far(overrides: list[str], method: str, folder: Path) -> list[float]:
             raise Enough
 
     with suppress(Enough):
-        run(study, asked, str(folder), advance=advance)
+        search_designs(study, asked, str(folder), advance=advance)
     history = pd.read_parquet(folder, columns=["score"])["score"].to_numpy()
     best = np.minimum.accumulate(np.where(history < LACKS_MEMORY, history, np.inf))
     return [float(np.exp(best[min(mark, best.size) - 1])) for mark in MARKS]

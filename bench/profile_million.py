@@ -14,13 +14,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import fastflow
-from fastflow.engine import execute
-from fastflow.engine.config import Composer
-from fastflow.engine.crew import Watch
-from fastflow.engine.plan import plan
-from fastflow.engine.runner import warm_up
-from fastflow.engine.store import Store
+from fastflow.configuration.composer import Composer
+from fastflow.dataset.store import Store
+from fastflow.evaluation import execute
+from fastflow.evaluation.runner import warm_up
+from fastflow.evaluation.workers import Watch
+from fastflow.grid.plan import plan
 
 PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up
@@ -54,7 +53,7 @@ def main() -> None:
     grid = (study := plan(Composer.of_library(), ["+sweeps=million"])).grid
     warm_up(grid)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(folder, grid, fastflow.__version__)
+        store = Store(folder, grid)
         store.open()
         work = partial(execute._do_part, Watch(), execute.Job(grid, study.settings, store.schema, store))
         work(0)

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import fastflow
-from fastflow.engine.config import Composer
-from fastflow.engine.plan import plan
-from fastflow.engine.runner import evaluated
-from fastflow.engine.store import how_to_write, parts_of, schema_of, to_arrow
+from fastflow.configuration.composer import Composer
+from fastflow.dataset.schema import how_to_write, schema_of, to_arrow
+from fastflow.dataset.store import parts_of
+from fastflow.evaluation.runner import evaluated
+from fastflow.grid.plan import plan
 
 PARTS = range(6, 124, 12)
 ROUNDS = 5
@@ -70,7 +70,7 @@ def row(name: str, tables: list[pa.Table], writing: dict[str, Any]) -> str:
 def main() -> None:
     """Print the tables."""
     study = plan(Composer.of_library(), ["+sweeps=million"])
-    schema = schema_of(study.grid, fastflow.__version__)
+    schema = schema_of(study.grid)
     ranges = [parts_of(study.grid.points).range(number) for number in PARTS]
     tables = [
         pa.concat_tables(to_arrow(table, schema) for table in evaluated(study.grid, *ends, study.settings))

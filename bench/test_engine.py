@@ -9,9 +9,9 @@ from time import perf_counter
 from memory import measure
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.engine import execute
-from fastflow.engine.config import Composer
-from fastflow.engine.plan import plan
+from fastflow.configuration.composer import Composer
+from fastflow.evaluation import execute
+from fastflow.grid.plan import plan
 
 PART_OF_A_MILLION = ("+sweeps=million", "tech=n12,n3", "mem=hbm2,hbm3")  # 144,000 points
 ROUNDS = 3

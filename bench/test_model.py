@@ -11,9 +11,9 @@ import numpy as np
 from conftest import TECHNOLOGY
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from fastflow.configuration.composer import Composer
 from fastflow.crossflow import predict
-from fastflow.engine.config import Composer
-from fastflow.engine.plan import plan
+from fastflow.grid.plan import plan
 from fastflow.hardware.chip import generate
 from fastflow.tables import Inputs, take
 

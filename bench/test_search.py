@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
 from fastflow.crossflow import predict
-from fastflow.engine.asked import asked_of
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import Study, plan
-from fastflow.engine.search import Answer, run
+from fastflow.explore.options import read_options
+from fastflow.explore.search import Answer, search_designs
+from fastflow.grid.plan import plan
+from fastflow.grid.run import Run
 
 POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
 AT_ONCE = 4096
 
 
-def planned(*overrides: str) -> Study:
+def plan_of(*overrides: str) -> Run:
     with hydra_rules():
         return plan(Composer.of_library(config_name="search"), (*POINT, *overrides))
 
 
-def searched(study: Study) -> Answer:
-    return run(study, asked_of(study.first.leaves), None)
+def searched(planned: Run) -> Answer:
+    return search_designs(planned, read_options(planned.first.leaves), None)
 
 
 def best_so_far(answer: Answer) -> np.ndarray:
@@ -47,9 +48,9 @@ def all_at_once(answer: Answer) -> float:
 @pytest.mark.parametrize("method", ["gradient", "mirror", "cma"])
 def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
     """The language model on 512 devices under one strategy; the paper's method as the paper runs it."""
-    study = planned(f"method={method}")
-    searched(planned(f"method={method}", "steps=2"))
-    answer = benchmark.pedantic(searched, (study,), rounds=3)
+    run = plan_of(f"method={method}")
+    searched(plan_of(f"method={method}", "steps=2"))
+    answer = benchmark.pedantic(searched, (run,), rounds=3)
     benchmark.extra_info["designs"] = answer.history.told
     benchmark.extra_info["best_s"] = round(float(np.exp(answer.score[0])), 5)
     if method == "gradient":
@@ -61,8 +62,8 @@ def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
 
 def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:
     """How many designs the default takes to be as good as the paper's method is after all of its own."""
-    paper = best_so_far(searched(planned("method=gradient")))
-    best = best_so_far(benchmark.pedantic(searched, (planned(),), rounds=1))
+    paper = best_so_far(searched(plan_of("method=gradient")))
+    best = best_so_far(benchmark.pedantic(searched, (plan_of(),), rounds=1))
     reached = np.flatnonzero(best <= paper[-1])
     assert reached.size
     benchmark.extra_info["count:designs_to_the_papers_result"] = int(reached[0]) + 1
@@ -70,6 +71,6 @@ def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:
 
 
 def test_all_strategies_compete(benchmark: BenchmarkFixture) -> None:
-    study = planned("parallel.strategy=auto")
-    answer = benchmark.pedantic(searched, (study,), rounds=3)
+    run = plan_of("parallel.strategy=auto")
+    answer = benchmark.pedantic(searched, (run,), rounds=3)
     benchmark.extra_info["count:designs_of_160_strategies"] = answer.history.told

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from fastflow.engine.measured.calibrated import Calibration
-    from fastflow.engine.measured.validated import Validation
-    from fastflow.engine.searched import Search
+    from fastflow.explore.api import Search
+    from fastflow.measured.calibrate import Calibration
+    from fastflow.measured.validate import Validation
 
 __all__ = [
     "InputError", "calibrate", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search",
@@ -34,7 +34,7 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     names, and one for each swept leaf. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
-    from fastflow.engine.api import evaluate
+    from fastflow.api import evaluate
 
     return evaluate(*overrides, config_dir=config_dir)
 
@@ -51,7 +51,7 @@ def sweep(
     URL. One that holds part of this very dataset is completed; one that holds anything else is refused with
     InputError.
     """
-    from fastflow.engine.api import sweep
+    from fastflow.api import sweep
 
     return sweep(*overrides, output=output, config_dir=config_dir)
 
@@ -66,7 +66,7 @@ def predict_gemm(
     Returns an array of shape (products,), or of no dimension for single numbers.
     Raises InputError for a chip or data type that is not there, or a size below 1.
     """
-    from fastflow.engine.api import predict_gemm
+    from fastflow.api import predict_gemm
 
     return predict_gemm(m, k, n, chip, dtype, batch)
 
@@ -82,7 +82,7 @@ def predict_collective(
     `"system=dgx_a100"` or `"system=torus"`, `"tech=n7"`. Returns an array of that shape.
     Raises InputError for what is not there or cannot be.
     """
-    from fastflow.engine.api import predict_collective
+    from fastflow.api import predict_collective
 
     return predict_collective(collective, size, ranks, overrides)
 
@@ -93,7 +93,7 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     Those that fit the memory come before those that do not, each by time. Columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and where the overrides span several points.
     """
-    from fastflow.engine.api import rank_strategies
+    from fastflow.api import rank_strategies
 
     return rank_strategies(*overrides, config_dir=config_dir)
 
@@ -113,7 +113,7 @@ def search(
     Returns the best design, the ranking of candidates, the history and the chips.
     Raises InputError as `evaluate` does.
     """
-    from fastflow.engine.searched import search
+    from fastflow.explore.api import search
 
     return search(*overrides, output=output, config_dir=config_dir)
 
@@ -133,7 +133,7 @@ def validate(
     Returns the rows with what was predicted of each, and the errors of all, by size, limiter and category.
     Raises InputError as `evaluate` does, and for what the file may not say, with its line.
     """
-    from fastflow.engine.measured.validated import validate
+    from fastflow.measured.validate import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
 
@@ -154,19 +154,16 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for a scalar that is none, and for fewer than five rows a scalar.
     """
-    from fastflow.engine.measured.calibrated import calibrate
+    from fastflow.measured.calibrate import calibrate
 
     return calibrate(*overrides, output=output, config_dir=config_dir)
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib import metadata
+        from fastflow.version import version
 
-        try:
-            return metadata.version("fastflow")
-        except metadata.PackageNotFoundError:  # a checkout on the path, not installed
-            return "0+unknown"
+        return version()
     if name == "InputError":
         from fastflow.errors import InputError
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from fastflow.engine.callable import make_callable
+from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.engine.measured.calibrated.calibrate")
+make_callable(__name__, "fastflow.measured.calibrate.calibrate")
 
 
 def main() -> int:
     """Run the command line; returns the exit code: 0, or 2 after a user's mistake."""
-    from fastflow.engine.command import run_application
-    from fastflow.engine.measured.calibrated import as_lists
+    from fastflow.cli.application import run_application
+    from fastflow.measured.calibrate import as_lists
 
     sys.argv[1:] = as_lists(sys.argv[1:])
     return run_application("calibrate")

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from fastflow.charts import FORMATS
 from fastflow.errors import InputError
-from fastflow.studies import FORMATS, STUDIES
+from fastflow.studies import STUDIES
 
 _ABOUT = """\
 Say what a dataset of fastflow shows.
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Report on the datasets that a command line names; returns the exit code: 0, or 2 after a mistake."""
     given = _parser().parse_args(arguments)
-    from fastflow.engine.report import report
+    from fastflow.cli.report import report
 
     try:
         for name in given.datasets:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from fastflow.engine.callable import make_callable
+from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.engine.searched.search")
+make_callable(__name__, "fastflow.explore.api.search")
 
 
 def main() -> int:
     """Run the command line; returns the exit code: 0, or 2 after a user's mistake."""
-    from fastflow.engine.command import run_application
+    from fastflow.cli.application import run_application
 
     return run_application("search")
 

@@ -96,3 +96,8 @@ def show(value: float, unit: str, digits: int = 3) -> str:
                 else f"{value:.{digits}e} {unit}"
             )
     return f"{value:.{digits}g} {unit}"
+
+
+def percent(share: float) -> str:
+    """Write a gain or a share."""
+    return f"{100.0 * share:.1f}%" if abs(share) < 0.0995 else f"{100.0 * share:.0f}%"

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from fastflow import crossflow, results
-from fastflow.engine.config import Composer
-from fastflow.engine.inputs import model_inputs, to_column
-from fastflow.engine.library import hydra_rules
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import model_inputs, to_column
+from fastflow.configuration.library import hydra_rules
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pytest
 
 import fastflow
 from fastflow.columns.__main__ import markdown
-from fastflow.engine.library import library_root
+from fastflow.configuration.library import library_root
 
 
 def test_bad_points_of_a_grid_are_rows_with_a_reason():

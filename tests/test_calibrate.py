@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.calibrate import main
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.measured.calibrated import as_lists
-from fastflow.engine.measured.calibration import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
-from fastflow.engine.measured.scalars import points_of, times
-from fastflow.engine.measured.validated import prepare
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.measured.calibrate import as_lists
+from fastflow.measured.least_squares import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
+from fastflow.measured.scalars import points_of, times
+from fastflow.measured.validate import prepare
 from tests.checks import cases, near
 from tests.naive import calibration as naive
 
@@ -228,7 +228,7 @@ def test_the_command_prints_and_writes(cli, planted, tmp_path):
 def no_fit(monkeypatch):
     """What is fitted stays as it is."""
     monkeypatch.setattr(
-        "fastflow.engine.measured.calibration.fit",
+        "fastflow.measured.least_squares.fit",
         lambda model, measured, own, bounds: Fit(own, 0.0 * own, [FITTED] * own.size),
     )
 
@@ -377,7 +377,7 @@ def test_a_fit_that_is_cut_short_leaves_nothing(cli, files, tmp_path, monkeypatc
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastflow.engine.measured.calibration.fit", stopped)
+    monkeypatch.setattr("fastflow.measured.least_squares.fit", stopped)
     code, _, err = cli(main, HERE, A100, "output=new/mine.yaml")
     assert (code, err[-1]) == (130, "interrupted; nothing is left behind")
     assert {path.name for path in tmp_path.iterdir()} == files.keys()

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 import fastflow
-from fastflow.engine.config import Composer
-from fastflow.engine.inputs import model_inputs
-from fastflow.engine.library import hydra_rules, library_root
-from fastflow.engine.plan import plan
-from fastflow.engine.winner import chip_text
+from fastflow.configuration.chip_file import chip_text
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import model_inputs
+from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.errors import InputError
+from fastflow.grid.plan import plan
 from fastflow.sweep import main
 from tests.checks import cases
 

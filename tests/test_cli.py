@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.engine import progress as progress_module
-from fastflow.engine.progress import Progress
+from fastflow.show import progress as progress_module
+from fastflow.show.progress import Progress
 from fastflow.sweep import main
 
 ROOT = Path(__file__).parents[1]

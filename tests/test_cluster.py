@@ -14,12 +14,12 @@ import pytest
 
 import fastflow
 from fastflow import _jit
-from fastflow.engine import execute
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
-from fastflow.engine.store import Store
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.store import Store
 from fastflow.errors import InputError
+from fastflow.evaluation import execute
+from fastflow.grid.plan import plan
 
 pytestmark = pytest.mark.long  # processes of a cluster
 ROOT = Path(__file__).parents[1]
@@ -131,14 +131,14 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
 def test_what_a_task_carries_is_small():
     with hydra_rules():
         study = plan(Composer.of_library(), ("+sweeps=million",))
-    store = Store("/nowhere", study.grid, fastflow.__version__)
+    store = Store("/nowhere", study.grid)
     job = execute.Job(study.grid, study.settings, store.schema, store)
     assert len(pickle.dumps(job)) < 200_000  # once for each worker
     assert len(pickle.dumps(execute.Watch())) < 1_000  # with each task, beside its number
 
 
 def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.engine.crew._PATIENCE", 0.5)
+    monkeypatch.setattr("fastflow.evaluation.workers._PATIENCE", 0.5)
     with pytest.raises(
         InputError, match=r"^engine\.address=tcp://127\.0\.0\.1:9 .*a Dask scheduler that answers"
     ):
@@ -150,7 +150,7 @@ def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
 
 
 def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.engine.crew._PATIENCE", 2)
+    monkeypatch.setattr("fastflow.evaluation.workers._PATIENCE", 2)
     with pytest.raises(InputError, match=r"a scheduler with workers"):
         fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")
 

@@ -1,111 +1,121 @@
-"""The rules of the house: who may import whom, where every number comes from (DESIGN.md)."""
+"""The rules of the house: who may import whom, how large a room is, where every number comes from.
+
+Floors and circles are contracts of import-linter, in pyproject.toml.
+"""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
+import grimp
 import pytest
 import yaml
+from importlinter.api import read_configuration
 
 import fastflow
+from fastflow import _jit
 from fastflow.columns import INPUTS, RESULTS, find_input, result_order
 
 PACKAGE = Path(fastflow.__file__).parent
 LIBRARY = next(
     folder for folder in (PACKAGE / "_library" / "conf", PACKAGE.parent / "conf") if folder.is_dir()
 )
-
-# From the roof to the cellar; a room imports its own and what lies below.
-FLOORS = [
-    {"sweep", "search", "validate", "calibrate", "report", "__init__", "__main__", "_plugins"},
-    {"engine"},
-    {"optimize", "figures", "studies"},
-    {"results", "trace"},
-    {"crossflow"},
-    {"network"},
-    {"parallelism"},
-    {"timing"},
-    {"hardware"},
-    {"workload"},
-    {"distinct"},
-    {"columns", "units", "errors", "tables"},
-    {"_jit"},
-]
-DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
-# What knows the physics knows nothing of configurations, files and screens.
-MODEL = {
-    "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results", "trace",
-    "optimize", "figures",
-    "distinct", "columns", "tables", "units", "errors", "_jit",
-}  # fmt: skip
+LARGEST = 1 / 6  # of the package, of a room
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
-
-
-def room_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def sources():
     return sorted(path for path in PACKAGE.rglob("*.py") if "_library" not in path.parts)
 
 
-def imports(path):
+def test_imports_run_downwards_and_in_no_circle():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PACKAGE.parent,
+    )
+    contracts = read_configuration(str(PACKAGE.parent / "pyproject.toml"))["contracts_options"]
+    assert done.returncode == 0, done.stdout
+    assert f"{len(contracts)} kept, 0 broken" in done.stdout
+
+
+def test_no_room_is_a_hall():
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()}
+    size = {
+        room: sum(n for path, n in lines.items() if path.is_relative_to(PACKAGE / room)) for room in rooms
+    }
+    assert {room for room, of_it in size.items() if of_it > LARGEST * sum(lines.values())} == set()
+
+
+def imported(path):
     """Every module that a file imports, wherever in the file, as dotted absolute names."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    package = ["fastflow", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module
-            # `from fastflow import units` imports a room too
-            yield from (f"{module}.{alias.name}" for alias in node.names if module == "fastflow")
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module
 
 
-def rooms_imported(path):
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "fastflow" and len(parts) > 1 and parts[1] in DEPTH:
-            yield parts[1]
+def test_the_plugin_for_hydra_imports_what_finds_the_library_and_the_commands():
+    """Its folder is no package that import-linter would read: Hydra asks for a namespace."""
+    (path,) = (PACKAGE / "_plugins").rglob("*.py")
+    ours = {name for name in imported(path) if name.split(".")[0] == "fastflow"}
+    assert ours == {"fastflow.configuration.library", "fastflow.cli"}
 
 
-def test_the_walk_sees_all_rooms():
-    rooms = {room_of(path) for path in sources()}
-    assert rooms >= MODEL
-    unknown = rooms - DEPTH.keys()
-    assert not unknown, f"give these a floor: {unknown}"
-    assert "numba" in set(imports(PACKAGE / "_jit.py"))
-    assert {"tables", "hardware"} <= set(rooms_imported(PACKAGE / "crossflow.py"))
+def test_results_follow_from_the_rooms_that_name_them():
+    """What a prediction may import, and every kernel, is in the hash that names kernels and datasets."""
+    named = {room.removesuffix(".py") for room in _jit.MODEL}
+    assert all((PACKAGE / room).exists() for room in _jit.MODEL)
+    graph = grimp.build_graph("fastflow", cache_dir=None)
+    model = {"fastflow.crossflow", "fastflow.results", "fastflow.optimize"}
+    below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
+    assert {name.split(".")[1] for name in below} == named
+    with_kernels = graph.find_modules_that_directly_import("fastflow._jit")
+    others = {name.split(".")[1] for name in with_kernels} - named
+    assert all(not uses_kernels(PACKAGE / room) for room in others)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_downwards(path):
-    room = room_of(path)
-    # a floor with several rooms lets them read each other
-    allowed = {other for other in DEPTH if DEPTH[other] >= DEPTH[room]}
-    assert set(rooms_imported(path)) <= allowed
+def uses_kernels(room):
+    files = [room.with_suffix(".py")] if room.with_suffix(".py").is_file() else room.rglob("*.py")
+    return any("@kernel" in (text := path.read_text()) or "@inline_kernel" in text for path in files)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in sources() if room_of(path) in MODEL],
-    ids=lambda path: str(path.relative_to(PACKAGE)),
-)
-def test_the_model_knows_no_services(path):
-    assert not {name.split(".")[0] for name in imports(path)} & SERVICES
+def test_an_edit_of_what_is_said_on_screen_compiles_nothing_anew(tmp_path):
+    import shutil
 
+    shutil.copytree(PACKAGE, tmp_path / "fastflow", ignore=shutil.ignore_patterns("__pycache__"))
 
-def test_only_one_file_knows_numba():
-    knowing = [path.name for path in sources() if "numba" in {name.split(".")[0] for name in imports(path)}]
-    assert knowing == ["_jit.py"]
+    def digest():
+        code = "from fastflow._jit import MODEL_DIGEST; print(MODEL_DIGEST)"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={"FASTFLOW_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)},
+        )
+        return done.stdout
+
+    before = digest()
+    assert before.strip() == _jit.MODEL_DIGEST
+    for room in ("validate.py", "calibrate.py", "trace.py", "show/grid.py", "measured/accuracy.py"):
+        with (tmp_path / "fastflow" / room).open("a") as file:
+            file.write("# a comment\n")
+    assert digest() == before
+    with (tmp_path / "fastflow" / "timing" / "roofline.py").open("a") as file:
+        file.write("# a comment\n")
+    assert digest() != before
 
 
 def test_importing_the_model_loads_no_service():
     """What a worker loads to evaluate a range of points."""
-    import subprocess
-    import sys
-
     code = "import sys, fastflow.crossflow, fastflow.results; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
@@ -209,7 +219,7 @@ def test_registry_is_sound():
         "l2_Bps",
         "l2_banks",
     ]
-    # DESIGN.md, "Result columns"
+    # columns that other programs rely on
     promised = (
         "point tech mem net chip model strategy time_s forward_s backward_s update_s compute_s comm_s "
         "exposed_comm_s bound_by compute_bound_frac l2_bound_frac dram_bound_frac flop mfu energy_J "

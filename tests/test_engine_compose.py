@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.engine import plain
-from fastflow.engine.config import Composer, flatten
-from fastflow.engine.library import hydra_rules, library_root
-from fastflow.engine.plan import plan
+from fastflow.configuration import plain
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import flatten
+from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.errors import InputError
+from fastflow.grid.plan import plan
 
 from .checks import cases
 
@@ -73,11 +74,11 @@ FILES = {
         devices: 8""",
     "model/reads.yaml": """
         m: 3
-        name: ${tech.name}-${model.m}-${oc.env:FASTFLOW_TEST,unset}
+        name: ${tech.name}-${model.m}-${oc.env:fastflow_TEST,unset}
         one: ${.m}
         two: ${model.one}
         three: ${twice:${model.m}}
-        four: ${oc.env:FASTFLOW_TEST}
+        four: ${oc.env:fastflow_TEST}
         five: ${tech.scaling}
         six: ${missing_or_not:model.m}
         seven: ${ model.m }
@@ -85,10 +86,10 @@ FILES = {
         nine: ${now:%Y}-${now:%Y}
         strategy: ${model.one}
         devices: 2""",
-    "model/text.yaml": "{m: '${model.devices}${oc.env:FASTFLOW_TEST} ${tech.name}', devices: 2, strategy: d}",
+    "model/text.yaml": "{m: '${model.devices}${oc.env:fastflow_TEST} ${tech.name}', devices: 2, strategy: d}",
     "model/chain.yaml": "{m: 'a ${model.n}', n: '${model.devices}', devices: 2, strategy: d1}",
     "model/custom.yaml": "{m: '${missing_or_not:model.n}', n: 3, devices: 2, strategy: d1}",
-    "model/dotted.yaml": "{m: a, m.n: '${oc.env:FASTFLOW_TEST} x', devices: 2, strategy: d1}",
+    "model/dotted.yaml": "{m: a, m.n: '${oc.env:fastflow_TEST} x', devices: 2, strategy: d1}",
     "model/numbered.yaml": "{1: a, true: b, devices: 1, strategy: d1}",
     "model/lost.yaml": "{m: '${nowhere.at.all}', devices: 1, strategy: d1}",
     "model/circle.yaml": "{m: '${model.n}', n: '${model.m}', devices: 1, strategy: d1}",
@@ -207,7 +208,7 @@ UNRESOLVED = [("model=lost",), ("model=circle",), ("model.batch=???",), ("output
 
 @pytest.fixture(autouse=True)
 def _rules(monkeypatch):
-    monkeypatch.setenv("FASTFLOW_TEST", "set")
+    monkeypatch.setenv("fastflow_TEST", "set")
     setup_globals()
     OmegaConf.register_new_resolver("twice", lambda value: 2 * value)
     OmegaConf.register_new_resolver("missing_or_not", lambda key, *, _root_: OmegaConf.select(_root_, key))
@@ -385,9 +386,9 @@ def test_times_agree_within_a_composition_and_environment_is_read_anew(composer,
     setup_globals()
     composition = composer.compose(["output=x"])
     assert composer.resolved(composition)["output"] == "x"
-    monkeypatch.setenv("FASTFLOW_TEST", "first")
+    monkeypatch.setenv("fastflow_TEST", "first")
     assert composer.resolved(composer.compose(["model=reads"]))["model.four"] == "first"
-    monkeypatch.setenv("FASTFLOW_TEST", "second")
+    monkeypatch.setenv("fastflow_TEST", "second")
     assert composer.resolved(composer.compose(["model=reads"]))["model.four"] == "second"
 
 

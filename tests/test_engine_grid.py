@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastflow.engine.config import Composer
-from fastflow.engine.grid import Axis, Block, Share
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
 from fastflow.errors import InputError
+from fastflow.grid.grid import Axis, Block, Share
+from fastflow.grid.plan import plan
 
 
 @pytest.fixture(autouse=True)

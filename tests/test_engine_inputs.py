@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from fastflow.engine.inputs import Settings, convert, model_inputs, settings, to_column
+from fastflow.configuration.inputs import convert, model_inputs, to_column
+from fastflow.configuration.settings import Settings, settings
 from fastflow.errors import CompositionError, InputError
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.engine.inputs import convert
+from fastflow.configuration.inputs import convert
 from fastflow.errors import InputError
 from fastflow.workload import build_graph, count_kernels
 from fastflow.workload.file import outline, read_network

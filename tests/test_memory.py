@@ -5,11 +5,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fastflow.engine import runner
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
-from fastflow.engine.runner import evaluated, rows, warm_up
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.evaluation import runner
+from fastflow.evaluation.runner import evaluated, rows, warm_up
+from fastflow.grid.plan import plan
 from fastflow.workload import count_kernels
 
 MODELS = (

@@ -54,7 +54,7 @@ def tilted(designs):
 def shared_optimum():
     """Lagrange: shares in proportion to the roots of the costs."""
     roots = np.sqrt(COSTS)
-    return roots / (roots @ WHOLE.members)[WHOLE.budget]
+    return roots / np.bincount(WHOLE.budget, roots)[WHOLE.budget]
 
 
 def bottleneck(designs):
@@ -65,7 +65,7 @@ def bottleneck(designs):
 
 def bottleneck_optimum():
     """All components of a budget equally slow: shares in proportion to the costs."""
-    return COSTS / (COSTS @ WHOLE.members)[WHOLE.budget]
+    return COSTS / np.bincount(WHOLE.budget, COSTS)[WHOLE.budget]
 
 
 # Seven components that come in whole units; the last but two must have four of them.

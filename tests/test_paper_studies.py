@@ -10,15 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastflow
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules, library_root
-from fastflow.engine.plan import plan
+from fastflow.charts import FORMATS
+from fastflow.charts.overview import axes_of, shown_of
+from fastflow.charts.overview import draw as draw_overview
+from fastflow.charts.style import render
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules, library_root
+from fastflow.grid.plan import plan
 from fastflow.report import main as report
 from fastflow.results import explain
-from fastflow.studies import FORMATS, STUDIES, fig01, fig09, report_of
-from fastflow.studies.overview import axes_of, shown_of
-from fastflow.studies.overview import draw as draw_overview
-from fastflow.studies.style import render
+from fastflow.studies import STUDIES, fig01, fig09, report_of
 from fastflow.sweep import main as sweep
 
 SMALL = ("-m", "model=gemm", "model.m=64,128", "mem=hbm2,hbm3", "output=out/here")

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.engine import history as histories
-from fastflow.engine import scorer as scorers
 from fastflow.errors import InputError
+from fastflow.explore import history as histories
+from fastflow.explore import scorer as scorers
 from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
 
 POINT = (

@@ -8,15 +8,15 @@ import pytest
 
 import fastflow
 from fastflow import units as units_of
-from fastflow.engine.show import console
-from fastflow.engine.show_ranking import front_sheet, ranking_sheet
-from fastflow.engine.store import field_of
+from fastflow.charts.search import columns_of, draw, draw_front
+from fastflow.charts.style import render
+from fastflow.dataset.schema import field_of
 from fastflow.report import main as report
 from fastflow.search import main as search
+from fastflow.show.ranking import front_sheet, ranking_sheet
+from fastflow.show.tables import console
 from fastflow.studies import fig10, fig11, report_of
 from fastflow.studies.fig09 import NODES
-from fastflow.studies.search import columns_of, draw, draw_front
-from fastflow.studies.style import render
 from fastflow.sweep import main as sweep
 
 WIDE = {**fig10.PAPER_MODEL, "model.hidden": 17408, "model.layers": 1}

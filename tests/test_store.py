@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastflow
-from fastflow.engine import execute
-from fastflow.engine.config import Composer
-from fastflow.engine.folder import folder_at
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
-from fastflow.engine.store import Store, parts_of
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.folder import folder_at
+from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
+from fastflow.evaluation import execute
+from fastflow.grid.plan import plan
 
 GRID = (
     "model=gemm",
@@ -257,7 +257,7 @@ def test_others_stop_when_one_fails(tmp_path, monkeypatch):
 def test_a_twin_of_a_run_does_no_harm(dataset, tmp_path, monkeypatch):
     # another process finishes the same dataset first, and tidies up what it takes for left behind
     study = study_of(*GRID, "engine.jobs=1")
-    store = Store(str(tmp_path), study.grid, fastflow.__version__)
+    store = Store(str(tmp_path), study.grid)
     sync = os.fsync
 
     def overtaken(handle):

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.engine import plan as plan_module
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules, library_root
-from fastflow.engine.plan import plan
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.errors import InputError
+from fastflow.grid import plan as plan_module
+from fastflow.grid.plan import plan
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,10 +19,10 @@ import os, random, shutil, signal, sys, time
 from pathlib import Path
 import pandas as pd
 import fastflow
-from fastflow.engine import execute
-from fastflow.engine.config import Composer
-from fastflow.engine.library import hydra_rules
-from fastflow.engine.plan import plan
+from fastflow.evaluation import execute
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.grid.plan import plan
 
 random.seed(4)
 here = Path(sys.argv[1])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.engine.measured import validation
-from fastflow.engine.measured.accuracy import accuracy, categories_of, errors
+from fastflow.measured import predict as validation
+from fastflow.measured.accuracy import accuracy, categories_of, errors
 from fastflow.report import main as report
 from fastflow.sweep import main as sweep
 from fastflow.validate import main
@@ -469,7 +469,7 @@ def test_rows_of_one_device(file):
 
 
 def test_the_legend_lies_where_fewer_dots_are():
-    from fastflow.studies.validation import draw
+    from fastflow.charts.validation import draw
 
     for ratio, corner in ((3.0, 4), (0.3, 2)):  # Matplotlib's codes of lower right and upper left
         rows = pd.DataFrame({"measured_s": [1e-4, 2e-4], "bound_by": "compute"})

@@ -25,12 +25,6 @@ class Space(NamedTuple):
     budget: Ints
     """The budget that each share belongs to, 0 for the first of them; shape (|W|,)."""
 
-    @property
-    def members(self) -> Floats:
-        """1 where a share belongs to a budget and 0 elsewhere, shape (|W|, budgets)."""
-        belongs: Floats = (self.budget[:, None] == np.arange(self.budget.max() + 1)).astype(np.float64)
-        return belongs
-
 
 def space_of(inputs: Inputs) -> Space:
     """Return the space of designs that the input columns describe, in the order of BUDGETS."""
@@ -41,7 +35,12 @@ def space_of(inputs: Inputs) -> Space:
 
 def sums(designs: Floats, space: Space) -> Floats:
     """Return what the shares of each budget sum to, shape (designs, budgets)."""
-    return designs @ space.members
+    total = np.zeros((len(designs), space.budget.max() + 1))
+    for share, budget in enumerate(
+        space.budget.tolist()
+    ):  # a product's order depends on its size and machine
+        total[:, budget] += designs[:, share]
+    return total
 
 
 def fill(designs: Floats, space: Space) -> Floats:

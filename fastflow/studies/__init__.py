@@ -16,8 +16,6 @@ STUDIES = ("fig01", "fig09", "fig10", "fig11")
 """Names that a study's `report:` may have; each is a module of this room."""
 SEARCHED = ("fig10", "fig11")
 """Those that judge the ranking of a search."""
-FORMATS = ("svg", "png", "pdf")
-"""Kinds of file that a figure can be."""
 
 
 class Report(NamedTuple):

@@ -45,8 +45,3 @@ def judge(text: str, missing: Sequence[str], decide: Callable[[], tuple[str, boo
 def gain(before: float, after: float) -> float:
     """Return how much faster a shorter time is: 0.1 if 1.1 times as fast."""
     return before / after - 1.0
-
-
-def percent(share: float) -> str:
-    """Write a gain or a share."""
-    return f"{100.0 * share:.1f}%" if abs(share) < 0.0995 else f"{100.0 * share:.0f}%"

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow.charts.style import SCALE, head
 from fastflow.parallelism.strategy import COLUMN_ROW, parse
 from fastflow.studies.claims import MUCH, Claim, judge
-from fastflow.studies.style import SCALE, head
 from fastflow.tables import Floats
 
 DEGREES = tuple(2**power for power in range(1, 17))

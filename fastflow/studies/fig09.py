@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.studies.claims import COUNTS, MUCH, SIGNIFICANT, Claim, gain, judge, percent
-from fastflow.studies.style import SCALE, head, limiters, stack, written
+from fastflow.charts.style import SCALE, head, limiters, stack, written
+from fastflow.studies.claims import COUNTS, MUCH, SIGNIFICANT, Claim, gain, judge
+from fastflow.units import percent
 
 NODES = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
 MEMORIES = ("hbm2", "hbm2e", "hbm3", "hbm4")

@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow.charts.style import SCALE, head, written
 from fastflow.studies.claims import Claim, judge
 from fastflow.studies.fig09 import NODES
-from fastflow.studies.style import SCALE, head, written
 
 NAIVE = "d512"
 PAPER_MODEL = {"model.hidden": 16384, "model.layers": 2, "model.batch": 16384, "model.sequence": 20}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fastflow.studies.claims import COUNTS, Claim, gain, judge, percent
-from fastflow.studies.style import SCALE, head, written
+from fastflow.charts.style import SCALE, head, written
+from fastflow.studies.claims import COUNTS, Claim, gain, judge
+from fastflow.units import percent
 
 SIZES = (1, 2, 4, 8, 16, 32)
 """Accelerators of a package."""

@@ -1,6 +1,6 @@
 """fastflow's plugins for Hydra: a grid as one table, what can be chosen, no empty folders.
 
-Hydra finds plugins under the namespace package `hydra_plugins` alone; `engine.library.use_plugins`
+Hydra finds plugins under the namespace package `hydra_plugins` alone; `configuration.library.use_plugins`
 puts this folder on `sys.path`. Hydra imports this module whenever it starts, so it imports little.
 """
 
@@ -20,9 +20,9 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fastflow.engine.library import OWN_FILES, is_own_file, library_root
+from fastflow.configuration.library import OWN_FILES, is_own_file, library_root
 
-# `params` are the overrides of a study, as for Hydra's own sweeper; `zip` and `union` are ours
+# `params` are overrides, as for Hydra's own sweeper; `zip` and `union` are ours
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="fastflow",
@@ -34,9 +34,9 @@ ConfigStore.instance().store(
 class FastflowSweeper(Sweeper):
     """Runs a grid as one table: no Hydra job, and one composition for each combination of groups."""
 
-    def __init__(self, **study: Any) -> None:
-        """Take what a study says: `params`, `zip`, `union`; see `fastflow.engine.terms`."""
-        self.study = study
+    def __init__(self, **section: Any) -> None:
+        """Take what `hydra.sweeper` says: `params`, `zip`, `union`; see `fastflow.grid.overrides`."""
+        self.section = section
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Keep what Hydra knows: how to load configurations, and the configuration of the sweep."""
@@ -44,11 +44,11 @@ class FastflowSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         """Run the grid that the command line's overrides span."""
-        from fastflow.engine import command
+        from fastflow.cli import application
 
         assert self.hydra_context is not None
         assert self.config is not None
-        command.run_from_hydra(self.hydra_context.config_loader, self.config, arguments, self.study)
+        application.run_from_hydra(self.hydra_context.config_loader, self.config, arguments, self.section)
 
 
 class StudiesSource(FileConfigSource):

@@ -1,0 +1,209 @@
+"""What the axes of any grid do: the best time of every value, and what limits the best point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from math import ceil
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fastflow import units
+from fastflow.charts.style import LIMITERS, SCALE, head, limiters, stack, written
+from fastflow.columns import find_input, find_result
+
+CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
+"""Result columns that are choices; any column that is no result is an axis of its own."""
+NEEDED = ("time_s", "feasible", "bound_by", "reason")
+_MOST_VALUES = 24  # of an axis that are shown
+_MOST_LETTERS = 16  # of a label
+_ACROSS = 4  # axes side by side
+_WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
+
+
+class Value(NamedTuple):
+    """One value of an axis."""
+
+    name: str
+    points: int
+    feasible: int
+    median_s: float
+    best_s: float
+    """Time of the fastest feasible point, or of the fastest if none is feasible; NaN if none has a time."""
+    bound_by: str
+    shares: dict[str, float]
+    """Share of that point's kernel time by limiter."""
+
+
+class Axis(NamedTuple):
+    """What was swept: numbers in their order, texts as they came."""
+
+    key: str
+    choices: list[Value]
+
+
+def columns_of(names: Sequence[str]) -> list[str]:
+    """Return the columns of a dataset that an overview reads."""
+    shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
+    return [*_choices(names), *NEEDED, *shares]
+
+
+def _choices(names: Sequence[str]) -> list[str]:
+    """Return the columns that may have been swept; of strategies what was asked for, if that is there."""
+    known = CHOICES if "parallel.strategy" not in names else [key for key in CHOICES if key != "strategy"]
+    return [name for name in names if name in known or find_result(name) is None]
+
+
+def best_first(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that have a time: feasible ones first, the fastest first."""
+    timed = frame[frame["time_s"].notna()]
+    return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
+
+
+def axes_of(frame: pd.DataFrame) -> list[Axis]:
+    """Return what varies among points, and what each value of it does; the strategy where nothing varies."""
+    ranked = best_first(frame)
+    keys = _swept(frame) or [_choices(frame.columns.tolist())[-1]]
+    return [Axis(key, _values(frame, ranked, key)) for key in keys]
+
+
+def _swept(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that vary; of those that vary together the first."""
+    kept: list[str] = []
+    codes = {key: pd.factorize(frame[key])[0] for key in _choices(frame.columns.tolist())}
+    for key, code in codes.items():
+        together = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
+        alike = any(
+            both == code.max() + 1 == codes[other].max() + 1
+            for both, other in zip(together, kept, strict=False)
+        )
+        if code.max() > 0 and not alike:
+            kept.append(key)
+    return kept
+
+
+def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[Value]:
+    """Return what every value of an axis does. ranked: the points that have a time, best first."""
+    counted = frame.groupby(key, observed=True, sort=False)["feasible"].agg(["size", "sum"])
+    median = ranked.groupby(key, observed=True)["time_s"].median()
+    rows = ranked.drop_duplicates(key).set_index(key)
+    found = frame[key].dropna().unique().tolist()
+    names = sorted(found) if pd.api.types.is_numeric_dtype(frame[key]) else found
+    values = []
+    for name in names:
+        row: dict[str, Any] = rows.loc[name].to_dict() if name in rows.index else {}
+        shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
+        values.append(
+            Value(
+                _label(key, name),
+                int(counted.loc[name, "size"]),
+                int(counted.loc[name, "sum"]),
+                float(median.get(name, float("nan"))),
+                row.get("time_s", float("nan")),
+                str(row.get("bound_by", "")),
+                {one: share for one, share in shares.items() if share == share},
+            )
+        )
+    return values
+
+
+def _label(key: str, value: Any) -> str:
+    """Write a value of an axis."""
+    column = find_input(key)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if column is not None and column.unit:
+        return units.show(float(value), column.unit)
+    return f"{int(value)}" if value == int(value) else f"{value:.4g}"
+
+
+def draw(axes: Sequence[Axis], title: str) -> Figure:
+    """Draw the best and the median time over every axis, and what limits the best points."""
+    rows, across = ceil(len(axes) / _ACROSS), min(len(axes), _ACROSS)
+    height = _TOP + rows * _HEIGHT
+    figure = Figure(figsize=(_WIDTH, height))
+    head(
+        figure,
+        title,
+        "best and median time over what was swept, and what limits the kernels of the best points",
+    )
+    unit, scale = _unit(axes)
+    for place, axis in zip(count(), axes, strict=False):
+        row, column = divmod(place, _ACROSS)
+        shown = shown_of(axis)
+        room = (_WIDTH - 0.95) / max(across, 2)  # one axis alone does not fill the sheet
+        left, wide = 0.75 + column * room, room - 0.6
+        base = height - _TOP - (row + 1) * _HEIGHT
+        above, below = (
+            figure.add_axes((left / _WIDTH, (base + bottom) / height, wide / _WIDTH, tall / height))
+            for bottom, tall in ((3.05, 2.1), (1.15, 1.55))
+        )
+        _draw_times(above, shown, scale)
+        above.set_title(title_of(axis))
+        stack(below, [_short(value.name) for value in shown], _shares(shown))
+        below.tick_params(axis="x", labelsize=7.5)
+        if sum(len(_short(value.name)) + 2 for value in shown) > 16 * wide:
+            for text in below.get_xticklabels():
+                text.set(rotation=55, ha="right", rotation_mode="anchor")
+        if not column:
+            above.set_ylabel(f"time [{unit}]")
+            below.set_ylabel("share of kernel time")
+    if axes:
+        figure.axes[0].legend(loc="best")
+    limiters(figure, 0.75 / _WIDTH, 0.12 / height)
+    return figure
+
+
+def _draw_times(panel: Axes, shown: Sequence[Value], scale: float) -> None:
+    """Draw the best and the median time over the values of an axis."""
+    at = range(len(shown))
+    for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
+        times = [getattr(value, f"{name}_s") / scale for value in shown]
+        panel.plot(
+            at, times, color=colour, linestyle=style, marker="o", markersize=4, linewidth=1.6, label=name
+        )
+    times = [time for value in shown for time in (value.best_s, value.median_s) if time == time]
+    if times and max(times) > 20.0 * min(times):
+        panel.set_yscale("log")
+    else:
+        panel.set_ylim(0.0, 1.08 * max(times, default=1.0) / scale)
+    panel.set_xlim(-0.6, len(shown) - 0.4)
+    panel.set_xticks(at, [])
+
+
+def _unit(axes: Sequence[Axis]) -> tuple[str, float]:
+    """Return the unit that times are drawn in, and what it is in seconds."""
+    times = [value.best_s for axis in axes for value in axis.choices if value.best_s == value.best_s]
+    most = max(times, default=1.0)
+    return ("s", 1.0) if most >= 1.0 else ("ms", 1e-3) if most >= 1e-3 else ("us", 1e-6)
+
+
+def shown_of(axis: Axis) -> list[Value]:
+    """Return the values of an axis that are shown: all, or the best of many."""
+    if len(axis.choices) <= _MOST_VALUES:
+        return axis.choices
+    order = sorted(
+        range(len(axis.choices)), key=lambda i: (axis.choices[i].feasible == 0, axis.choices[i].best_s)
+    )
+    return [axis.choices[i] for i in sorted(order[:_MOST_VALUES])]
+
+
+def _shares(shown: Sequence[Value]) -> dict[str, list[float]]:
+    names = [name for name in LIMITERS if any(name in value.shares for value in shown)]
+    return {name: [value.shares.get(name, 0.0) for value in shown] for name in names}
+
+
+def title_of(axis: Axis) -> str:
+    """Return the name of an axis, and how much of it is shown."""
+    count = len(axis.choices)
+    return axis.key if count <= _MOST_VALUES else f"{axis.key}: best {_MOST_VALUES} of {count:,}"
+
+
+def _short(name: str) -> str:
+    name = written(name)
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"

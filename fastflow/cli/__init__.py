@@ -1,0 +1,1 @@
+"""What a user types: the commands, from Hydra's hands to what they print and leave."""

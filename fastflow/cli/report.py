@@ -1,0 +1,130 @@
+"""Reports on a dataset: the claims and the figure of a study, or tables and a figure of any grid.
+
+A figure lies beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
+beside `results/mine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
+from fastflow.dataset.reader import Dataset, find
+from fastflow.errors import InputError
+from fastflow.studies import report_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
+    """Report on the dataset at a path or URL; raises InputError.
+
+    study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
+    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file.
+    """
+    dataset = _judged(find(name))
+    names = dataset.schema.names
+    if dataset.about("measurements"):
+        show_validation(dataset, figures, kind)
+        return
+    study = study or dataset.about("report")
+    if study:
+        judge(dataset, study, figures, kind)
+    elif "score" in names:
+        from fastflow.show import ranking
+
+        ranking.report(dataset)
+        if "rank" not in names:
+            draw_search(dataset, figures, kind)
+    else:
+        from fastflow.show import overview
+
+        overview.report(dataset, partial(_save, dataset, "report", figures, kind))
+
+
+def _judged(dataset: Dataset) -> Dataset:
+    """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
+    if "step" not in dataset.schema.names:
+        return dataset
+    try:
+        beside = find(f"{dataset.folder.shown.rstrip('/')}{RANKING}")
+    except InputError:
+        return dataset
+    is_its_own = beside.about("fingerprint") == dataset.about("fingerprint")
+    return beside if is_its_own and beside.about("report") else dataset
+
+
+def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Draw the figure of a search's history, or of a front; raises InputError."""
+    from fastflow.charts.search import columns_of, draw, draw_front
+    from fastflow.show.ranking import labels_of
+
+    names = dataset.schema.names
+    labels = labels_of(names)
+    frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
+    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
+    if "step" in names:
+        _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
+    else:
+        _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
+
+
+def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print how far the predictions of a validation are from its measurements, and draw both."""
+    from fastflow.charts.validation import draw
+    from fastflow.show import validation as shown
+
+    whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
+    errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
+    rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
+    shown.show(whole, rows, of_errors)
+    _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
+    print(f"Errors: {errors.folder.shown}")
+    print(f"Dataset: {whole.folder.shown}")
+
+
+def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:
+    """Print the claims of a study, each on a line that ends in yes or no, and draw its figure."""
+    how = report_of(study)
+    frame = dataset.read(how.columns)
+    print()
+    for claim in how.claims(frame):
+        print(claim.line)
+    _save(dataset, study, figures, kind, partial(how.draw, frame))
+
+
+def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
+    from fastflow.charts.style import render
+
+    beside, name = _split(dataset.folder.shown)
+    for selection in (RANKING, FRONT):  # what a selection of designs shows is its search's
+        name = name.removesuffix(selection)
+    name = f"{name}-{what}.{kind}"
+    where = folder_at(figures or beside)
+    shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
+    content = render(draw, kind)
+
+    def into(file: IO[bytes]) -> None:
+        file.write(content)
+
+    try:
+        where.make()
+        where.write(name, into)
+    except InputError as error:
+        raise InputError("figure", shown, error.allowed) from None
+    print(f"Figure: {shown}")
+
+
+def _split(shown: str) -> tuple[str, str]:
+    """Return the folder that a dataset lies in, and its name there."""
+    if is_url(shown):
+        before, _, name = shown.rstrip("/").rpartition("/")
+        return before, name
+    path = Path(shown)
+    path = path if path.name not in ("", "..") else path.absolute().resolve()
+    return str(path.parent), path.name

@@ -1,0 +1,82 @@
+"""`python -m fastflow.search`: a search with progress; what it found on screen and in files."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastflow.configuration.composer import Composer
+from fastflow.dataset.folder import RANKING
+from fastflow.explore.answer import (
+    chips,
+    chips_at,
+    front,
+    ranking,
+)
+from fastflow.explore.api import prepare_search, write_beside
+from fastflow.explore.search import Answer, search_designs
+from fastflow.grid.run import Run
+
+if TYPE_CHECKING:
+    from fastflow.show.progress import Progress
+
+
+def run_search(
+    composer: Composer,
+    overrides: Sequence[str],
+    run: Run,
+    spans: Mapping[str, Any] | None,
+    output: str,
+) -> None:
+    """Search on the command line, with progress on standard error and files beside the history."""
+    from fastflow.show.progress import Progress
+
+    options = prepare_search(composer, run, output)
+    with Progress("", 0, "steps") as progress:
+
+        def begin(candidates: int, steps: int, there: int) -> None:
+            progress.points = steps
+            many = f"{candidates:,} candidates" if candidates > 1 else "1 candidate"
+            progress.what = f"{many}, up to {steps:,} steps of {options.rules.method}"
+            progress.begin(0)
+            if there:
+                print(f"{there:,} designs are known from an earlier run", file=sys.stderr, flush=True)
+
+        answer = search_designs(run, options, output, begin, progress.advance)
+    try:
+        _answer(answer, composer, overrides, spans, output, progress)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the history is whole in {output}; the same command says the rest") from None
+
+
+def _answer(
+    answer: Answer,
+    composer: Composer,
+    overrides: Sequence[str],
+    spans: Mapping[str, Any] | None,
+    output: str,
+    progress: Progress,
+) -> None:
+    """Print what was found, and write it beside the history."""
+    from fastflow.cli import report
+    from fastflow.dataset.reader import find
+    from fastflow.show import search as shown
+
+    found = chips(answer, composer, overrides, spans)
+    table, edge = ranking(answer), front(answer) if answer.options.pareto else None
+    lines = write_beside(output, table, edge, found)
+    shown.found(answer, table, edge)
+    for line in lines:
+        print(line)
+    if answer.candidates.grid.report:
+        report.judge(find(output + RANKING), answer.candidates.grid.report)
+    else:
+        report.draw_search(find(output))
+    shown.speed(answer, progress)
+    if len(found) == 1:
+        chip = f"chip={chips_at(output)}.yaml"
+        print(f"python -m fastflow.sweep {shlex.join((*found[0].overrides, chip))}")
+    print(f"Dataset: {output}")

@@ -1,0 +1,109 @@
+"""Composing configurations for a user: mistakes become one line that says where the value came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from fastflow.configuration import plain
+from fastflow.configuration.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
+from fastflow.configuration.library import library_root, use_plugins
+from fastflow.configuration.refusals import translated
+from fastflow.configuration.wording import first_line
+from fastflow.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+
+class Composer(HydraComposer):
+    """Composes configurations; what is wrong with them is raised as InputError."""
+
+    @classmethod
+    def of_library(
+        cls,
+        config_dir: str | os.PathLike[str] | None = None,
+        origin: str = "the overrides",
+        config_name: str = "config",
+    ) -> Composer:
+        """Return a composer over fastflow's own library, and a user's folder that adds to any group."""
+        use_plugins()
+        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        from hydra._internal.utils import create_config_search_path
+        from hydra.core.config_search_path import SearchPathQuery
+        from hydra.core.utils import setup_globals
+
+        setup_globals()
+        path = create_config_search_path(str(library_root() / "conf"))
+        if config_dir is not None:
+            if not Path(config_dir).is_dir():
+                raise InputError("config_dir", config_dir, "a folder that exists", origin)
+            folder = f"file://{Path(config_dir).resolve()}"
+            path.prepend("command-line", folder, SearchPathQuery(provider="schema"))
+        return cls(ConfigLoaderImpl(path), config_name, origin=origin)
+
+    def parse(self, overrides: Sequence[str]) -> list[Override]:
+        """Read overrides by Hydra's grammar; raises InputError."""
+        try:
+            return self.read(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+
+    def compose(self, overrides: Sequence[str]) -> Composition:
+        """Compose one configuration (no sweeps among the overrides); raises InputError."""
+        if self._latest is not None and self._latest.overrides == tuple(overrides):
+            return self._latest
+        self.compositions += 1
+        try:
+            self._latest = self.compose_raw(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+        return self._latest
+
+    def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+        """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.
+
+        No composition is counted: none of a grid's points follows from this one.
+        """
+        try:
+            composition = self.compose_raw(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+        section = (composition.content.get("hydra") or {}).get("sweeper") or {}
+        for default in reversed(composition.defaults):
+            if OmegaConf.select(self.content(default), "hydra.sweeper") is not None:
+                return section, self.file_of(default.config_path or "")
+        return section, self.origin_of_overrides
+
+    def resolved(self, composition: Composition) -> dict[str, Any]:
+        """Return the leaves of a composition with interpolations resolved; raises InputError."""
+        if isinstance(composition.content, dict):
+            try:
+                return plain.resolved(composition.content, composition.leaves)
+            except (plain.Unusual, *COMPOSITION_ERRORS):
+                pass  # what follows resolves anything, or says why not
+        try:
+            return flatten(composition.config, resolve=True)
+        except COMPOSITION_ERRORS as error:
+            key = getattr(error, "full_key", None)
+            if not key:
+                raise translated(error, self, composition.overrides) from error
+            written = composition.leaves.get(key, "")
+            allowed = f"a value that can be resolved ({first_line(error)})"
+            raise InputError(key, written, allowed, self.origin(key, composition)) from error
+
+    @contextmanager
+    def naming_origins(self, composition: Composition) -> Iterator[None]:
+        """Add to an InputError raised inside where its key's value came from."""
+        try:
+            yield
+        except InputError as error:
+            if error.origin or not error.key:
+                raise
+            origin = self.origin(error.key, composition)
+            raise InputError(error.key, error.value, error.allowed, origin) from None

@@ -1,0 +1,250 @@
+"""Composing configurations as Hydra does, from files that are each read once.
+
+Mistakes are raised as Hydra raises them; `composer` has the words for them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.default_element import GroupDefault
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+from fastflow.configuration import plain
+from fastflow.configuration.library import OWN_FILES
+from fastflow.configuration.wording import path_of
+
+if TYPE_CHECKING:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.config_repository import IConfigRepository
+    from hydra.core.default_element import InputDefault, ResultDefault
+    from hydra.core.override_parser.types import Override
+    from hydra.plugins.config_source import ConfigResult
+
+COMMAND_LINE = "the command line"
+# what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
+# ValueError among them, which only counts as the user's where nothing but Hydra runs
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+
+
+class Composition:
+    """One composed configuration."""
+
+    def __init__(
+        self,
+        content: dict[str, Any] | DictConfig,
+        choices: dict[str, str],
+        defaults: list[ResultDefault],
+        overrides: tuple[str, ...],
+    ) -> None:
+        """Take what was composed: plain containers, or a configuration where they would not do."""
+        self.content = content
+        self.choices = choices
+        """The final choice in each group, whoever made it."""
+        self.defaults = defaults
+        """The files that it was merged from, in order."""
+        self.overrides = overrides
+
+    @cached_property
+    def config(self) -> DictConfig:
+        """The configuration as OmegaConf has it, made when first asked for: that takes a while."""
+        config = OmegaConf.create(self.content)
+        OmegaConf.set_struct(config, True)
+        return config
+
+    @cached_property
+    def leaves(self) -> dict[str, Any]:
+        """The leaves, dotted key to value as written, interpolations unresolved."""
+        if isinstance(self.content, DictConfig):
+            return flatten(self.content)
+        return plain.flat({name: part for name, part in self.content.items() if name != "hydra"})
+
+
+class _Repository(CachingConfigRepository):
+    """Configuration files, each read once, without what they say of Hydra's own groups."""
+
+    def __init__(self, delegate: IConfigRepository) -> None:
+        super().__init__(delegate)
+        self.groups: dict[str, bool] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        known = f"config_path={config_path}" in self.cache
+        loaded = super().load_config(config_path=config_path)
+        if not known and loaded is not None and loaded.defaults_list:
+            loaded.defaults_list = [
+                default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")
+            ]
+        return loaded
+
+    def group_exists(self, config_path: str) -> bool:
+        if config_path not in self.groups:
+            self.groups[config_path] = super().group_exists(config_path)
+        return self.groups[config_path]
+
+
+def _group_of(default: InputDefault) -> str:
+    """Return the config group that an entry of a defaults list chooses from; "" for a plain file."""
+    return (default.group or "").strip("/") if isinstance(default, GroupDefault) else ""
+
+
+class HydraComposer:
+    """Composes configurations as Hydra does, without Hydra's own node and with every file read once.
+
+    An ordinary composition is made of plain containers, which takes about 1 ms instead of Hydra's 65 ms;
+    a grid over group choices needs one for each combination. `compositions` counts them.
+    """
+
+    def __init__(
+        self,
+        loader: ConfigLoaderImpl,
+        config_name: str | None = "config",
+        hydra_overrides: Sequence[str] = (),
+        origin: str = COMMAND_LINE,
+    ) -> None:
+        """Take Hydra's loader; `hydra_overrides` may extend its search path, `origin` names the overrides."""
+        self.loader = loader
+        self.config_name = config_name
+        self.origin_of_overrides = origin
+        self.compositions = 0
+        self._latest: Composition | None = None
+        self._parsed: dict[str, Override] = {}
+        self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
+        _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
+        self.repository = _Repository(repository.delegate)
+        self.parser = OverridesParser.create(config_loader=loader)
+
+    def read(self, overrides: Sequence[str]) -> list[Override]:
+        """Read overrides, each text once."""
+        for text in overrides:
+            if text not in self._parsed:
+                self._parsed[text] = self.parser.parse_overrides([text])[0]
+        return [self._parsed[text] for text in overrides]
+
+    def is_group(self, name: str) -> bool:
+        """Say whether a name is that of a config group."""
+        return self.repository.group_exists(name)
+
+    def choices(self, group: str) -> list[str]:
+        """Return what can be chosen in a group."""
+        return self.repository.get_group_options(group)
+
+    def compose_raw(self, overrides: Sequence[str]) -> Composition:
+        """Compose on plain containers, or as Hydra does what is unusual or wrong."""
+        parsed = self.read(overrides)
+        try:
+            return self._compose_plain(parsed, tuple(overrides))
+        except (plain.Unusual, *COMPOSITION_ERRORS):
+            return self._compose_by_hydra(parsed, tuple(overrides))
+
+    def _compose_plain(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
+        found = plain.find_files(self.repository, self.config_name, parsed)
+        content: dict[str, Any] = {}
+        for default in found.files:
+            content = plain.merged(content, self._plain_content(default))
+        content = plain.overridden(content, found.overrides)
+        return Composition(content, found.choices, found.files, overrides)
+
+    def _plain_content(self, default: ResultDefault) -> dict[str, Any]:
+        """Return what a file adds to the configuration as plain containers, read once for each place."""
+        key = (default.config_path or "", default.package or "", default.primary)
+        if key not in self._contents:
+            self._contents[key] = plain.contents(self.content(default))
+        return self._contents[key]
+
+    def _compose_by_hydra(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
+        found = create_defaults_list(
+            repo=self.repository,
+            config_name=self.config_name,
+            overrides_list=parsed,
+            prepend_hydra=False,
+            skip_missing=False,
+        )
+        config = OmegaConf.create()
+        with flag_override(config, "no_deepcopy_set_nodes", True):
+            for default in found.defaults:
+                loaded = self.loader._load_single_config(default, self.repository)
+                kept = loaded is self.repository.load_config(config_path=default.config_path or "")
+                config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+        OmegaConf.set_struct(config, True)
+        self.loader._apply_overrides_to_config(found.config_overrides, config)
+        choices = {key: str(value) for key, value in found.overrides.known_choices.items()}
+        return Composition(config, choices, found.defaults, overrides)
+
+    def leaves(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Return the leaves of a configuration, dotted key to value as written, interpolations unresolved."""
+        return self.compose_raw(overrides).leaves
+
+    def content(self, default: ResultDefault) -> DictConfig:
+        """Return what a file adds to the configuration, at its place in it."""
+        return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
+
+    def origin(self, key: str, composition: Composition) -> str:
+        """Say where the value of a key came from: the command line, or a file; "" if from neither."""
+        names = [override.key_or_group for override in self.read(composition.overrides)]
+        files = [
+            (default.config_path or "", flatten(self.content(default)))
+            for default in reversed(composition.defaults)
+        ]
+        while key:
+            if any(related(key, name) for name in names if not self.is_group(name)):
+                return self.origin_of_overrides
+            for path, content in files:
+                if any(related(key, name) for name in content):
+                    return self.file_of(path)
+            key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
+        return ""
+
+    def file_choosing(self, group: str, choice: str) -> str:
+        """Return the file read so far that overrides the choice of a group with this one; "" if none does."""
+        for key, loaded in self.repository.cache.items():
+            for default in (loaded.defaults_list or ()) if loaded is not None else ():
+                if default.is_override() and _group_of(default) == group and default.get_name() == choice:
+                    return self.file_of(key.removeprefix("config_path="))
+        return ""
+
+    def file_of(self, config_path: str) -> str:
+        """Return the file of a configuration such as "tech/n7", relative to the working folder if inside."""
+        loaded = self.repository.load_config(config_path=config_path)
+        scheme, _, folder = loaded.path.partition("://") if loaded is not None else ("", "", "")
+        if scheme == OWN_FILES:
+            return path_of(Path(folder))
+        return path_of(Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml")
+
+
+def related(key: str, other: str) -> bool:
+    """Say whether one of two dotted keys holds the other."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+
+
+def flatten(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
+    """Return the leaves of a configuration: dotted key to value.
+
+    An empty mapping, a list and None are leaves. Hydra's own section is left out.
+    """
+    leaves: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for name, part in value.items():
+                walk(f"{prefix}.{name}", part)
+        else:
+            leaves[prefix] = value
+
+    for name in config:
+        if name != "hydra":
+            node: Any = config._get_node(name)
+            if OmegaConf.is_config(node) and not node._is_none() and not node._is_interpolation():
+                walk(str(name), OmegaConf.to_container(node, resolve=resolve, throw_on_missing=resolve))
+            else:
+                walk(str(name), config[name] if resolve else node._value())
+    return leaves

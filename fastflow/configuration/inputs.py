@@ -1,0 +1,143 @@
+"""From a composed configuration to the model's inputs: known keys, SI units, allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow import units
+from fastflow.columns import INPUTS, Column, find_input
+from fastflow.configuration.wording import one_of, suggestion
+from fastflow.errors import InputError
+from fastflow.network.placement import order_number
+from fastflow.parallelism.layout import parse_layout
+from fastflow.parallelism.strategy import AUTO
+from fastflow.parallelism.strategy import parse as parse_strategy
+from fastflow.workload.file import check_file
+
+Scalar = float | int | bool | str
+
+SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
+_DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
+SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
+"""Leaves of the configuration that say how designs are searched."""
+VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "fit")
+"""What the configuration says of measurements that predictions are held against or fitted to."""
+NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
+"""Sections and leaves of the configuration that say where and how, and change no result."""
+INT64_MAX = 2**63 - 1
+
+
+def is_documentation(key: str) -> bool:
+    """Say whether a leaf is documentation: `source`, or anything below one."""
+    return "source" in key.split(".")
+
+
+def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the inputs of the model among the leaves of a configuration, in SI units.
+
+    Raises InputError for a leaf that is no input, and for a value that is not allowed.
+    """
+    return {
+        key: convert(key, value)
+        for key, value in leaves.items()
+        if not (key.partition(".")[0] in NOT_OF_THE_MODEL or is_documentation(key) or _is_absent(key, value))
+    }
+
+
+def _is_absent(key: str, value: Any) -> bool:
+    """Say whether a leaf stands for nothing: an empty mapping, a pin that is not set, or a file not given."""
+    unset = ("chip.pinned", "model.file")
+    return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
+
+
+def convert(key: str, value: Any) -> Scalar:
+    """Return the value of an input in its unit; raises InputError."""
+    column = find_input(key)
+    if column is None:
+        close = suggestion(key, [known.name for known in INPUTS])
+        section = key.partition(".")[0]
+        where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
+        raise InputError(key, value, f"an input of the model{close or where}")
+    return convert_to(column, key, value)
+
+
+def convert_to(column: Column, key: str, value: Any) -> Scalar:
+    """Return the value of a key in the unit of a column; raises InputError."""
+    try:
+        return _check(column, _read(column, value))
+    except InputError:
+        raise
+    except ValueError as error:
+        reason = f" ({error})" if str(error) else ""
+        written = "null" if value is None else value
+        raise InputError(key, written, column.allowed() + reason) from None
+
+
+def _read(column: Column, value: Any) -> Scalar:
+    """Return a value in the column's type and unit; raises ValueError, empty where the column says enough."""
+    if column.kind in ("str", "bool"):
+        if isinstance(value, str if column.kind == "str" else bool):
+            return value
+        if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
+            return str(value)  # a text that YAML took for a number
+        raise ValueError
+    if column.unit:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        return _parse(str(value), column.unit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    if column.kind == "float":
+        return float(value)
+    if not isfinite(value) or value != int(value) or abs(value) > INT64_MAX:
+        raise ValueError
+    return int(value)
+
+
+_parse = cache(units.parse)
+
+
+def _check(column: Column, value: Scalar) -> Scalar:
+    if isinstance(value, str):
+        if column.choices and value not in column.choices:
+            raise ValueError(suggestion(value, column.choices).removeprefix("; "))
+        _check_text(column.name, value)  # a grid is refused before it starts
+        return value
+    above = column.low < value if column.above_low else column.low <= value
+    if not (isfinite(value) and above and value <= column.high):
+        raise ValueError
+    return value
+
+
+def _check_text(key: str, value: str) -> None:
+    """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
+    if key == "parallel.strategy" and value != AUTO:
+        parse_strategy(value)
+    elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
+        parse_layout(value, key)
+    elif key == "model.file":
+        check_file(value)
+    elif key == "placement" and value != AUTO:
+        order_number(value)
+
+
+def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
+    """Return the values of one input as an array of its type, shape (len(values),)."""
+    column = find_input(key)
+    assert column is not None, key
+    return np.array(values, dtype=_DTYPES[column.kind])
+
+
+def whole_numbers(key: str, values: range) -> NDArray[np.generic]:
+    """Return a range of values of one input as an array of its type; raises InputError."""
+    for end in (values[0], values[-1]):
+        convert(key, end)  # whatever lies between them is allowed too
+    column = find_input(key)
+    assert column is not None, key
+    return np.arange(values.start, values.stop, values.step, dtype=np.int64).astype(_DTYPES[column.kind])

@@ -1,0 +1,142 @@
+"""What Hydra says of a user's mistake, in one line that names the key, what is allowed and where it stood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import yaml
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+from fastflow.columns import INPUTS, find_input
+from fastflow.configuration.hydra_composer import COMPOSITION_ERRORS, HydraComposer
+from fastflow.configuration.library import is_own_file
+from fastflow.configuration.wording import first_line, one_of, suggestion
+from fastflow.errors import CompositionError, InputError
+
+_NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\. The value of|delete) '([^']+)'")
+_NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
+_PARENT = re.compile(r"In '([^']+)'")
+
+
+def translated(error: Exception, composer: HydraComposer | None, overrides: Sequence[str]) -> InputError:
+    """Say in one line what a user did wrong, from the exception that it raised in Hydra.
+
+    `composer` looks up choices and nearby keys; without one the line is Hydra's own.
+    """
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, OverrideParseException):
+        reason = first_line(error)
+        return CompositionError(f"{error.override}: cannot be read ({reason}); allowed is key=value")
+    if isinstance(error, yaml.YAMLError):
+        return CompositionError(_yaml_line(error))
+    if isinstance(error, MissingConfigException):
+        return _missing_config(error, composer, overrides)
+    if "Config group override must be" in str(error) and composer is not None:
+        return _not_a_choice(composer, overrides)
+    several = _NEEDS_MULTIRUN.search(str(error))
+    if several is not None:
+        return CompositionError(f"{several.group(1)}: several values make a grid, which needs -m")
+    unknown = _NO_SUCH_KEY.search(str(error))
+    if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
+        return _unknown_key(unknown.group(1), composer, overrides)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        return CompositionError(f"{lines[0]} {lines[1]}")
+    cause = error.__cause__
+    detail = f" ({first_line(cause)})" if isinstance(cause, OmegaConfBaseException) else ""
+    return CompositionError(f"{first_line(error)}{detail}" or type(error).__name__)
+
+
+def _yaml_line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or first_line(error)
+    where = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
+    return f"{where}: not valid YAML ({problem})"
+
+
+def _value_given(key: str, overrides: Sequence[str]) -> str | None:
+    """Return what the overrides say of a key, None if nothing."""
+    for override in reversed(overrides):
+        name, _, value = override.partition("=")
+        if name.lstrip("+~").split("@")[0] == key:
+            return value
+    return None
+
+
+def _missing_config(
+    error: MissingConfigException, composer: HydraComposer | None, overrides: Sequence[str]
+) -> InputError:
+    path = error.missing_cfg_file or ""
+    if "/" not in path and str(error).startswith("Cannot find primary config"):
+        return InputError("--config-name", path, "a configuration on the search path, such as config")
+    group = _group_asked(path, composer, overrides) if composer is not None else ""
+    if not group or composer is None:
+        return CompositionError(first_line(error))
+    choice = path[len(group) + 1 :]
+    parent = _PARENT.match(str(error))
+    if parent is not None and parent.group(1).startswith(f"{group}/"):
+        origin = composer.file_of(parent.group(1))  # one choice of the group is made of another
+    elif _value_given(group, overrides) is not None or parent is None:
+        origin = composer.origin_of_overrides
+    else:
+        origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
+    names = one_of(composer.choices(group))
+    allowed = (
+        f"a file that exists, or {names}" if is_own_file(choice) else f"{names}, or a file, as mine.yaml"
+    )
+    return InputError(group, choice, allowed, origin)
+
+
+def _group_asked(path: str, composer: HydraComposer, overrides: Sequence[str]) -> str:
+    """Return the group of "GROUP/CHOICE", each of which may hold slashes; "" if it has none."""
+    names = path.split("/")
+    prefixes = ("/".join(names[:depth]) for depth in range(1, len(names)))
+    groups = [prefix for prefix in prefixes if composer.is_group(prefix)]
+    given = (group for group in groups if _value_given(group, overrides) == path[len(group) + 1 :])
+    return next(given, groups[-1] if groups else "")
+
+
+def _not_a_choice(composer: HydraComposer, overrides: Sequence[str]) -> InputError:
+    """Name the group that was given something else than a name."""
+    for override in composer.read(overrides):
+        group = override.key_or_group
+        if composer.is_group(group) and not isinstance(override.value(), str):
+            choices = one_of(composer.choices(group))
+            return InputError(group, override.get_value_string(), choices, composer.origin_of_overrides)
+    return CompositionError("a group takes the name of a choice")
+
+
+def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
+    """Name the keys beside one that does not exist."""
+    value = _value_given(key, overrides)
+    known = known_keys(composer, overrides, but=key)
+    parent = key
+    while parent and not any(name.startswith(parent + ".") for name in known):
+        parent = parent.rpartition(".")[0]
+    depth = len(parent) + 1 if parent else 0
+    within = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
+    beside = sorted({name.split(".")[0] for name in within})
+    of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
+    close = suggestion(key, known | {name.partition(".")[0] for name in known})
+    add = f"; to add it, write +{key}={value}" if _is_input(key) else ""
+    return InputError(key, "" if value is None else value, of + (add or close), composer.origin_of_overrides)
+
+
+def _is_input(key: str) -> bool:
+    """Say whether the model knows a key, or keys below it, that this configuration lacks."""
+    return find_input(key) is not None or any(column.name.startswith(f"{key}.") for column in INPUTS)
+
+
+def known_keys(composer: HydraComposer, overrides: Sequence[str], but: str) -> set[str]:
+    """Return the leaves of the configuration without the overrides of one key; the bare one if that fails."""
+    rest = [text for text in overrides if text.partition("=")[0].lstrip("+~").split("@")[0] != but]
+    groups = [text for text in rest if composer.is_group(text.partition("=")[0].lstrip("+~"))]
+    for attempt in (groups, []):
+        try:
+            return set(composer.leaves(attempt))
+        except COMPOSITION_ERRORS:
+            continue
+    return set()

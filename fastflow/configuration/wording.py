@@ -1,0 +1,47 @@
+"""What a line on a mistake is made of: lists of choices, near names, paths as the user writes them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastflow.errors import InputError
+
+if TYPE_CHECKING:
+    pass
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Write a list of choices for a message."""
+    return "one of " + ", ".join(names)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" where a known name is close to the given one, else nothing.
+
+    Dotted keys are compared by their last name where they lie in one section, else as a whole.
+    """
+    names = list(known)
+    section, _, last = name.rpartition(".")
+    beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
+    close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)
+    whole = [beside[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"; did you mean {whole[0]}?" if whole else ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
+def path_of(path: Path) -> str:
+    """Write a path relative to the working folder where it lies inside."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def unwritable(folder: str, error: OSError) -> InputError:
+    """Return the refusal of an output folder."""
+    reason = error.strerror or error
+    return InputError("output", folder, f"a folder that can be written to ({reason})")

@@ -1,0 +1,120 @@
+"""What a dataset holds: columns with types, units and meanings, and what they follow from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fastflow import _jit
+from fastflow.columns import find_input, find_result, result_order
+from fastflow.grid.grid import Grid
+from fastflow.version import version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+ResultTable = dict[str, NDArray[Any]]
+"""Result columns in the dataset's order, shape (points,); masked where a point has no such column."""
+
+
+def column_order(grid: Grid) -> list[str]:
+    """Return the names of the dataset's columns, in order: what was chosen, what varies, what results."""
+    names = result_order(grid.levels)
+    swept = [key for key in grid.keys if key not in names]
+    after = names.index("tiling") + 1
+    return names[:after] + swept + names[after:]
+
+
+def kind_of(name: str, grid: Grid) -> str:
+    """Return the type of a column of the dataset: "float", "int", "bool" or "str"."""
+    if name in grid.labels:
+        return "str"
+    column = find_result(name) or find_input(name)
+    assert column is not None, name
+    return column.kind
+
+
+_TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
+
+_IDENTITY = {
+    b"fastflow.fingerprint": "configuration",
+    b"fastflow.version": "version",
+    b"fastflow.model": "model",
+}
+
+
+def how_to_write(schema: pa.Schema) -> dict[str, Any]:
+    """Return compression and encodings, chosen by the tables of docs/storage.md."""
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    return {"compression": "zstd", "compression_level": 3, "use_dictionary": texts}
+
+
+def field_of(name: str, kind: str) -> pa.Field:
+    """Return the field of a column of a kind ("float", "int", "bool", "str"), with its unit and meaning."""
+    column = find_result(name) or find_input(name)
+    about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
+    return pa.field(name, _TYPES[kind], metadata=about)
+
+
+def schema_of(grid: Grid) -> pa.Schema:
+    """Return the schema of a grid's results: types, and for each column its unit and meaning.
+
+    The schema's own metadata hold fastflow's version and a hash of its model's sources, the
+    configuration's fingerprint, the overrides and the number of points.
+    """
+    return pa.schema(
+        [field_of(name, kind_of(name, grid)) for name in column_order(grid)],
+        metadata={
+            **identity(grid),
+            "fastflow.points": str(grid.points),
+            **({"fastflow.report": grid.report} if grid.report else {}),
+        },
+    )
+
+
+def identity(grid: Grid, *beside: object) -> dict[str, str]:
+    """Return the metadata that say what results follow from: a grid, and whatever is beside it."""
+    fingerprint = grid.fingerprint
+    if beside:
+        fingerprint = hashlib.sha256(json.dumps([fingerprint, *beside]).encode()).hexdigest()
+    return {
+        "fastflow.version": version(),
+        "fastflow.model": _jit.MODEL_DIGEST,
+        "fastflow.fingerprint": fingerprint,
+        "fastflow.overrides": json.dumps(grid.overrides),
+    }
+
+
+def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
+    """Return result columns as an Arrow table; NaN and masked values become null."""
+    arrays = [pa.array(table[field.name], type=field.type, from_pandas=True) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
+    """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
+    for key, what in _IDENTITY.items():
+        if held.get(key) != schema.metadata[key]:
+            return f"{what} ({held.get(key, b'unknown').decode()[:16]})"
+    return ""
+
+
+def units_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the unit of every column that has one."""
+    units = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in schema}
+    return {name: unit for name, unit in units.items() if unit}
+
+
+def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
+    """Return Arrow tables as one DataFrame whose `attrs` hold the units and the schema's metadata."""
+    table = pa.concat_tables(tables)
+    frame: pd.DataFrame = table.to_pandas()
+    about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    frame.attrs = {"units": units_of(table.schema), **about}
+    return frame

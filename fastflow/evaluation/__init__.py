@@ -1,0 +1,1 @@
+"""Evaluating grids: chunks of points, by threads of this machine or by a cluster, into datasets."""

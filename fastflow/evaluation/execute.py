@@ -1,0 +1,149 @@
+"""A run executed: ranges of its points evaluated by a crew, and stored, or handed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fastflow import _jit
+from fastflow.configuration.settings import Settings
+from fastflow.dataset.schema import schema_of, to_arrow
+from fastflow.dataset.store import Store, parts_of
+from fastflow.errors import InputError
+from fastflow.evaluation.runner import evaluated, warm_up
+from fastflow.evaluation.workers import Lost, Watch, connected, interruptible, spread
+from fastflow.grid.grid import Grid
+from fastflow.grid.run import Run
+from fastflow.version import version
+
+
+class Job(NamedTuple):
+    """All that a worker needs, besides the number of a part."""
+
+    grid: Grid
+    settings: Settings
+    schema: pa.Schema
+    store: Store | None
+    """Where parts go; None hands them over."""
+
+
+def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
+    """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
+    if job.schema.metadata[b"fastflow.model"].decode() != _jit.MODEL_DIGEST:
+        allowed = f"that of workers with the same fastflow ({version()}) and Numba as here"
+        raise InputError("engine.address", job.settings.address, allowed)
+    start, stop = parts_of(job.grid.points).range(number)
+    tables = []
+    with watch:
+        for table in evaluated(job.grid, start, stop, job.settings):
+            tables.append(to_arrow(table, job.schema))
+            watch.advance(tables[-1].num_rows)
+            watch.check()
+        if job.store is not None:
+            job.store.write(number, tables)
+    return 0 if watch.hears else stop - start, [] if job.store is not None else tables
+
+
+def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[pa.Table]]:
+    """Evaluate parts, by whoever is asked to; yields their tables, in order if they are handed over."""
+    settings = run.settings
+    if len(numbers) == 1 and not settings.address:
+        settings = settings._replace(jobs=1)  # nobody to share it with
+    elif numbers:
+        warm_up(run.grid)
+    work = partial(_do_part, watch)
+    for points, tables in spread(work, job, watch.until_asked(numbers), settings, job.store is None):
+        watch.advance(points)
+        yield tables
+
+
+def collect(run: Run) -> list[pa.Table]:
+    """Evaluate a run, and return its rows in the order of points; raises InputError."""
+    watch = Watch()
+    job = Job(run.grid, run.settings, schema_of(run.grid), None)
+    numbers = range(parts_of(run.grid.points).total)
+    found: list[pa.Table] = []
+    try:
+        with connected(run.settings, job), interruptible(watch):
+            for tables in _spread(run, job, numbers, watch):
+                found += tables
+    except Lost as error:
+        allowed = f"the address of a scheduler whose workers stay ({error})"
+        raise InputError("engine.address", run.settings.address, allowed) from None
+    return found
+
+
+def store(
+    run: Run,
+    output: str | os.PathLike[str],
+    begin: Callable[[int], None] = lambda there: None,
+    advance: Callable[[int], None] | None = None,
+) -> Store:
+    """Evaluate what a dataset lacks of a run into it; raises InputError.
+
+    begin is called with the number of points that are there already, again where workers were lost, advance
+    with the number of further ones, from any thread. An interrupt, or any error, leaves the parts that are
+    done.
+    """
+    dataset = Store(str(output), run.grid)
+    missing = dataset.open()
+    watch = Watch(advance)
+    with _keeping(dataset), interruptible(watch):
+        while not _work_through(run, dataset, missing, watch, begin):
+            missing = _fewer(missing, dataset, run)
+        left = dataset.missing()
+        if left and not watch.asked:
+            allowed = f"a folder that whoever works shares with this process; {len(left)} parts are not in it"
+            raise InputError("output", dataset.folder.shown, allowed)
+        if not left:
+            dataset.tidy()
+    return dataset
+
+
+def _work_through(
+    run: Run, dataset: Store, missing: Sequence[int], watch: Watch, begin: Callable[[int], None]
+) -> bool:
+    """Evaluate the parts that are missing; False where those who did so were lost on the way."""
+    there = run.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing))
+    job = Job(run.grid, run.settings, dataset.schema, dataset)
+    try:
+        with connected(run.settings, job) if missing else nullcontext():
+            begin(there)
+            for _ in _spread(run, job, missing, watch):
+                pass
+    except Lost:
+        return False
+    return True
+
+
+def _fewer(missing: Sequence[int], dataset: Store, run: Run) -> list[int]:
+    """Return what is still missing; raises InputError if it is as much as before."""
+    left = dataset.missing()
+    if len(left) == len(missing):
+        allowed = "the address of a scheduler whose workers stay: nothing was done before they went away"
+        raise InputError("engine.address", run.settings.address, allowed)
+    return left
+
+
+@contextmanager
+def _keeping(dataset: Store) -> Iterator[None]:
+    """Say after an interrupt, or when the disk refuses, what is kept; leave no folder that is empty."""
+    try:
+        yield
+    except BaseException as error:
+        there = len(dataset.there())
+        if not there:
+            dataset.discard()
+            raise
+        kept = f"{there} of {dataset.parts.total} parts are kept in {dataset.folder.shown}"
+        if isinstance(error, KeyboardInterrupt):
+            again = f"the same command with output={dataset.folder.shown} goes on from there"
+            raise KeyboardInterrupt(f"{kept}; {again}") from None
+        if isinstance(error, InputError):
+            raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None
+        raise

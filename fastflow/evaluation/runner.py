@@ -1,0 +1,128 @@
+"""Evaluating ranges of a grid's points, in chunks of bounded size, as tables in point order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import find_input
+from fastflow.configuration.settings import Settings
+from fastflow.dataset.schema import ResultTable, column_order, kind_of
+from fastflow.errors import InputError
+from fastflow.grid.grid import Columns, Grid, Share
+
+if TYPE_CHECKING:
+    from fastflow.crossflow import Prediction
+
+
+_KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
+# Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
+BYTES_A_POINT = 5_000
+BYTES_A_KERNEL = 850
+
+
+class Predicted(NamedTuple):
+    """Some points of a chunk that shared a call of the model."""
+
+    place: NDArray[np.int64]
+    """Where in the chunk they are."""
+    inputs: Columns
+    prediction: Prediction
+
+
+def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
+    """Run the model on points start to stop; raises InputError."""
+    predicted = []
+    for share in grid.shares(start, stop):
+        inputs = grid.inputs(share)
+        predicted.append(Predicted(share.points - start, inputs, _predict(inputs)))
+    return predicted
+
+
+def _predict(inputs: Columns) -> Prediction:
+    """Run the model; raises InputError where it asks for an input that the configuration does not give."""
+    from fastflow import crossflow
+    from fastflow.optimize.strategies import settle
+
+    with naming_what_is_missing(inputs):
+        return crossflow.predict(settle(inputs))
+
+
+@contextmanager
+def naming_what_is_missing(inputs: Columns) -> Iterator[None]:
+    """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
+    try:
+        yield
+    except KeyError as error:
+        key = error.args[0] if error.args else None
+        column = find_input(key) if isinstance(key, str) and key not in inputs else None
+        if column is None:
+            raise
+        raise InputError(
+            str(key), "nothing", f"{column.allowed()} ({column.meaning}); it is missing"
+        ) from None
+
+
+def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
+    """Put what was predicted for points start to stop into one table, in point order."""
+    from fastflow.results import summary
+
+    table: ResultTable = {}
+    summaries = [summary(one.prediction) for one in predicted]
+    alone = predicted[0].inputs | summaries[0] if len(predicted) == 1 else {}
+    for name in column_order(grid):
+        if name == "point":
+            table[name] = np.arange(start, stop, dtype=np.int64)
+        elif name in grid.labels:
+            table[name] = grid.label(name, start, stop)
+        elif name in alone:
+            table[name] = alone[name]  # one call of the model made them all
+        else:
+            empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
+            column: Any = np.ma.MaskedArray(empty, mask=True)
+            for one, results in zip(predicted, summaries, strict=True):
+                values = results.get(name, one.inputs.get(name))
+                if values is not None:
+                    column[one.place] = values
+            table[name] = column if np.ma.is_masked(column) else column.data
+    return table
+
+
+def rows(grid: Grid, start: int, stop: int) -> ResultTable:
+    """Evaluate points start to stop; shape of every column (stop - start,)."""
+    return tabulate(grid, start, stop, predict_points(grid, start, stop))
+
+
+def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator[ResultTable]:
+    """Evaluate points start to stop, chunk after chunk in order; a result does not depend on the chunk."""
+    while start < stop:
+        ahead = min(start + settings.chunk, stop)
+        ahead = start + _fitting(grid, start, ahead, settings.chunk_bytes)
+        yield rows(grid, start, ahead)
+        start = ahead
+
+
+def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
+    """Return how many of the points start to stop, at least one, take no more memory than there is room."""
+    from fastflow.workload import count_kernels
+
+    kernels = np.zeros(stop - start, dtype=np.int64)
+    for share in grid.shares(start, stop):
+        inputs = grid.inputs(share, "model.")
+        with naming_what_is_missing(inputs):
+            kernels[share.points - start] = count_kernels(inputs)
+    needed = np.cumsum(BYTES_A_POINT + BYTES_A_KERNEL * kernels)
+    return max(1, int(np.searchsorted(needed, room, side="right")))
+
+
+def warm_up(grid: Grid) -> None:
+    """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
+    for batch in range(len(grid.batches)):
+        combination = int(np.flatnonzero(grid.batch == batch)[0])
+        block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
+        points = np.array([block.first_point_of(combination)], dtype=np.int64)
+        _predict(grid.inputs(Share(block, batch, points)))

@@ -1,0 +1,93 @@
+"""A search from the overrides to what it leaves: for Python in frames, for the command line in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.folder import FRONT, RANKING
+from fastflow.dataset.schema import to_frame
+from fastflow.dataset.store import write_table
+from fastflow.errors import InputError
+from fastflow.explore.answer import BestChip, check_beside, chips, front, ranking, write_chips
+from fastflow.explore.options import SearchOptions, read_options
+from fastflow.explore.search import search_designs
+from fastflow.grid.plan import plan
+from fastflow.grid.run import Run, explaining, refuse_others
+
+if TYPE_CHECKING:
+    pass
+
+
+class Search(NamedTuple):
+    """What a search has found; frames hold units in `attrs`, as those of `fastflow.evaluate`."""
+
+    best: pd.Series[Any]
+    """The best design of all: the first row of the ranking."""
+    ranking: pd.DataFrame
+    """The best design of every candidate, those that compete together, the best first."""
+    history: pd.DataFrame
+    """Every design that was scored, in order."""
+    front: pd.DataFrame | None
+    """With `pareto`: the designs that no other beats in both objectives."""
+    chips: dict[str, str]
+    """The best designs as texts of files that `chip=FILE` accepts, by what tells them apart, or ""."""
+
+
+def search(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Search:
+    """Search the best designs of the points that overrides span; see `fastflow.search`."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir, config_name="search")
+        run = plan(composer, overrides)
+        given = any(text.lstrip("+").startswith("output=") for text in overrides)
+        where = str(output) if output is not None else run.output if given else None
+        with explaining(composer, run):
+            options = prepare_search(composer, run, where)
+            answer = search_designs(run, options, where)
+            found = chips(answer, composer, overrides, None)
+            table, edge = ranking(answer), front(answer) if options.pareto else None
+            if where is not None:
+                write_beside(where, table, edge, found)
+    frame = to_frame([table])
+    return Search(
+        frame.iloc[0],
+        frame,
+        to_frame([answer.history.table()]),
+        None if edge is None else to_frame([edge]),
+        {chip.name: chip.text for chip in found},
+    )
+
+
+def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOptions:
+    """Check what only a search is told before anything is computed; raises InputError."""
+    refuse_others(run, "search")
+    with composer.naming_origins(run.first):
+        options = read_options(run.first.leaves)
+        if run.grid.report and (options.objective, options.pareto) != ("time", None):
+            key, value = ("pareto", options.pareto) if options.pareto else ("objective", options.objective)
+            raise InputError(key, value, f"{'null' if options.pareto else 'time'} for a study of the paper")
+    if output is not None:
+        check_beside(output)
+    return options
+
+
+def write_beside(output: str, table: pa.Table, edge: pa.Table | None, found: Sequence[BestChip]) -> list[str]:
+    """Write what is beside a history; returns a line on each."""
+    lines = []
+    if found:
+        where = write_chips(output, found)
+        lines.append(f"Chip: {where}" if len(found) == 1 else f"Chips: {where}, {len(found):,} files")
+    lines.append(f"Ranking: {write_table(output + RANKING, table)}")
+    if edge is not None:
+        lines.append(f"Front: {write_table(output + FRONT, edge)}")
+    return lines

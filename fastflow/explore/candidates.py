@@ -1,0 +1,138 @@
+"""What a search chooses among: the points of a grid under their strategies, and which of them compete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.dataset.schema import kind_of
+from fastflow.errors import CompositionError, InputError
+from fastflow.grid.grid import Columns, Grid, Share
+from fastflow.grid.plan import CHOICES
+from fastflow.optimize.objective import with_designs
+from fastflow.optimize.space import Space, space_of
+from fastflow.parallelism.strategy import AUTO, every_strategy
+from fastflow.tables import Floats, Ints, Texts
+
+COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model"), "all": ("",)}
+"""The groups and sections whose choices compete, by the name for it; "" stands for every one."""
+_STRATEGY = "parallel.strategy"
+
+
+class Candidates(NamedTuple):
+    """Candidates of a search; shape (candidates,)."""
+
+    grid: Grid
+    point: Ints
+    strategy: Texts
+    group: Ints  # those of one number compete
+    templates: Floats  # shares of their own chips, (candidates, shares)
+    space: Space
+
+    @property
+    def labels(self) -> dict[str, NDArray[Any]]:
+        """What tells candidates apart: choices of groups, what is swept, the strategy; (candidates,) each."""
+        names = {*self.grid.labels, *self.grid.keys} - {_STRATEGY}
+        ordered = [name for name in (*CHOICES, *self.grid.keys) if name in names]
+        columns = {name: _of_points(self.grid, name)[self.point] for name in dict.fromkeys(ordered)}
+        return columns | {"strategy": self.strategy}
+
+    def inputs(self, rows: Ints, designs: Floats) -> Iterator[tuple[Ints, Columns]]:
+        """Yield the places of rows that share a call of the model, and their inputs with the designs in them.
+
+        rows: which candidates, (designs,); designs: (designs, shares).
+        """
+        for share in _shares(self.grid, self.point[rows]):
+            place, own = share.points, rows[share.points]
+            inputs = self.grid.inputs(share._replace(points=self.point[own]))
+            inputs[_STRATEGY] = self.strategy[own]
+            yield place, dict(with_designs(inputs, designs[place], self.space))
+
+
+def _shares(grid: Grid, points: Ints) -> Iterator[Share]:
+    """Yield the block and batch of points, with their places in the order given instead of their numbers."""
+    for block in grid.blocks:
+        inside = np.flatnonzero((points >= block.first_point) & (points < block.first_point + block.points))
+        if inside.size:
+            batch = grid.batch[block.combinations(points[inside])]
+            for number in np.unique(batch).tolist():
+                yield Share(block, number, inside[batch == number])
+
+
+def _of_points(grid: Grid, name: str) -> NDArray[Any]:
+    """Return a label, or an input, of every point of a grid; texts where it is no number in all."""
+    if name in grid.labels:
+        return grid.label(name, 0, grid.points)
+    values = np.full(grid.points, None, dtype=object)
+    for share in grid.shares(0, grid.points):
+        inputs = grid.inputs(share, name)
+        if name in inputs:
+            values[share.points] = inputs[name].tolist()
+    kind = kind_of(name, grid)
+    numbers = {"float": np.float64, "int": np.int64}.get(kind)
+    known = all(value is not None for value in values)
+    return values.astype(numbers) if numbers and known else values.astype(str)
+
+
+def candidates_of(grid: Grid, compete: str) -> Candidates:
+    """Return what a grid's points come to under their strategies: all there are, where one is `auto`.
+
+    compete: of COMPETE. Raises InputError where chips have different shares, or pin what their shares would
+    make.
+    """
+    from fastflow.workload import count_layers
+
+    points: list[int] = []
+    strategies: list[str] = []
+    templates: list[Floats] = []
+    spaces: set[tuple[str, ...]] = set()
+    space = None
+    for share in grid.shares(0, grid.points):
+        inputs = grid.inputs(share)
+        _check_pins(inputs)
+        space = space_of(inputs)
+        spaces.add(space.keys)
+        own = np.column_stack([inputs[key] for key in space.keys])
+        deepest = count_layers(inputs)
+        for place, point in enumerate(share.points.tolist()):
+            asked = str(inputs[_STRATEGY][place])
+            devices = int(inputs["system.devices"][place])
+            of_it = [asked] if asked != AUTO else map(str, every_strategy(devices, int(deepest[place])))
+            for strategy in of_it:
+                points.append(point)
+                strategies.append(strategy)
+                templates.append(own[place])
+        for key in set(grid.keys) & set(space.keys):
+            raise InputError(key, "several values", "one: a search finds the shares, and begins with it")
+    if len(spaces) != 1 or space is None:
+        raise CompositionError("a search over chips with different on-chip levels; search them one by one")
+    order = np.argsort(points, kind="stable")
+    point = np.array(points, dtype=np.int64)[order]
+    group = _groups(grid, point, compete)
+    own = np.array(templates)[order]
+    return Candidates(grid, point, np.array(strategies)[order], group, own, space)
+
+
+def _check_pins(inputs: Columns) -> None:
+    """Refuse chips whose shares decide nothing; what networks reach may be known."""
+    for key in inputs:
+        if key.startswith("chip.pinned.") and key.split(".")[2] not in ("intra_Bps", "inter_Bps"):
+            allowed = (
+                "a chip whose figures its shares decide, as pathfinding; chip.pinned=null generates them"
+            )
+            raise InputError("chip", inputs["chip.name"][0], f"{allowed} ({key} is set)")
+
+
+def _groups(grid: Grid, point: Ints, compete: str) -> Ints:
+    """Number the candidates that compete: those that agree in whatever does not."""
+    rest = [key for key in grid.keys if not {"", key.partition(".")[0]} & set(COMPETE[compete])]
+    columns = [np.unique(_of_points(grid, key).astype(str), return_inverse=True)[1][point] for key in rest]
+    if not columns:
+        return np.zeros(point.size, dtype=np.int64)
+    kinds, first, group = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
+    rank = np.empty(len(kinds), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(kinds))  # in the order in which they come
+    return rank[group.ravel()]

@@ -1,0 +1,72 @@
+"""How a search is to be done: what `conf/search.yaml` and the command line say, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fastflow.configuration.wording import one_of
+from fastflow.errors import InputError
+from fastflow.explore.candidates import COMPETE
+from fastflow.optimize.halving import Rules
+from fastflow.optimize.methods import METHODS, defaults
+from fastflow.optimize.objective import OBJECTIVES
+
+WEIGHTS = 9  # of a front, where no number of starts is asked for
+
+
+class SearchOptions(NamedTuple):
+    """How a search is to be done, as `conf/search.yaml` has it."""
+
+    rules: Rules
+    objective: str
+    pareto: str | None
+    compete: str
+
+    @property
+    def written(self) -> str:
+        """All of it as overrides would say it."""
+        said = self.rules._asdict() | {
+            "objective": self.objective,
+            "pareto": self.pareto,
+            "compete": self.compete,
+        }
+        return " ".join(f"{key}={'null' if value is None else value}" for key, value in said.items())
+
+
+def read_options(section: Mapping[str, Any]) -> SearchOptions:
+    """Read what a configuration says of the search; raises InputError."""
+    method = _choice(section, "method", METHODS)
+    starts, steps = defaults(method)
+    if section["pareto"] is not None:
+        starts = max(starts, WEIGHTS)
+    rules = Rules(
+        method,
+        starts if section["starts"] is None else _whole(section, "starts", 1),
+        steps if section["steps"] is None else _whole(section, "steps", 1),
+        _whole(section, "seed", 0, ""),
+    )
+    objective = _choice(section, "objective", OBJECTIVES)
+    pareto = None if section["pareto"] is None else _choice(section, "pareto", OBJECTIVES)
+    if pareto == objective:
+        raise InputError("pareto", pareto, f"another objective than {objective}, or null")
+    if pareto is not None and rules.starts < 2:
+        raise InputError(
+            "starts", rules.starts, "at least 2 with pareto: a start goes for each end of the front"
+        )
+    return SearchOptions(rules, objective, pareto, _choice(section, "compete", COMPETE))
+
+
+def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
+    value = section[key]
+    if value not in tuple(among):
+        raise InputError(key, "null" if value is None else value, one_of(tuple(among)))
+    return str(value)
+
+
+def _whole(section: Mapping[str, Any], key: str, least: int, otherwise: str = ", or null") -> int:
+    value = section[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
+        shown = "null" if value is None else value
+        raise InputError(key, shown, f"a whole number from {least} to 1,000,000{otherwise}")
+    return value

@@ -1,0 +1,162 @@
+"""Scoring designs: in batches, by several threads, or out of the history of an earlier run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fastflow.columns import find_result, result_order
+from fastflow.configuration.settings import Settings
+from fastflow.dataset.schema import ResultTable, field_of, identity
+from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT, naming_what_is_missing
+from fastflow.evaluation.workers import Crew, Watch
+from fastflow.explore.candidates import Candidates
+from fastflow.explore.history import History
+from fastflow.explore.options import SearchOptions
+from fastflow.optimize.halving import Batch
+from fastflow.optimize.objective import LACKS_MEMORY, OBJECTIVES, measure, score
+from fastflow.tables import Bools, Floats, Ints
+
+_FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
+
+
+class Scorer:
+    """Scores batches of designs, and notes what was best of each candidate."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        options: SearchOptions,
+        history: History,
+        crew: Crew,
+        settings: Settings,
+        watch: Watch,
+    ) -> None:
+        """Take what is scored, and by whom."""
+        self.candidates, self.options, self.history = candidates, options, history
+        self.crew, self.watch = crew, watch
+        count = candidates.point.size
+        self.labels = candidates.labels
+        self.weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
+        self.holdable: Bools = np.ones(count, dtype=np.bool_)
+        self.best = np.full(count, np.inf)
+        self.best_row = np.full(count, -1, dtype=np.int64)
+        self.spent = np.zeros(count, dtype=np.int64)
+        room = settings.chunk_bytes / (BYTES_A_POINT + BYTES_A_KERNEL * self._most_kernels())
+        self.most = max(1, min(settings.chunk, int(room)))
+
+    def _most_kernels(self) -> int:
+        """Return the kernels of the point that has most."""
+        from fastflow.workload import count_kernels
+
+        most = 1
+        for share in self.candidates.grid.shares(0, self.candidates.grid.points):
+            inputs = self.candidates.grid.inputs(share, "model.")
+            with naming_what_is_missing(inputs):
+                most = max(most, int(count_kernels(inputs).max()))
+        return most
+
+    def __call__(self, batch: Batch) -> Floats:
+        """Return the scores of a batch, shape (designs,), and note the best designs."""
+        before = self.history.told
+        table = self.table(batch)
+        told: Floats = table["score"].to_numpy()
+        value = told
+        if self.options.pareto is not None:  # the first objective decides which design is best
+            value = np.where(told < LACKS_MEMORY, np.log(table["objective"].to_numpy()), told)
+        self.note(batch.candidate, value, before)
+        return told
+
+    def note(self, candidate: Ints, value: Floats, before: int) -> None:
+        """Note designs by their values of the first objective; before: the history's rows before them."""
+        self.spent += np.bincount(candidate, minlength=self.spent.size)
+        order = np.lexsort((value, candidate))
+        whose, first = np.unique(candidate[order], return_index=True)
+        rows = order[first]
+        better = value[rows] < self.best[whose]
+        self.best[whose[better]] = value[rows[better]]
+        self.best_row[whose[better]] = before + rows[better]
+
+    def table(self, batch: Batch) -> pa.Table:
+        """Return the history's rows of a batch, from an earlier run or scored now."""
+        shares = {key: batch.designs[:, place] for place, key in enumerate(self.candidates.space.keys)}
+        asked: ResultTable = {"candidate": batch.candidate, "start": batch.start, "step": batch.step} | shares
+        known = self.history.recall(asked)
+        if known is not None:
+            return known
+        self.watch.check()
+        rows = batch.candidate.size
+        size = min(self.most, max(_FEWEST, -(-rows // self.crew.size)))
+        pieces = [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
+        found = self.crew.map(lambda piece: self._score(batch, piece), pieces)
+        self.watch.check()
+        results = {name: _together([one[name] for one in found]) for name in found[0]}
+        number = np.arange(self.history.told, self.history.told + rows)
+        labels = {name: column[batch.candidate] for name, column in self.labels.items()}
+        return self.history.add({"design": number} | asked | labels | results)
+
+    def _score(self, batch: Batch, rows: Ints) -> ResultTable:
+        """Predict and score some designs of a batch; columns of shape (rows,)."""
+        from fastflow.crossflow import predict
+        from fastflow.results import summary
+
+        whose = batch.candidate[rows]
+        table: ResultTable = {}
+        for place, inputs in self.candidates.inputs(whose, batch.designs[rows]):
+            own = whose[place]
+            with naming_what_is_missing(inputs):
+                prediction = predict(inputs)
+            weight = self.weights[batch.start[rows[place]]]
+            columns = summary(prediction) | {
+                "score": score(
+                    prediction, self.options.objective, self.options.pareto, weight, self.holdable[own]
+                ),
+                "objective": measure(prediction, self.options.objective),
+            }
+            if self.options.pareto is not None:
+                columns["second_objective"] = measure(prediction, self.options.pareto)
+            if place.size == rows.size:
+                return columns  # one call of the model scored them all
+            for name, column in columns.items():
+                if name not in table:
+                    empty: Any = np.empty(rows.size, object if column.dtype.kind == "U" else column.dtype)
+                    table[name] = np.ma.MaskedArray(empty, mask=True)
+                table[name][place] = column
+        return table
+
+
+def _together(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join the pieces of a column, masked ones or not."""
+    if any(np.ma.is_masked(column) for column in columns):
+        joined: NDArray[Any] = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
+        return joined
+    return np.concatenate(columns)
+
+
+def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Schema:
+    """Return the schema of a search's history."""
+    grid = candidates.grid
+    kinds = {"design": "int", "candidate": "int", "start": "int", "step": "int"}
+    kinds |= {
+        name: {"f": "float", "i": "int"}.get(column.dtype.kind, "str")
+        for name, column in candidates.labels.items()
+    }
+    kinds |= dict.fromkeys(candidates.space.keys, "float") | {"score": "float", "objective": "float"}
+    if options.pareto is not None:
+        kinds["second_objective"] = "float"
+    left_out = {*kinds, "point", "placement_asked", *grid.labels}
+    for name in result_order(grid.levels):
+        if name not in left_out:
+            column = find_result(name)
+            assert column is not None
+            kinds[name] = column.kind
+    fields = [field_of(name, kind) for name, kind in kinds.items()]
+    for name, objective in (("objective", options.objective), ("second_objective", options.pareto)):
+        if objective is not None:
+            place = list(kinds).index(name)
+            fields[place] = fields[place].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
+    about = identity(grid, options) | {"fastflow.search": options.written}
+    return pa.schema(fields, metadata=about)

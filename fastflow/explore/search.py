@@ -1,0 +1,87 @@
+"""A search run: what is worth it searched, every design kept, the best ones noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.errors import InputError
+from fastflow.evaluation.workers import Crew, Watch, interruptible
+from fastflow.explore.candidates import Candidates, candidates_of
+from fastflow.explore.history import History
+from fastflow.explore.options import SearchOptions
+from fastflow.explore.scorer import Scorer, schema_of_history
+from fastflow.explore.screening import screen
+from fastflow.grid.run import Run
+from fastflow.optimize.halving import search, steps_of
+from fastflow.tables import Floats, Ints
+
+
+class Answer(NamedTuple):
+    """What a search has found."""
+
+    candidates: Candidates
+    options: SearchOptions
+    history: History
+    best: Ints  # row of the history of each candidate's best design; the first rows are their own breakdowns
+    score: Floats  # of the best design by the (first) objective
+    reason: NDArray[np.object_]  # why a candidate was not searched, "" where it was
+    spent: Ints  # designs scored of each candidate
+
+
+def search_designs(
+    run: Run,
+    options: SearchOptions,
+    output: str | None,
+    begin: Callable[[int, int, int], None] = lambda candidates, steps, there: None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Answer:
+    """Search the best designs of a run's points; raises InputError.
+
+    output: the folder or URL of the history, from which a search that was cut short goes on; None keeps none.
+    begin is told how many candidates and steps there are to come, and the designs known from before.
+    """
+    if run.settings.address:
+        raise InputError("engine.address", run.settings.address, "none: a search runs on this machine")
+    candidates = candidates_of(run.grid, options.compete)
+    history = History(output, schema_of_history(candidates, options))
+    watch = Watch()
+    with _keeping(history), interruptible(watch), Crew(run.settings) as crew:
+        scorer = Scorer(candidates, options, history, crew, run.settings, watch)
+        promise, reason = screen(scorer)
+        alive = np.flatnonzero(reason == "")
+        sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
+        begin(alive.size, steps_of(sizes, options.rules, promise.shape[1]), history.there)
+        search(
+            candidates.templates[alive],
+            candidates.space,
+            candidates.group[alive],
+            promise[alive],
+            options.rules,
+            lambda batch: scorer(batch._replace(candidate=alive[batch.candidate])),
+            advance,
+        )
+        history.flush()
+    return Answer(candidates, options, history, scorer.best_row, scorer.best, reason, scorer.spent)
+
+
+@contextmanager
+def _keeping(history: History) -> Iterator[None]:
+    """Keep what was scored unless it was a mistake to ask for it, and say where after an interrupt."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, InputError):
+            history.flush()
+        history.discard()
+        if isinstance(error, KeyboardInterrupt) and history.folder is not None and history.stored:
+            where = history.folder.shown
+            kept = f"{history.told:,} designs are kept in {where}"
+            raise KeyboardInterrupt(
+                f"{kept}; the same command with output={where} goes on from there"
+            ) from None
+        raise

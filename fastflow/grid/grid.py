@@ -1,0 +1,198 @@
+"""A grid of points: what varies, and how a range of points becomes input columns.
+
+A grid is one or more *blocks*, one after the other (a study may unite several). The points of a
+block are numbered in the written order of its axes, the last one fastest (as itertools.product).
+An axis over a config group, or over a leaf that something else in the configuration may depend on,
+is *composed*: Hydra composes once for each combination of those. Any other axis is a *column*: its
+values are read once, and NumPy spreads them over the points. Nothing is ever expanded but the
+points that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.configuration.inputs import Scalar, to_column
+
+Columns = dict[str, NDArray[np.generic]]
+
+
+class Axis(NamedTuple):
+    """What varies together over the grid: one key, or several that a study zips."""
+
+    keys: tuple[str, ...]
+    """Config groups or dotted keys, without Hydra's `+`."""
+    size: int
+    """The number of its values."""
+    composed: bool
+
+
+class Block(NamedTuple):
+    """A product of axes."""
+
+    axes: tuple[Axis, ...]
+    columns: Columns
+    """Dotted key to the values of each key of a column axis, shape (the axis's size,)."""
+    first_point: int
+    first_combination: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each axis, in written order."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def points(self) -> int:
+        """The number of points."""
+        return prod(self.shape)
+
+    def digits(self, points: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return the place of points on each axis, in written order; each of shape (points,)."""
+        digits, rest = [], points - self.first_point
+        for count in reversed(self.shape):
+            digits.append(rest % count)
+            rest = rest // count
+        return digits[::-1]
+
+    def combinations(self, points: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the combination of composed axes that points belong to, shape (points,)."""
+        combination = np.zeros_like(points)
+        for axis, digit in zip(self.axes, self.digits(points), strict=True):
+            if axis.composed:
+                combination = combination * axis.size + digit
+        return self.first_combination + combination
+
+    def first_point_of(self, combination: int) -> int:
+        """Return the first point of a combination of composed axes."""
+        rest, point, step = combination - self.first_combination, 0, 1
+        for axis in reversed(self.axes):
+            if axis.composed:
+                point += step * (rest % axis.size)
+                rest //= axis.size
+            step *= axis.size
+        return self.first_point + point
+
+
+class Batch(NamedTuple):
+    """Combinations of composed axes that have the same inputs, so that they can share a call of the model."""
+
+    columns: Columns
+    """Dotted key to the value of each combination, (combinations of the batch,), or (1,) if all have one."""
+
+
+class Share(NamedTuple):
+    """Some points of a range that share a call of the model."""
+
+    block: Block
+    batch: int
+    points: NDArray[np.int64]
+
+
+class Grid(NamedTuple):
+    """A planned grid. Plain arrays alone, so that a process or a cluster can be sent one."""
+
+    blocks: tuple[Block, ...]
+    batches: tuple[Batch, ...]
+    batch: NDArray[np.int64]
+    """The batch of each combination of composed axes, shape (combinations,)."""
+    row: NDArray[np.int64]
+    """The row in its batch of each combination, shape (combinations,)."""
+    labels: dict[str, NDArray[np.str_]]
+    """Group, or composed key that is no input, to each combination's choice, shape (combinations,)."""
+    fingerprint: str
+    overrides: tuple[str, ...]
+    compositions: int
+    levels: int
+    """On-chip memory levels of the chip that has most of them."""
+    report: str = ""
+    """The study of the paper that it is drawn and judged as, if any."""
+
+    @property
+    def points(self) -> int:
+        """The number of points."""
+        return sum(block.points for block in self.blocks)
+
+    @property
+    def keys(self) -> list[str]:
+        """Everything that varies, in written order."""
+        return list(dict.fromkeys(key for block in self.blocks for axis in block.axes for key in axis.keys))
+
+    def describe(self) -> str:
+        """Say how many points there are, and what spans them."""
+        products = [
+            " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
+            for block in self.blocks
+        ]
+        made = f"{self.compositions:,} composition{'' if self.compositions == 1 else 's'}"
+        points = f"{self.points:,} point{'' if self.points == 1 else 's'}"
+        return f"{points}: {' + '.join(products)}; {made}"
+
+    def shares(self, start: int, stop: int) -> Iterator[Share]:
+        """Yield points start to stop by block and batch, in the order of points within each."""
+        for block in self.blocks:
+            low, high = max(start, block.first_point), min(stop, block.first_point + block.points)
+            if low < high:
+                points = np.arange(low, high, dtype=np.int64)
+                batch = self.batch[block.combinations(points)]
+                for number in np.unique(batch).tolist():
+                    yield Share(block, number, points[batch == number])
+
+    def inputs(self, share: Share, section: str = "") -> Columns:
+        """Return the model's inputs of some points, or a section of them: dotted key to array (points,)."""
+        rows = self.row[share.block.combinations(share.points)]
+        inputs = {
+            key: np.repeat(values, rows.size) if values.size == 1 else values[rows]
+            for key, values in self.batches[share.batch].columns.items()
+            if key.startswith(section)
+        }
+        for axis, digit in zip(share.block.axes, share.block.digits(share.points), strict=True):
+            if not axis.composed:
+                inputs |= {
+                    key: share.block.columns[key][digit] for key in axis.keys if key.startswith(section)
+                }
+        return inputs
+
+    def first_inputs(self) -> Columns:
+        """Return the model's inputs of the first point: dotted key to array (1,)."""
+        return self.inputs(next(self.shares(0, 1)))
+
+    def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return a label of points start to stop as texts, shape (stop - start,)."""
+        combinations = [
+            block.combinations(np.arange(low, high, dtype=np.int64))
+            for block in self.blocks
+            if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
+        ]
+        return self.labels[name].astype(object)[np.concatenate(combinations)]
+
+
+def batches_of(
+    combinations: Sequence[Mapping[str, Scalar]],
+) -> tuple[tuple[Batch, ...], NDArray[np.int64], NDArray[np.int64]]:
+    """Group combinations by their set of keys and their workload.
+
+    Returns the batches, and for each combination its batch and its row in it.
+    """
+    members: dict[tuple[frozenset[str], object], list[int]] = {}
+    for i, inputs in enumerate(combinations):
+        members.setdefault((frozenset(inputs), inputs.get("model.name")), []).append(i)
+    batch, row = np.zeros(len(combinations), np.int64), np.zeros(len(combinations), np.int64)
+    batches = []
+    for b, rows in enumerate(members.values()):
+        batch[rows], row[rows] = b, np.arange(len(rows))
+        first = combinations[rows[0]]
+        columns = {key: to_column(key, [combinations[i][key] for i in rows]) for key in first}
+        batches.append(
+            Batch(
+                {
+                    key: values[:1] if (values == values[0]).all() else values
+                    for key, values in columns.items()
+                }
+            )
+        )
+    return tuple(batches), batch, row

@@ -1,0 +1,249 @@
+"""Reading what a grid is asked to be: overrides in Hydra's grammar, and a study file's own section.
+
+A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
+    params  overrides whose lists and ranges multiply, as for Hydra's own sweeper
+    zip     mappings of overrides whose lists are walked together
+    union   grids, each with `params` and `zip` of its own, one after the other
+What stands on the command line comes after all of that, in every grid of the union.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hydra.core.override_parser.types import Override, RangeSweep
+from omegaconf import OmegaConf
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import NOT_OF_THE_MODEL, is_documentation
+from fastflow.configuration.wording import one_of
+from fastflow.errors import CompositionError, InputError
+
+_SWEEPER = ("params", "zip", "union")
+_NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
+
+
+class Term(NamedTuple):
+    """One override as written: a fixed one has one text, a swept one a text and a value for each point."""
+
+    key: str
+    override: Override
+    values: Sequence[Any]
+    is_group: bool
+    origin: str
+    zipped: int = -1
+    """Terms of one number are walked together; -1: on its own."""
+
+    @property
+    def swept(self) -> bool:
+        """Whether it spans an axis, or part of one."""
+        return self.override.is_sweep_override()
+
+    @property
+    def is_input(self) -> bool:
+        """Whether results may follow from it."""
+        return self.key.partition(".")[0].partition("/")[0] not in _NO_INPUT
+
+    @property
+    def written(self) -> str:
+        """The override as it was given."""
+        return self.override.input_line or ""
+
+    def text(self, place: int) -> str:
+        """Return the override for one of its values."""
+        if not self.swept:
+            return self.written
+        value = Override._get_value_element_as_str(self.values[place])
+        return f"{self.override.get_key_element()}={value}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it sets a leaf to plain scalars."""
+        override = self.override
+        if is_documentation(self.key) or override.is_add() or override.is_force_add() or override.package:
+            return False
+        if isinstance(self.values, range):
+            return True
+        values = (Override._convert_value(value) for value in self.values)
+        return all(isinstance(value, str | int | float | bool) and "${" not in str(value) for value in values)
+
+
+class TermAxis(NamedTuple):
+    """Swept terms that are walked together."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return len(self.terms[0].values)
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """Return the overrides of each value."""
+        return [tuple(term.text(place) for term in self.terms) for place in range(self.size)]
+
+
+def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped: int = -1) -> list[Term]:
+    """Read overrides; of several for one key the last counts, at the place of the first."""
+    terms = []
+    for override in composer.parse(overrides):
+        key = override.key_or_group + (f"@{override.package}" if override.package else "")
+        if override.is_interval_sweep():
+            raise InputError(key, override.get_value_string(), "a list, range(), choice() or glob()", origin)
+        term = Term(
+            key, override, _values(override), composer.is_group(override.key_or_group), origin, zipped
+        )
+        if term.swept:
+            _check_axis(composer, term)
+        terms.append(term)
+    return last_of_each(terms)
+
+
+def _values(override: Override) -> Sequence[Any]:
+    """Return the values of a swept override; whole numbers of a range are not written out."""
+    value = override.value()
+    if isinstance(value, RangeSweep) and not value.shuffle:
+        numbers = value.range()
+        if isinstance(numbers, range):
+            return numbers
+    return tuple(override.sweep_iterator()) if override.is_sweep_override() else ()
+
+
+def last_of_each(terms: Sequence[Term]) -> list[Term]:
+    """Return the last of the terms of each key, at the place of the first.
+
+    A mapping adds to what stands before it, and `~key` removes it, so such terms all stay.
+    """
+    kept: dict[tuple[str, int], Term] = {}
+    stays: dict[str, int] = {}
+    for term in terms:
+        adds = term.override.is_delete() or isinstance(term.override.value(), dict)
+        stays[term.key] = stays.get(term.key, 0) + adds
+        kept[term.key, stays[term.key]] = term
+        stays[term.key] += adds
+    return list(kept.values())
+
+
+def _check_axis(composer: Composer, term: Term) -> None:
+    written = term.override.get_value_string()
+    if not term.is_input:
+        raise InputError(term.key, written, "a single value; it is no input of the model", term.origin)
+    if not term.values:
+        allowed = one_of(composer.choices(term.key)) if term.is_group else "at least one value"
+        raise InputError(term.key, written, allowed, term.origin)
+
+
+def first_of_groups(terms: Sequence[Term]) -> tuple[str, ...]:
+    """Return the overrides of the first combination of groups: leaves may be there only with the study."""
+    return tuple(term.text(0) for term in terms if term.is_group or term.key.startswith("hydra."))
+
+
+def grids_of(
+    composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None = None
+) -> list[list[Term]]:
+    """Return the terms of every grid that overrides ask for; raises InputError.
+
+    sweeper: what `hydra.sweeper` says; by default what the configuration that the overrides compose holds.
+    """
+    own = read_terms(composer, overrides, composer.origin_of_overrides)
+    held, origin = composer.sweeper(first_of_groups(own)) if sweeper is None or sweeper else ({}, "")
+    sweeper = held if sweeper is None else sweeper
+    for name in sweeper:
+        if name not in (*_SWEEPER, "_target_"):
+            raise InputError(f"hydra.sweeper.{name}", sweeper[name], one_of(_SWEEPER), origin)
+    if not any(sweeper.values()):
+        return [own]
+    return [
+        last_of_each([*_sweeper_terms(composer, member, origin), *own])
+        for member in _members(sweeper, origin)
+    ]
+
+
+class _Part(NamedTuple):
+    """What a study says of some keys: lists that multiply, or that are walked together."""
+
+    values: Mapping[str, Any]
+    zipped: bool
+
+
+def _members(sweeper: Mapping[str, Any], origin: str) -> Iterator[list[_Part]]:
+    """Yield the parts of every grid of a study: what all grids share first, products before zips."""
+    for i, grid in enumerate(_list(sweeper, "union", origin) or [{}]):
+        for name in grid:
+            if name not in ("params", "zip"):
+                raise InputError(f"hydra.sweeper.union[{i}].{name}", grid[name], "params or zip", origin)
+        parts = []
+        for holder in (sweeper, grid):
+            parts.append(_Part(_mapping(holder, "params", origin), False))
+            parts += [_Part(values, True) for values in _list(holder, "zip", origin)]
+        yield parts
+
+
+def _mapping(holder: Mapping[str, Any], name: str, origin: str) -> Mapping[str, Any]:
+    found = holder.get(name) or {}
+    if not (isinstance(found, Mapping) or OmegaConf.is_dict(found)):
+        raise InputError(f"hydra.sweeper.{name}", found, "a mapping of key: values", origin)
+    return found
+
+
+def _list(holder: Mapping[str, Any], name: str, origin: str) -> list[Mapping[str, Any]]:
+    found = holder.get(name) or []
+    is_list = isinstance(found, list) or OmegaConf.is_list(found)
+    if not is_list or not all(isinstance(one, Mapping) or OmegaConf.is_dict(one) for one in found):
+        raise InputError(f"hydra.sweeper.{name}", found, "a list of mappings", origin)
+    return list(found)
+
+
+def _sweeper_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> list[Term]:
+    """Read the terms of one grid of a study."""
+    terms: list[Term] = []
+    for number, part in enumerate(parts):
+        written = [f"{key}={_choices(value)}" for key, value in part.values.items()]
+        try:
+            terms += read_terms(composer, written, origin, number if part.zipped else -1)
+        except CompositionError as error:
+            raise CompositionError(f"{origin}: {error}") from None
+    for term in terms:
+        if not term.is_input:
+            allowed = "said on the command line: a study says only what is computed"
+            raise InputError(term.key, term.override.get_value_string(), allowed, origin)
+    return terms
+
+
+def _choices(value: Any) -> str:
+    """Write a study's value as the command line would; a list means several."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, list):
+        return ",".join(map(_choices, value))
+    return value if isinstance(value, str) else str(Override._get_value_element_as_str(value))
+
+
+def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
+    """Return the axes that terms span, each at the place of its first term; raises InputError."""
+    groups: dict[Any, list[Term]] = {}
+    for place, term in enumerate(terms):
+        if term.swept:
+            groups.setdefault(term.zipped if term.zipped >= 0 else (place,), []).append(term)
+    for group in groups.values():
+        for term in group[1:]:
+            if len(term.values) != len(group[0].values):
+                allowed = f"as many values as {group[0].key}, which it is walked with"
+                count = f"{len(term.values)} instead of {len(group[0].values)}"
+                value = f"{term.override.get_value_string()} ({count})"
+                raise InputError(term.key, value, allowed, term.origin)
+    return [TermAxis(tuple(group)) for group in groups.values()]
+
+
+def combinations(terms: Sequence[Term], axes: Sequence[TermAxis]) -> Iterator[tuple[str, ...]]:
+    """Yield the overrides of every combination of some of the axes, and the fixed ones, in written order."""
+    first = {axis.terms[0].key: axis for axis in axes}
+    slots = [
+        first[term.key].texts() if term.swept else [(term.written,)]
+        for term in terms
+        if not term.swept or term.key in first
+    ]
+    for chosen in itertools.product(*slots):
+        yield tuple(itertools.chain.from_iterable(chosen))

@@ -1,0 +1,56 @@
+"""What is to be run: a planned grid, and where and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import Composition
+from fastflow.configuration.settings import Settings
+from fastflow.errors import InputError
+from fastflow.grid.grid import Grid
+from fastflow.studies import SEARCHED
+
+
+class Run(NamedTuple):
+    """What is to be run: a grid, and where and how."""
+
+    grid: Grid
+    settings: Settings
+    output: str
+    """The configured output folder."""
+    first: Composition
+    """The composition of the first point, for messages."""
+    trace: str = ""
+    """The file that a single point's schedule goes to, if any."""
+    picture: str = ""
+    """The file that a single point's placement is drawn in, if any."""
+
+
+def refuse_others(run: Run, command: str = "sweep") -> None:
+    """Refuse what only a single point of the command line leaves, and another command's study.
+
+    command: "sweep" or "search". Raises InputError.
+    """
+    of = "search" if run.grid.report in SEARCHED else "sweep"
+    if run.grid.report and of != command:
+        raise InputError("report", run.grid.report, f"run by python -m fastflow.{of}, or null")
+    for key in ("trace", "picture"):
+        if getattr(run, key):
+            allowed = "null here; a file belongs to one point of the command line, without -m"
+            raise InputError(key, getattr(run, key), allowed)
+
+
+@contextmanager
+def explaining(composer: Composer, run: Run) -> Iterator[None]:
+    """Add to an InputError of the model where its key's value came from."""
+    try:
+        yield
+    except InputError as error:
+        if error.origin or not error.key or error.key == "output":
+            raise
+        swept = error.key in run.grid.keys
+        origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
+        raise InputError(error.key, error.value, error.allowed, origin) from None

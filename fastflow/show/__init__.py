@@ -1,0 +1,1 @@
+"""What a person reads on screen: tables, explanations and progress."""

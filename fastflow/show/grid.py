@@ -1,0 +1,96 @@
+"""What a person sees of a grid at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastflow.grid.grid import Grid
+from fastflow.show.tables import console, listing, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fastflow.dataset.store import Store
+    from fastflow.show.progress import Progress
+
+_MOST_ROWS = 20  # of a grid on screen; the dataset holds all
+_FIRST, _BEST = 10, 5
+
+
+class Digest:
+    """What is shown of a grid: its first rows, its best ones, and how many are infeasible."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self.head: list[dict[str, Any]] = []
+        self.best: list[dict[str, Any]] = []
+        self.infeasible = {"have no time": 0, "do not fit their memory": 0}
+        self.reason: dict[str, str] = {}
+        """The first point of each kind, and why it is so."""
+
+    def add(self, frame: pd.DataFrame) -> None:
+        """Take the next part of the dataset, in point order."""
+        self.head += records(frame.head(_MOST_ROWS + 1 - len(self.head)))
+        timed = frame["time_s"].notna()
+        for kind, rows in zip(self.infeasible, (~timed, timed & ~frame["feasible"]), strict=True):
+            if rows.any() and not self.infeasible[kind]:
+                first = frame[rows].iloc[0]
+                self.reason[kind] = f"point {first['point']:,}: {first['reason']}"
+            self.infeasible[kind] += int(rows.sum())
+        order = np.lexsort((frame["time_s"], ~frame["feasible"]))[:_BEST]  # NaN sorts last
+        self.best += records(frame.iloc[order])
+        self.best = sorted(self.best, key=_rank)[:_BEST]
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
+    """Order rows: feasible ones first, fastest first, those without a time last."""
+    time = row["time_s"]
+    return not row["feasible"], time if time == time else float("inf"), int(row["point"])
+
+
+def show(grid: Grid, store: Store, progress: Progress) -> None:
+    """Print a grid in short, and how fast it came."""
+    out = console()
+    columns = grid.keys
+    columns += [name for name in ("strategy",) if name not in columns and "parallel.strategy" not in columns]
+    columns += ["time_s", "bound_by", "feasible"]
+    digest = Digest()
+    for number in range(store.parts.total):
+        digest.add(store.read(number, ["point", *columns, "reason"]))
+    if grid.points > _MOST_ROWS:
+        out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
+        infeasible = sum(digest.infeasible.values())
+        title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
+        out.print(listing(title, columns, digest.best))
+    else:
+        out.print(listing(f"{grid.points:,} points", columns, digest.head))
+    for kind, count in digest.infeasible.items():
+        if count:
+            out.print(f"{count:,} of {grid.points:,} points {kind} (column `reason`); {digest.reason[kind]}")
+    out.print()
+    _speed(grid, progress)
+
+
+def show_ranking(store: Store) -> None:
+    """Print the best strategies of a ranking, and where all of them lie."""
+    out = console()
+    columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
+    frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
+    title = f"Best of {store.parts.points:,} strategies, alike ones once"
+    out.print(listing(title, columns, records(frame.head(_FIRST))))
+    print(f"Ranking: {store.folder.shown}")
+
+
+def _speed(grid: Grid, progress: Progress) -> None:
+    """Print how many points came in which time."""
+    points = grid.points - progress.there
+    if not points:
+        print(f"all {grid.points:,} points were there")
+        return
+    rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
+    already = f" ({progress.there:,} were there)" if progress.there else ""
+    speed = f"{points:,} points{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {grid.compositions:,} compositions")

@@ -1,0 +1,73 @@
+"""What a dataset of any grid shows, on screen: feasible points, the best of them, what every axis does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastflow.charts.overview import Axis, axes_of, best_first, columns_of, draw, shown_of, title_of
+from fastflow.charts.style import LIMITERS
+from fastflow.show.tables import console, listing, new_sheet, quantity, records
+from fastflow.units import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from rich.table import Table as Sheet
+
+    from fastflow.dataset.reader import Dataset
+
+_BEST = 10  # points listed
+
+
+def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> None:
+    """Print tables on a dataset, and draw its axes; raises InputError."""
+    frame = dataset.read(columns_of(dataset.schema.names))
+    axes = axes_of(frame)
+    out = console()
+    for line in _counts(dataset, frame, axes):
+        out.print(line)
+    columns = [*(axis.key for axis in axes), "time_s", "bound_by", "feasible"]
+    title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
+    best = best_first(frame).head(_BEST)
+    out.print(listing(title, columns, records(best[["point", *columns]])))
+    for axis in axes:
+        out.print(_sheet(axis))
+    out.print()
+    points = f"{len(frame):,} point{'' if len(frame) == 1 else 's'}"
+    save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+
+
+def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[Axis]) -> list[str]:
+    """Say how many points there are, what varies among them, and how many are feasible."""
+    asked = dataset.about("points") or str(len(frame))
+    of_all = f" of {int(asked):,}; the run was cut short" if int(asked) != len(frame) else ""
+    varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
+    lines = [f"{dataset.folder.shown}: {len(frame):,} points{of_all}; {varies}"]
+    timed = frame["time_s"].notna()
+    lines.append(f"{int(frame['feasible'].sum()):,} feasible")
+    for what, rows in (("do not fit their memory", timed & ~frame["feasible"]), ("have no time", ~timed)):
+        if rows.any():
+            first = frame[rows].iloc[0]
+            lines.append(f"{int(rows.sum()):,} {what}; point {first['point']:,}: {first['reason']}")
+    return lines
+
+
+def _sheet(axis: Axis) -> Sheet:
+    """Return a table of the values of an axis, with what limits the kernels of the best point of each."""
+    shown = shown_of(axis)
+    limits = [name for name in LIMITERS if any(value.shares.get(name, 0.0) >= 0.005 for value in shown)]
+    names = [("points", True), ("feasible", True), ("best", True), ("median", True), ("bound by", False)]
+    sheet = new_sheet(f"By {title_of(axis)}", [(axis.key, False), *names, *((name, True) for name in limits)])
+    for value in shown:
+        sheet.add_row(
+            value.name,
+            f"{value.points:,}",
+            f"{value.feasible:,}",
+            quantity("time_s", value.best_s),
+            quantity("time_s", value.median_s),
+            value.bound_by,
+            *(percent(value.shares[name]) if name in value.shares else "-" for name in limits),
+        )
+    return sheet

@@ -1,0 +1,198 @@
+"""What a person sees at the end of a run: one point explained, or a grid in short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as Sheet
+
+from fastflow import units
+from fastflow.show.tables import console, new_sheet, quantity
+
+if TYPE_CHECKING:
+    pass
+
+_MOST_KERNELS = 16
+_ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
+_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "dp": "data", "lp": "pipeline"}
+_SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
+
+
+def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -> None:
+    """Print one point: the chip generated, where the time goes, what limits it, and its memory."""
+    out = console()
+    out.print(
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+    )
+    out.print(_chip(row, levels))
+    if row["devices"] > 1:
+        out.print(_placement(row))
+    out.print(_phases(row))
+    merged = _merged(kernels)
+    out.print(_kernels(merged, wide=out.width >= 110))
+    out.print(_launches(merged, levels))
+    out.print(_bytes(merged, levels))
+    out.print(_tiles(merged, levels))
+    _conclusion(out, row)
+
+
+def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
+    q = {name: quantity(name, value) for name, value in row.items()}
+    sheet = new_sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
+    made = f"{q['mcus']} MCUs in {q['bundles']} bundles, {q['core_V']}, {q['core_Hz']}"
+    sheet.add_row("core", "", q["compute_flops"], made)
+    for level in range(levels):
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], f"{q[f'l{level}_banks']} banks")
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], f"{q['dram_devices']} devices")
+    sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
+    if row["intra_Bps"] > 0:
+        sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")
+    return sheet
+
+
+def _placement(row: Mapping[str, Any]) -> Sheet:
+    """Tell how far neighbours along every parallel dimension are, and what reaches them."""
+    sheet = new_sheet(
+        f"Placement {row['placement']}",
+        [("neighbours along", False), ("hops", True), ("bandwidth", True)],
+    )
+    for name, what in _DIMENSIONS.items():
+        if row[f"{name}_hops"] > 0:
+            bandwidth = quantity(f"{name}_Bps", row[f"{name}_Bps"])
+            sheet.add_row(f"{name} ({what})", str(row[f"{name}_hops"]), bandwidth)
+    return sheet
+
+
+def _phases(row: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
+    total = row["time_s"]
+    notes = {
+        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all",
+        "bubble_s": f"of the busiest pipeline stage, over {row['microbatches']} micro-batches",
+    }
+    for name in ("forward_s", "backward_s", "update_s"):
+        if row[name] > 0:
+            sheet.add_row(name.removesuffix("_s"), quantity(name, row[name]), f"{row[name] / total:.1%}", "")
+    sheet.add_section()
+    for name, label in (("compute_s", "kernels"), ("exposed_comm_s", "waiting"), ("bubble_s", "bubble")):
+        if row[name] > 0 or name != "bubble_s":
+            sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "")
+    return sheet
+
+
+def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
+    """Put kernels that are alike (the layers of a stack) into one row, largest first."""
+    keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    merged = {name: values[first] for name, values in kernels.items()}
+    for name in ("repeat", "time_s", "comm_s"):
+        merged[name] = np.bincount(group, kernels[name])
+    order = np.argsort(-(merged["time_s"] + merged["comm_s"]), kind="stable")
+    return {name: values[order] for name, values in merged.items()}
+
+
+def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
+    """Tell where the time goes: the largest kernels of each phase."""
+    launches = [("times", True)] if wide else []
+    names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
+    size = [("m x k x n", True)] if wide else []
+    sheet = new_sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
+    total = kernels["time_s"].sum()
+    shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
+    for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
+        rows = np.flatnonzero(shown & (kernels["phase"] == phase))
+        if rows.size:
+            sheet.add_row(f"[italic]{phase}[/]")
+        for i in rows.tolist():
+            time, comm = (units.show(float(kernels[name][i]), "s") for name in ("time_s", "comm_s"))
+            sheet.add_row(
+                f" {kernels['kernel'][i]}",
+                *([f"{kernels['repeat'][i]:,.0f}"] if wide else []),
+                time,
+                f"{kernels['time_s'][i] / total:.1%}",
+                str(kernels["bound_by"][i]),
+                *([_size(kernels, i)] if wide else []),
+                f"{kernels['comm'][i]} {comm}, {kernels['algorithm'][i]}" if kernels["comm"][i] else "",
+            )
+    if not shown.all():
+        time = kernels["time_s"][~shown].sum()
+        sheet.add_row(
+            f"{(~shown).sum()} others",
+            *([""] if wide else []),
+            units.show(float(time), "s"),
+            f"{time / total:.1%}",
+        )
+    return sheet
+
+
+def _size(kernels: Mapping[str, Any], i: int) -> str:
+    sizes = [kernels[name][i] for name in ("m", "k", "n")]
+    return " x ".join(f"{size:.0f}" for size in sizes) if all(sizes) else ""
+
+
+def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell what one launch takes on each level; the longest limits it."""
+    names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
+    sheet = new_sheet(
+        "One launch: time on each level", [("kernel", False), *((name, True) for name in names)]
+    )
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
+        sheet.add_row(str(kernels["kernel"][i]), *times)
+    return sheet
+
+
+def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell how many bytes each level serves in one launch of a GEMM."""
+    names = [*(f"l{level}" for level in range(levels)), "dram"]
+    sheet = new_sheet(
+        "One launch: bytes served by each level", [("kernel", False), *((name, True) for name in names)]
+    )
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            moved = [units.show(float(kernels[f"{name}_B"][i]), "B") for name in names]
+            sheet.add_row(str(kernels["kernel"][i]), *moved)
+    return sheet
+
+
+def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
+    names = [f"l{level}" for level in reversed(range(levels))]
+    title = (
+        "Tiles of the GEMMs, m x k x n, and the operand that stays put; waves over the bundles, parts of k"
+    )
+    columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
+    sheet = new_sheet(title, columns)
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
+            dealt = (f"{kernels['waves'][i]:,}", f"{kernels['busy_frac'][i]:.0%}", f"{kernels['parts'][i]:,}")
+            sheet.add_row(str(kernels["kernel"][i]), *tiles, *dealt)
+    return sheet
+
+
+def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
+    q = {name: quantity(name, value) for name, value in row.items()}
+    shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
+    limits = sorted(
+        ((share, name) for share, name in shares if share is not None and share >= 0.005), reverse=True
+    )
+    by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
+    out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
+    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in all; {q['energy_J']} an iteration")
+    parts = ", ".join(
+        f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
+        for name in ("weight", "gradient", "optimizer", "activation")
+    )
+    fullest = f", pipeline stage {row['fullest_stage']} the fullest" if row["lp_hops"] > 0 else ""
+    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device{fullest}")
+    out.print(f"             {parts}")
+    if not row["feasible"]:
+        out.print(f"[bold red]Not feasible[/] {row['reason']}")
+    out.print()

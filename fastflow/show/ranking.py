@@ -1,0 +1,120 @@
+"""Candidates and designs of a search as tables for a person: a ranking, a front, the best of a history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fastflow import units
+from fastflow.charts.search import telling
+from fastflow.grid.plan import CHOICES
+from fastflow.optimize.space import BUDGETS
+from fastflow.show.tables import console, new_sheet, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from rich.table import Table as Sheet
+
+    from fastflow.dataset.reader import Dataset
+
+_MOST = 10  # candidates of one problem
+_MOST_PROBLEMS = 20
+_MOST_OF_FRONT = 16
+_FIGURES = ("objective", "second_objective", "gain", "designs", "bound_by", "feasible")
+
+
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Return the columns that may tell candidates apart: choices, what was swept, the strategy."""
+    shares = tuple(f"chip.{budget}." for budget in BUDGETS)
+    swept = [name for name in names if "." in name and not name.startswith(shares)]
+    return [name for name in (*CHOICES, *swept, "strategy") if name in names]
+
+
+def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Schema) -> Sheet:
+    """Return rows of a frame as a table: what tells all of its rows apart, and what they come to.
+
+    schema: the dataset's.
+    """
+    labels = telling(frame, labels_of(list(map(str, frame))))
+    names = [*labels, *(name for name in _FIGURES if name in frame)]
+    about = {name: schema.field(name).metadata for name in names if name.endswith("objective")}
+    heads = _short(labels) | {name: held[b"meaning"].decode() for name, held in about.items()}
+    numbers = [frame[name].dtype.kind in "fi" for name in names]
+    heading = [heads.get(name, name) for name in names]
+    sheet = new_sheet(title, [("", True), *zip(heading, numbers, strict=True)])
+    for number, row in enumerate(rows[names].itertuples(index=False, name=None), start=1):
+        cells = []
+        for name, value in zip(names, row, strict=True):
+            if name in about:
+                cells.append(units.show(value, about[name][b"unit"].decode()))
+            else:
+                cells.append(f"{value:.2f}x" if name == "gain" and value == value else quantity(name, value))
+        sheet.add_row(str(number), *cells)
+    return sheet
+
+
+def _short(labels: Sequence[str]) -> dict[str, str]:
+    """Return the last part of every key, or the last two where keys end alike."""
+    ends = [name.rpartition(".")[2] for name in labels]
+    return {
+        name: end if ends.count(end) == 1 else ".".join(name.split(".")[-2:])
+        for name, end in zip(labels, ends, strict=True)
+    }
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
+    """Return the best candidates of a ranking, or the best design of each problem where there are several.
+
+    Candidates that were not searched, and those that are not feasible, count only where there are no others.
+    """
+    heads = frame[frame["rank"] == 1]
+    if len(heads) > _MOST_PROBLEMS:
+        return f"{len(heads):,} problems; their best designs have rank 1 in the ranking"
+    if len(heads) > 1:
+        return sheet_of("Best design of each problem", frame, heads, schema)
+    fits = frame[frame["reason"] == ""]
+    rows = (fits if len(fits) else frame).head(_MOST)
+    return sheet_of(f"Best of {_many(len(frame), 'candidate')}", frame, rows, schema)
+
+
+def front_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
+    """Return a front, thinned evenly if it is long."""
+    if frame.empty:
+        return "no front: no design has a time"
+    rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MOST_OF_FRONT)).round().astype(int))
+    thinned = f", {len(rows)} of them" if len(rows) < len(frame) else ""
+    return sheet_of(f"Front of {_many(len(frame), 'design')}{thinned}", frame, frame.iloc[rows], schema)
+
+
+def report(dataset: Dataset) -> None:
+    """Print what a search's history, its ranking or its front comes to."""
+    names = dataset.schema.names
+    wanted = {*labels_of(names), *_FIGURES, "rank", "candidate", "step", "reason"}
+    frame = dataset.read([name for name in names if name in wanted])
+    out = console()
+    out.print(f"{dataset.folder.shown}: {_many(len(frame), 'candidate' if 'rank' in frame else 'design')}")
+    if "rank" in frame:
+        out.print(ranking_sheet(frame, dataset.schema))
+    elif "step" in frame:
+        best = _best_of_each(frame).head(_MOST)
+        title = "Best design of each candidate"
+        out.print(sheet_of(title, frame, best, dataset.schema) if len(best) else "no design has a time")
+    else:
+        out.print(front_sheet(frame, dataset.schema))
+
+
+def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the best design of every candidate that was searched, the best one first; of a history."""
+    searched = frame.loc[frame["step"] > 0, "candidate"].unique()
+    rows = frame[frame["candidate"].isin(searched) & frame["objective"].notna()]
+    order: Any = ["feasible", "objective"]
+    ordered = rows.sort_values(order, ascending=[False, True], kind="stable")
+    return ordered.drop_duplicates("candidate")

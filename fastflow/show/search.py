@@ -1,0 +1,117 @@
+"""What a person sees at the end of a search: the best design beside the chip's own, and the ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fastflow import units
+from fastflow.dataset.schema import to_frame
+from fastflow.explore.search import Answer
+from fastflow.optimize.objective import OBJECTIVES
+from fastflow.show.progress import Progress
+from fastflow.show.ranking import front_sheet, ranking_sheet
+from fastflow.show.tables import console, new_sheet, quantity
+
+_BUDGETS = ("area", "power", "perimeter")
+
+
+def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
+    """Print the best design beside the chip's own breakdown, the ranking, and the front if there is one."""
+    out = console()
+    heads = ranking.filter(pc.equal(ranking["rank"], 1))
+    if heads.num_rows == 1:
+        history = answer.history.table()
+        row = heads.to_pylist()[0]
+        own = history.slice(row["candidate"], 1).to_pylist()[0]
+        out.print(_title(answer, row))
+        out.print(_result(answer, own, row))
+        out.print(_breakdown(answer, own, row))
+        if not row["feasible"]:
+            out.print(f"not feasible: {row['reason']}")
+    if answer.candidates.point.size > 1:
+        out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
+    if edge is not None:
+        out.print(front_sheet(to_frame([edge]), edge.schema))
+    left_out = int((answer.reason != "").sum())
+    if left_out:
+        first = next(reason for reason in answer.reason if reason)
+        out.print(
+            f"{left_out:,} of {ranking.num_rows:,} candidates were not searched; the first one: {first}"
+        )
+
+
+def _title(answer: Answer, row: Mapping[str, Any]) -> str:
+    where = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
+    spent = f"best of {int(answer.spent.sum()):,} designs by {answer.options.rules.method}"
+    return f"[bold]{row['model']}[/] on {where}, strategy {row['strategy']}: {spent}"
+
+
+def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
+    """Put the objective and what goes with it side by side."""
+    table = new_sheet("Result", [("", False), ("own", True), ("best", True), ("", True)])
+    names = {"time_s": "time", "energy_J": "energy", "mfu": "mfu", "bound_by": "bound by"}
+    options = {"objective": answer.options.objective, "second_objective": answer.options.pareto}
+    for name, objective in options.items():
+        if objective is not None and objective not in ("time", "energy"):
+            before, after = own[name], best[name]
+            values = [
+                "-" if one is None else units.show(one, OBJECTIVES[objective]) for one in (before, after)
+            ]
+            table.add_row(objective, *values, _ratio(before, after))
+    for name, label in names.items():
+        before, after = own[name], best[name]
+        ratio = _ratio(before, after) if name in ("time_s", "energy_J") else ""
+        table.add_row(label, quantity(name, before), quantity(name, after), ratio)
+    return table
+
+
+def _ratio(before: float | None, after: float | None) -> str:
+    """Write how many times less there is of something; nothing where a design has no time."""
+    return f"{before / after:.2f}x" if before and after else ""
+
+
+def _breakdown(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
+    """Put the shares of every component side by side, and what they make."""
+    names = [("component", False)]
+    names += [(f"{budget}", True) for budget in _BUDGETS]
+    table = new_sheet("Shares: own -> best", [*names, ("capacity", True), ("rate", True)])
+    parts = dict.fromkeys(key.split(".")[2] for key in answer.candidates.space.keys)
+    for part in parts:
+        shares = [_pair(own, best, f"chip.{budget}.{part}", "{:.1%}") for budget in _BUDGETS]
+        capacity = "dram_capacity_B" if part == "dram" else f"{part}_B"
+        rate = "compute_flops" if part == "core" else f"{part}_Bps"
+        table.add_row(part, *shares, _quantities(own, best, capacity), _quantities(own, best, rate))
+    table.add_section()
+    unused = [f"{_unused(own, budget):.1%} -> {_unused(best, budget):.1%}" for budget in _BUDGETS]
+    table.add_row("unused", *unused, "", "")
+    return table
+
+
+def _unused(row: Mapping[str, Any], budget: str) -> float:
+    """Return the part of a budget that no component has."""
+    used = sum(share for key, share in row.items() if key.startswith(f"chip.{budget}."))
+    return max(0.0, 1.0 - float(used))
+
+
+def _pair(own: Mapping[str, Any], best: Mapping[str, Any], key: str, form: str) -> str:
+    return f"{form.format(own[key])} -> {form.format(best[key])}" if key in best else ""
+
+
+def _quantities(own: Mapping[str, Any], best: Mapping[str, Any], name: str) -> str:
+    if name not in best or not (best[name] or own[name]):
+        return ""
+    return f"{quantity(name, own[name])} -> {quantity(name, best[name])}"
+
+
+def speed(answer: Answer, progress: Progress) -> None:
+    """Print how many designs were scored, and how fast."""
+    fresh = answer.history.told - answer.history.there
+    if fresh:
+        rate = fresh / max(progress.seconds, 1e-9)
+        print(f"{fresh:,} designs scored in {progress.seconds:.2f} s: {rate:,.0f} a second")
+    else:
+        print(f"all {answer.history.told:,} designs were known from before")

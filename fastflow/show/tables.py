@@ -1,0 +1,72 @@
+"""Tables for a person: quantities with their units, in columns as wide as the terminal allows."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Sheet
+
+from fastflow import units
+from fastflow.columns import find_input, find_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def console() -> Console:
+    """Return a console on standard output, as wide as the terminal; piped text is 120 columns wide."""
+    width = None if sys.stdout.isatty() else shutil.get_terminal_size((120, 24)).columns
+    return Console(highlight=False, width=width)
+
+
+def quantity(name: str, value: Any) -> str:
+    """Write the value of a column for a person, with its unit."""
+    if value is None or value is np.ma.masked or value != value:
+        return "-"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    column = find_result(name) or find_input(name)
+    if isinstance(value, float | np.floating):
+        unit = column.unit if column is not None else ""
+        return units.show(float(value), unit) if unit else f"{value:.4g}"
+    if isinstance(value, int | np.integer):
+        return f"{value:,}"
+    return str(value)
+
+
+def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
+    """Return an empty table; columns are names, and whether they hold numbers."""
+    sheet = Sheet(
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for name, is_number in columns:
+        sheet.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    return sheet
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Return a table of some columns of points, after their numbers."""
+    numbers = {name: bool(rows) and not isinstance(rows[0][name], str | bool | np.bool_) for name in columns}
+    sheet = new_sheet(
+        title, [("point", True), *((name.removesuffix("_s"), numbers[name]) for name in columns)]
+    )
+    for row in rows:
+        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row[name]) for name in columns))
+    return sheet

@@ -1,0 +1,160 @@
+"""What a person sees of a validation: errors by group, and the worst rows with what was thought of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from fastflow import units
+from fastflow.measured.accuracy import ALL
+from fastflow.show.tables import console, new_sheet, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table as Sheet
+
+    from fastflow.dataset.reader import Dataset
+
+_WORST = 8
+_SAYS = (
+    "m", "k", "n", "cell", "hidden", "timesteps", "op", "rows", "cols", "batch", "trans_a", "trans_b",
+    "collective", "ranks", "bytes", "dtype", "part",
+)  # fmt: skip
+"""Columns that say what a row is, in the order of saying, beside those of a file's own keys."""
+_FIGURES = ("mean_error", "median_error", "p90_error", "bias", "log_correlation")
+_HEADS = ("mean", "median", "90%", "bias", "log corr.")
+
+
+def title(dataset: Dataset) -> str:
+    """Say what was held against what."""
+    name = Path(dataset.about("measurements")).name
+    return f"rows of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
+
+
+def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
+    """Print the errors of a validation, and its worst rows explained.
+
+    rows, errors: the frames of its two datasets.
+    """
+    out = console()
+    out.print(f"[bold]{len(rows):,} {title(dataset)}[/]{_devices(rows)}")
+    for line in json.loads(dataset.about("said")):
+        out.print(line, markup=False)
+    out.print(_sheet(errors))
+    failed = rows[rows["predicted_s"].isna()]
+    if len(failed):
+        first = failed.iloc[0]
+        lines = ", ".join(map(str, failed["line"].head(_WORST))) + (", ..." if len(failed) > _WORST else "")
+        out.print(
+            f"\n{len(failed):,} of {len(rows):,} rows cannot be predicted (lines {lines}); "
+            f"the first one: {first['reason']}",
+            markup=False,
+        )
+    own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
+    out.print(
+        "\n[bold]Worst rows[/]: what each thing would take alone, and how work was dealt (tiles: m x k x n)"
+    )
+    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
+        if row["predicted_s"] == row["predicted_s"]:
+            head, *more = _explained(row, own)
+            for text, indent in ((head, "  "), *((text, "    ") for text in more)):
+                for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
+                    out.print(line, markup=False)
+    mean = float(errors.loc[errors["by"] == ALL, "mean_error"].iloc[0])
+    out.print()
+    print(f"mean relative error {mean:.1%}")
+
+
+def _devices(rows: pd.DataFrame) -> str:
+    """Name the devices that the file names, if they are few."""
+    names = list(map(str, rows["device"].unique())) if "device" in rows else []
+    return f"; measured on {', '.join(names)}" if 0 < len(names) <= 3 else ""
+
+
+def _sheet(errors: pd.DataFrame) -> Sheet:
+    """Return the errors as a table, a section for what they are grouped by."""
+    columns = [("", False), ("rows", True), *((head, True) for head in _HEADS)]
+    sheet = new_sheet("Error, relative; bias: predicted / measured", columns)
+    errors = errors.astype({"by": str, "value": str})
+    for by in errors["by"].unique().tolist():
+        group = errors[errors["by"] == by]
+        if by != ALL:
+            sheet.add_section()
+            sheet.add_row(f"[italic]by {'limiter' if by == 'bound_by' else by}[/]")
+        for row in records(group):
+            figures = [_figure(name, row[name]) for name in _FIGURES]
+            sheet.add_row(ALL if by == ALL else f" {row['value']}", f"{row['rows']:,}", *figures)
+    return sheet
+
+
+def _figure(name: str, value: float) -> str:
+    if value != value:
+        return "-"
+    if name == "log_correlation":
+        return f"{value:.4f}"
+    return f"{value:.2f}" if name == "bias" else f"{value:.1%}"
+
+
+def _explained(row: Mapping[str, Any], own: list[str]) -> Iterator[str]:
+    """Yield what a row is and came to, what each thing takes of it alone, and how its work was dealt."""
+    time, measured = (units.show(float(row[name]), "s") for name in ("predicted_s", "measured_s"))
+    yield (
+        f"line {row['line']}: {_named(row, own)}: measured {measured}, predicted {time} "
+        f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
+    )
+    names = [name for name in row if name.startswith("needs_")]
+    names += [name for name in ("latency_s", "exposed_comm_s", "bubble_s") if name in row]
+    alone = [(name.removeprefix("needs_").removesuffix("_s"), row[name]) for name in names]
+    said = [
+        f"{_WORDS.get(name, name)} {units.show(float(value), 's')}" for name, value in alone if value > 0.0
+    ]
+    yield ", ".join(said)
+    if row.get("gemm") and _is_there(row.get("gemm_waves")) and row["gemm_waves"] > 0:
+        yield _dealt(row)
+
+
+_WORDS = {"exposed_comm": "communication", "latency": "an empty message"}
+
+
+def _named(row: Mapping[str, Any], own: list[str]) -> str:
+    """Say what a row is: the sizes of a GEMM as one, others by their names."""
+    names = [
+        name for name in (*_SAYS, *(name for name in own if "." in name or name == "model")) if name in row
+    ]
+    if "m" in row and "k" in row and "n" in row:
+        names = [name for name in names if name not in ("m", "k", "n")]
+        texts = ["m {m}, n {n}, k {k}".format_map(row)]
+        names = [name for name in names if name != "batch" or row[name] != 1]
+    else:
+        texts = []
+    return ", ".join(texts + [_written(name, row[name]) for name in names if _is_there(row[name])])
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
+    return f"{name} {text}"
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def _dealt(row: Mapping[str, Any]) -> str:
+    """Say how the GEMM that takes longest is tiled, and spread over the bundles."""
+    levels = sorted(
+        (name for name in row if name.startswith("gemm_l") and name.endswith("_tile")), reverse=True
+    )
+    tiles = [f"{name[5:7]} {row[name]}" for name in levels if row[name]]
+    parts = [
+        f"{'' if row['gemm'] == 'gemm' else row['gemm'] + ': '}tiles {', '.join(tiles)}",
+        f"{row['gemm_waves']:,.0f} wave{'' if row['gemm_waves'] == 1 else 's'}",
+        f"{row['gemm_busy_frac']:.0%} of bundles busy",
+    ]
+    if row["gemm_parts"] > 1:
+        parts.append(f"k in {row['gemm_parts']:,.0f} parts")
+    return "; ".join(parts)
