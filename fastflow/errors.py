@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class InputError(ValueError):
     """A value that the user gave is not allowed.
@@ -10,14 +12,20 @@ class InputError(ValueError):
     """
 
     def __init__(self, key: str, value: object, allowed: str, origin: str = "") -> None:
-        """Take what was given, what is allowed in words, and the file or command line it came from."""
+        """Take what was given, what is expected instead in words, and the file or command line it came from."""
         self.key, self.value, self.allowed, self.origin = key, value, allowed, origin
         super().__init__(key, value, allowed, origin)  # all of them, so that it survives pickling
+
+    @classmethod
+    def read(cls, line: str) -> InputError | None:
+        """Return the mistake that a line of `str()` without an origin names, None for any other text."""
+        named = re.fullmatch(r"([\w.]+)=(.*?) is invalid: expected (.*)", line)
+        return cls(*named.groups()) if named else None
 
     def __str__(self) -> str:
         """Return the one line."""
         where = f" (from {self.origin})" if self.origin else ""
-        return " ".join(f"{self.key}={self.value}{where}: allowed is {self.allowed}".split())
+        return " ".join(f"{self.key}={self.value}{where} is invalid: expected {self.allowed}".split())
 
 
 class CompositionError(InputError):

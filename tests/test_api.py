@@ -52,10 +52,10 @@ def test_predict_gemm_agrees_with_a_point():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"m": 0}, "model.m=0: allowed is a whole number at least 1"),
+        ({"m": 0}, "model.m=0 is invalid: expected a whole number at least 1"),
         ({"n": [4, 2.5]}, "model.n=2.5"),
         ({"k": [[1, 2], [3, 4]]}, "one-dimensional"),
-        ({"chip": "v101"}, "allowed is one of a100"),
+        ({"chip": "v101"}, "expected one of a100"),
         ({"chip": "v100", "dtype": "bf16"}, "fp16, fp32"),
     ],
 )
@@ -88,7 +88,7 @@ def test_numbers_do_not_depend_on_the_batch():
 def test_a_real_chip_is_made_in_its_own_technology():
     frame = fastflow.evaluate("chip=v100", "model=gemm", "tech=n12,n3")
     assert frame["time_s"].notna().tolist() == [True, False]
-    assert frame["reason"][1].startswith("tech.name=N3: allowed is N12")
+    assert frame["reason"][1].startswith("tech.name=N3 is invalid: expected N12")
     generated = fastflow.evaluate("chip=v100", "model=gemm", "tech=n12,n3", "chip.pinned=null")
     assert generated["time_s"][1] < generated["time_s"][0]
 

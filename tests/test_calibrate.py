@@ -304,25 +304,25 @@ def test_a_chip_keeps_what_else_was_said_of_it(planted, tmp_path, monkeypatch):
 MANY = "utilization,vector_utilization,dram_utilization,memory.l2.utilization,memory.l1.utilization"
 HERE, A100, V100 = "measurements=planted.csv", "chip=a100", "chip=v100_sxm"
 MISTAKES = [
-    (("measurements=devices.csv", "chip=a100"), "device=null (from the overrides): allowed is one of A, B"),
-    ((HERE, A100, "fit=dram_utilisation"), "fit=dram_utilisation (from the overrides): allowed is one of"),
-    ((HERE, A100, "fit=utilization,utilization"), "allowed is each scalar once"),
-    ((HERE, A100, f"fit={MANY},launch_overhead,call_overhead"), "allowed is at most 6 scalars"),
+    (("measurements=devices.csv", "chip=a100"), "device=null (from the overrides) is invalid: expected one of A, B"),
+    ((HERE, A100, "fit=dram_utilisation"), "fit=dram_utilisation (from the overrides) is invalid: expected one of"),
+    ((HERE, A100, "fit=utilization,utilization"), "expected each scalar once"),
+    ((HERE, A100, f"fit={MANY},launch_overhead,call_overhead"), "expected at most 6 scalars"),
     ((HERE, A100, "~chip.call_overhead"), "~chip.call_overhead=removed (from the overrides)"),
-    ((HERE, A100, "fit=3"), "fit=3 (from the overrides): allowed is null"),
-    (("measurements=few.csv", A100), "allowed is at least 25 rows to fit 5 scalars, and a fifth of other"),
+    ((HERE, A100, "fit=3"), "fit=3 (from the overrides) is invalid: expected null"),
+    (("measurements=few.csv", A100), "expected at least 25 rows to fit 5 scalars, and a fifth of other"),
     (("measurements=alike.csv", A100, "fit=utilization"), "there are 40 to fit and 0 to hold back"),
     (("measurements=none.csv", A100), "No such file"),
-    ((V100,), "measurements=null (from the overrides): allowed is a CSV file"),
+    ((V100,), "measurements=null (from the overrides) is invalid: expected a CSV file"),
     ((HERE, V100, "model.dtype=bf16"), "model.dtype=bf16"),
     ((HERE, "chip=a100,v100_sxm"), "chip: measurements are held against one configuration"),
-    (("measurements=planted.csv,planted.csv", A100), "allowed is each file once"),
-    (("measurements=exchanges.csv", A100), "measurements=exchanges.csv (from the overrides): allowed is a"),
-    (("measurements=chips.csv",), "allowed is a file of one chip; this one has a100, v100_sxm"),
-    (("measurements=keys.csv",), "chip.utilization=0.5 (from keys.csv, line 2): allowed is a key that is"),
-    ((HERE, A100, "output=some.csv"), "output=some.csv: allowed is a file of this machine, NAME.yaml"),
+    (("measurements=planted.csv,planted.csv", A100), "expected each file once"),
+    (("measurements=exchanges.csv", A100), "measurements=exchanges.csv (from the overrides) is invalid: expected a"),
+    (("measurements=chips.csv",), "expected a file of one chip; this one has a100, v100_sxm"),
+    (("measurements=keys.csv",), "chip.utilization=0.5 (from keys.csv, line 2) is invalid: expected a key that is"),
+    ((HERE, A100, "output=some.csv"), "output=some.csv is invalid: expected a file of this machine, NAME.yaml"),
     ((HERE, A100, "output=some.yaml"), "this is something else"),
-    ((HERE, "chip=some.yaml", "output=some.yaml"), "allowed is another file than those that chip some.yaml"),
+    ((HERE, "chip=some.yaml", "output=some.yaml"), "expected another file than those that chip some.yaml"),
 ]  # fmt: skip
 
 
@@ -358,8 +358,11 @@ def test_what_is_wrong_is_said(monkeypatch, files, tmp_path, overrides, says):
 
 
 COMMANDS = [
-    ((HERE, A100, "fit=so"), "fit=so (from the command line): allowed is one of utilization"),
-    ((HERE, A100, "output=null"), "output=null (from the command line): allowed is a file, NAME.yaml"),
+    ((HERE, A100, "fit=so"), "fit=so (from the command line) is invalid: expected one of utilization"),
+    (
+        (HERE, A100, "output=null"),
+        "output=null (from the command line) is invalid: expected a file, NAME.yaml",
+    ),
     (("-m", HERE, A100, "model.batch=1,2"), "without -m"),
 ]
 

@@ -55,7 +55,7 @@ def test_a_chip_has_its_datasheet_peaks_and_a_time_in_every_data_type(frame, chi
             assert peak == pytest.approx(peaks[dtype] * 1e12, rel=0.0105), dtype
             assert row["time_s"] > row["flop"] / row["compute_flops"]
         else:
-            assert row["reason"].startswith("model.dtype=bf16: allowed is what chip ")
+            assert row["reason"].startswith("model.dtype=bf16 is invalid: expected what chip ")
             assert row["reason"].endswith(" computes in: fp16, fp32")
             assert row["reason"].count("\n") == 0
 

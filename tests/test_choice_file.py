@@ -136,19 +136,28 @@ def test_another_content_is_another_grid(composer, here):
 
 
 MISTAKES = [
-    ("chip=nosuch.yaml", "chip=nosuch.yaml (from ORIGIN): allowed is a file that exists, or one of a100, "),
-    ("chip=/no/such.yaml", "chip=/no/such.yaml (from ORIGIN): allowed is a file that exists, or one of "),
-    ("chip='deep/in folders/no.yaml'", "chip=deep/in folders/no.yaml (from ORIGIN): allowed is a file that"),
-    ("chip=../such.yaml", "chip=../such.yaml (from ORIGIN): allowed is a file that exists"),
-    ("chip=folder.yaml", "chip=folder.yaml (from ORIGIN): allowed is a file that exists"),
-    ("chip=p100000", "chip=p100000 (from ORIGIN): allowed is one of a100, "),
+    (
+        "chip=nosuch.yaml",
+        "chip=nosuch.yaml (from ORIGIN) is invalid: expected a file that exists, or one of a100, ",
+    ),
+    (
+        "chip=/no/such.yaml",
+        "chip=/no/such.yaml (from ORIGIN) is invalid: expected a file that exists, or one of ",
+    ),
+    (
+        "chip='deep/in folders/no.yaml'",
+        "chip=deep/in folders/no.yaml (from ORIGIN) is invalid: expected a file that",
+    ),
+    ("chip=../such.yaml", "chip=../such.yaml (from ORIGIN) is invalid: expected a file that exists"),
+    ("chip=folder.yaml", "chip=folder.yaml (from ORIGIN) is invalid: expected a file that exists"),
+    ("chip=p100000", "chip=p100000 (from ORIGIN) is invalid: expected one of a100, "),
     ("chip=p100000", ", or a file, as mine.yaml"),
-    ("chip=deep/mine", "chip=deep/mine (from ORIGIN): allowed is one of a100, "),
-    ("chip=nowhere.yaml", "chip=nosuch (from nowhere.yaml): allowed is one of a100, "),
-    ("system=gone.yaml", "chip=lost.yaml (from gone.yaml): allowed is a file that exists"),
+    ("chip=deep/mine", "chip=deep/mine (from ORIGIN) is invalid: expected one of a100, "),
+    ("chip=nowhere.yaml", "chip=nosuch (from nowhere.yaml) is invalid: expected one of a100, "),
+    ("system=gone.yaml", "chip=lost.yaml (from gone.yaml) is invalid: expected a file that exists"),
     (
         "chip=wrong.yaml",
-        "chip.tpd=3 W (from wrong.yaml): allowed is an input of the model; did you mean chip.tdp?",
+        "chip.tpd=3 W (from wrong.yaml) is invalid: expected an input of the model; did you mean chip.tdp?",
     ),
     ("chip=torn.yaml", "torn.yaml, line 1: not valid YAML"),
     ("chip=number.yaml", "number.yaml: cannot be read"),

@@ -124,12 +124,15 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("tech=n13", "tech=n13 (from the command line): allowed is one of n1, n12,"),
-        ("-m tech=n12,n13", "tech=n13 (from the command line): allowed is one of n1, n12,"),
+        ("tech=n13", "tech=n13 (from the command line) is invalid: expected one of n1, n12,"),
+        ("-m tech=n12,n13", "tech=n13 (from the command line) is invalid: expected one of n1, n12,"),
         ("tecch=n7", "did you mean tech?"),
-        ("model.bach=3", "allowed is a key of model (batch,"),
+        ("model.bach=3", "expected a key of model (batch,"),
         ("-m model.bach=3,4", "did you mean model.batch?"),
-        ("model.batch=abc", "model.batch=abc (from the command line): allowed is a whole number at least 1"),
+        (
+            "model.batch=abc",
+            "model.batch=abc (from the command line) is invalid: expected a whole number at least 1",
+        ),
         ("chip.tdp=300", "no unit given"),
         ("chip.tdp=300m", "is no unit for this"),
         ("chip.die_area=-3mm2", "above 0 m^2"),
@@ -142,7 +145,7 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ("tech=n12,n7", "needs -m"),
         ("model.batch=[1", "cannot be read"),
         ("model.batch=${foo}", "Interpolation key 'foo' not found"),
-        ("+sweeps=nosuch", "sweeps=nosuch (from the command line): allowed is one of"),
+        ("+sweeps=nosuch", "sweeps=nosuch (from the command line) is invalid: expected one of"),
         ("engine.jobs=0", "engine.jobs=0"),
         (
             "engine=dask engine.address=tcp://127.0.0.1",
@@ -155,10 +158,10 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ("-cn nosuch", "--config-name=nosuch"),
         ("--config-dir /no/such", "/no/such"),
         ("--nosuch", "--nosuch"),
-        ("output=/proc/nowhere", "output=/proc/nowhere: allowed is a folder that can be written to"),
+        ("output=/proc/nowhere", "output=/proc/nowhere is invalid: expected a folder that can be written to"),
         (
             "-m output=/proc/nowhere tech=n7",
-            "output=/proc/nowhere: allowed is a folder that can be written to",
+            "output=/proc/nowhere is invalid: expected a folder that can be written to",
         ),
         ("--cfg job tech=n13", "tech=n13"),
         ("--help tech=n13", "tech=n13"),

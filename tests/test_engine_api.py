@@ -142,16 +142,16 @@ def test_a_rerun_adds_nothing_and_another_configuration_is_refused(stand_in, tmp
 def test_a_folder_with_something_else_is_refused(stand_in, tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("not ours")
-    with pytest.raises(InputError, match=r"^output=.*allowed is a new or empty folder"):
+    with pytest.raises(InputError, match=r"^output=.*expected a new or empty folder"):
         fastflow.sweep("model=gemm", output=tmp_path)
     assert (tmp_path / name).read_text() == "not ours"
 
 
 def test_an_unwritable_folder_is_refused(stand_in, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"^output=.*allowed is a folder that can be written to"):
+    with pytest.raises(InputError, match=r"^output=.*expected a folder that can be written to"):
         fastflow.sweep("model=gemm", output=tmp_path / "file")
-    with pytest.raises(InputError, match=r"^output=.*allowed is a folder that can be written to"):
+    with pytest.raises(InputError, match=r"^output=.*expected a folder that can be written to"):
         fastflow.sweep("model=gemm", output=tmp_path / "file" / "below")
 
 

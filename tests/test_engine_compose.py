@@ -348,7 +348,7 @@ def test_what_cannot_be_resolved_has_omegaconfs_line(composer, overrides):
 
 def test_lines_of_mistakes(composer):
     for overrides, says in (
-        (["tech=n77"], "tech=n77 (from the overrides): allowed is one of bare, below"),
+        (["tech=n77"], "tech=n77 (from the overrides) is invalid: expected one of bare, below"),
         (["chip.tpd=3 W"], "did you mean chip.tdp?"),
         (["tech=nosuch"], "tech=nowhere (from "),
         (["+chip.tdp=3"], "Could not append to config. An item is already at 'chip.tdp'."),

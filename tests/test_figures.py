@@ -93,7 +93,7 @@ def test_a_picture_is_the_same_to_the_byte(prediction, tmp_path, suffix):
 
 
 def test_what_cannot_be_drawn(prediction, tmp_path):
-    with pytest.raises(InputError, match=r"picture=\S*a.txt: allowed is .*\.svg or \.png or \.pdf"):
+    with pytest.raises(InputError, match=r"picture=\S*a.txt is invalid: expected .*\.svg or \.png or \.pdf"):
         draw_placement(tmp_path / "a.txt", prediction, 0)
     with pytest.raises(OSError, match="No such file"):
         draw_placement(tmp_path / "none" / "a.svg", prediction, 0)

@@ -295,7 +295,7 @@ def test_the_file_of_the_mistakes_is_right(file):
     ],
 )
 def test_what_is_no_network_is_refused(file, text):
-    with pytest.raises(InputError, match=r"model\.file=.*: allowed is a"):
+    with pytest.raises(InputError, match=r"model\.file=.* is invalid: expected a"):
         read_network(file(text))
 
 

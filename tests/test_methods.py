@@ -229,7 +229,7 @@ def test_the_default_takes_a_tenth_of_the_papers_evaluations():
 def test_an_unknown_method():
     for ask in (lambda: make("newton", SMALL, np.ones(3), 0), lambda: defaults("newton")):
         with pytest.raises(
-            InputError, match="method=newton: allowed is one of mirror, cma, gradient, random"
+            InputError, match="method=newton is invalid: expected one of mirror, cma, gradient, random"
         ):
             ask()
 

@@ -456,7 +456,7 @@ def test_distinct_orders(placement):
 
 def test_orders_are_named():
     assert order_name(0) == "kp1-kp2-dp-lp"
-    with pytest.raises(InputError, match=r"placement=kp1-dp: allowed is .*kp1-kp2-dp-lp"):
+    with pytest.raises(InputError, match=r"placement=kp1-dp is invalid: expected .*kp1-kp2-dp-lp"):
         order_number("kp1-dp")
 
 
@@ -508,18 +508,21 @@ def test_a_fat_tree_is_described():
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"devices": 0}, r"system\.devices=0: allowed is 1 to"),
-        ({"devices": 2**21}, r"system\.devices=2097152: allowed is 1 to 1048576"),
+        ({"devices": 0}, r"system\.devices=0 is invalid: expected 1 to"),
+        ({"devices": 2**21}, r"system\.devices=2097152 is invalid: expected 1 to 1048576"),
         ({"package": 7}, r"system\.package\.devices=7: .* divides system\.devices=512"),
         ({"package": 0}, r"system\.package\.devices=0"),
-        ({"inside": "fat_tree"}, r"system\.package\.topology=fat_tree: allowed is one of ring, mesh"),
-        ({"outside": "star"}, r"system\.topology=star: allowed is one of ring, .*fat_tree"),
+        (
+            {"inside": "fat_tree"},
+            r"system\.package\.topology=fat_tree is invalid: expected one of ring, mesh",
+        ),
+        ({"outside": "star"}, r"system\.topology=star is invalid: expected one of ring, .*fat_tree"),
         (
             {"outside": "fully_connected", "devices": 2048},
-            r"system\.topology=fully_connected: allowed is at most 1024 in a full mesh, not 2048",
+            r"system\.topology=fully_connected is invalid: expected at most 1024 in a full mesh, not 2048",
         ),
         ({"sides": "16x30"}, r"system\.shape=16x30: .* 512 packages; 16 x 30 is 480"),
-        ({"sides": "4d"}, r"system\.shape=4d: allowed is 1d, 2d, 3d"),
+        ({"sides": "4d"}, r"system\.shape=4d is invalid: expected 1d, 2d, 3d"),
         ({"sides": "0x512"}, r"system\.shape=0x512"),
         (
             {"package": 8, "inside": "mesh", "shape": "3x3"},
@@ -529,7 +532,7 @@ def test_a_fat_tree_is_described():
         ({"outside": "fat_tree", "leaf": 0}, r"system\.leaf=0"),
         (
             {"outside": "fat_tree", "leaf": 4, "taper": 0.0},
-            r"system\.taper=0\.0: allowed is a number above 0",
+            r"system\.taper=0\.0 is invalid: expected a number above 0",
         ),
     ],
 )

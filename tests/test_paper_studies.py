@@ -342,12 +342,15 @@ def test_what_cannot_be_reported_on(cli, tmp_path):
     (tmp_path / "taken-report.svg").mkdir()
     fastflow.sweep("model=gemm", output=tmp_path / "taken")
     for arguments, says in (
-        (["none"], r"dataset=none: allowed is .*; there is no such folder"),
+        (["none"], r"dataset=none is invalid: expected .*; there is no such folder"),
         (["file"], r"dataset=file: .*; this is no folder"),
         (["empty"], r"dataset=empty: .*holds no part of one"),
         (["foreign"], r"dataset=foreign: .*part-00000.parquet is not of fastflow"),
         (["torn"], r"dataset=torn: .*part-00000.parquet is damaged"),
-        (["old"], r"dataset=old: allowed is a dataset with time_s, .*; this one, of version 0\.0\.9, has no"),
+        (
+            ["old"],
+            r"dataset=old is invalid: expected a dataset with time_s, .*; this one, of version 0\.0\.9, has no",
+        ),
         (["nosuch://there"], r"dataset=nosuch://there: "),
         (["taken"], r"figure=taken-report.svg: "),
         ([], r"the following arguments are required: DATASET; see .* --help"),
@@ -369,9 +372,11 @@ def test_a_run_cut_short_is_said_to_be(cli, tmp_path):
 @pytest.mark.long
 def test_mistakes_in_the_name_of_a_report(cli):
     known = ", ".join(STUDIES)
-    refused = [f"report=fig02 (from the command line): allowed is null or one of {known}"]
+    refused = [f"report=fig02 (from the command line) is invalid: expected null or one of {known}"]
     assert cli(sweep, "-m", "mem=hbm2,hbm3", "report=fig02")[::2] == (2, refused)
-    alone = ["report=fig09 (from the command line): allowed is null for one point; it is of a grid (-m)"]
+    alone = [
+        "report=fig09 (from the command line) is invalid: expected null for one point; it is of a grid (-m)"
+    ]
     assert cli(sweep, "report=fig09")[::2] == (2, alone)
 
 

@@ -122,7 +122,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed,
     code, out, err = cli(*beside, *SMALL, "parallel.strategy=d16", wrong, "output=here")
     assert (code, out) == (2, "")
     assert len(err) == 1
-    assert err[0].startswith(f"{wrong} (from the command line): allowed is {allowed}")
+    assert err[0].startswith(f"{wrong} (from the command line) is invalid: expected {allowed}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -201,16 +201,20 @@ def test_a_small_study_is_judged(cli, tmp_path):
 @pytest.mark.parametrize(
     ("main", "arguments", "line"),
     [
-        (search, ("method=newton",), "method=newton (from the command line): allowed is one of mirror, cma"),
-        (search, ("-m", "seed=1,2"), "seed=1,2 (from the command line): allowed is a single value"),
+        (
+            search,
+            ("method=newton",),
+            "method=newton (from the command line) is invalid: expected one of mirror, cma",
+        ),
+        (search, ("-m", "seed=1,2"), "seed=1,2 (from the command line) is invalid: expected a single value"),
         (search, ("-m", "+sweeps=fig09"), "report=fig09"),
         (sweep, ("-m", "+sweeps=fig10"), "report=fig10"),
         (
             search,
             ("chip=mine.yaml",),
-            "chip=mine.yaml (from the command line): allowed is a file that exists",
+            "chip=mine.yaml (from the command line) is invalid: expected a file that exists",
         ),
-        (search, ("steps=1.5",), "steps=1.5 (from the command line): allowed is a whole number"),
+        (search, ("steps=1.5",), "steps=1.5 (from the command line) is invalid: expected a whole number"),
         (search, ("engine=dask", "engine.address=tcp://127.0.0.1:9"), "engine.address=tcp://127.0.0.1:9"),
     ],
 )

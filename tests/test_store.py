@@ -183,7 +183,7 @@ def test_parts_that_do_not_arrive_are_no_success():
 
 
 def test_urls_that_nothing_reaches_are_refused():
-    with pytest.raises(InputError, match=r"output=nosuch://a: allowed is a path, or a URL"):
+    with pytest.raises(InputError, match=r"output=nosuch://a is invalid: expected a path, or a URL"):
         folder_at("nosuch://a")
 
 

@@ -244,13 +244,22 @@ def test_what_is_said_of_recurrent_layers(cli, file):
 
 
 BAD_HOSTS = [
-    ("recurrent.gap=26", "recurrent.gap=26 (from the overrides): allowed is a number in s at least 0 s"),
-    ("recurrent.call=-1 us", "recurrent.call=-1 us (from the overrides): allowed is a number in s at least"),
-    ("recurrent.gap_steps=1.5", "recurrent.gap_steps=1.5 (from the overrides): allowed is a whole number"),
+    (
+        "recurrent.gap=26",
+        "recurrent.gap=26 (from the overrides) is invalid: expected a number in s at least 0 s",
+    ),
+    (
+        "recurrent.call=-1 us",
+        "recurrent.call=-1 us (from the overrides) is invalid: expected a number in s at least",
+    ),
+    (
+        "recurrent.gap_steps=1.5",
+        "recurrent.gap_steps=1.5 (from the overrides) is invalid: expected a whole number",
+    ),
     ("recurrent.gap=1 us,2 us", "recurrent.gap"),
     (
         "recurrent.forward_only_blocks=64",
-        "recurrent.forward_only_blocks=64 (from the overrides): allowed is tiles",
+        "recurrent.forward_only_blocks=64 (from the overrides) is invalid: expected tiles",
     ),
     ("recurrent.gaps=1 us", "recurrent.gaps"),
     (
@@ -363,7 +372,7 @@ def test_rows_without_a_prediction_are_counted_and_named(cli, file):
 
 
 ONE = "m,n,k,time_s\n1,2,3,1\n"
-WHOLE, TIME = "allowed is a whole number at least 1", "allowed is a time above 0"
+WHOLE, TIME = "expected a whole number at least 1", "expected a time above 0"
 BAD_FILES = [
     ("", "holds nothing"),
     ("m,n,k,time_s\n", "a header alone"),
@@ -378,23 +387,53 @@ BAD_FILES = [
     ("m,n,k,time_s\n1,2,3,nan\n", f"time_s=nan (from some.csv, line 2): {TIME}"),
     ("m,n,k,time_s\n1,2,3,1\n\n1,2,3,\n", f"time_s=nothing (from some.csv, line 4): {TIME}"),
     ("m,n,k,time_s\n1,2,3,-1e-6\n", f"time_s=-1e-6 (from some.csv, line 2): {TIME}"),
-    ("m,n,k,dtype,time_s\n1,2,3,fp8,1\n", "dtype=fp8 (from some.csv, line 2): allowed is one of fp16"),
-    ("m,n,k,dtype,time_s\n1,2,3,bf16,1\n", "dtype=bf16 (from some.csv, line 2): allowed is what chip V100"),
-    ("m,n,k,trans_a,time_s\n1,2,3,Q,1\n", "trans_a=Q (from some.csv, line 2): allowed is one of N, T"),
-    ("m,n,k,time_s\n1,2,3,1\n1,2,,1\n", "k=nothing (from some.csv, line 3): allowed is a value in every row"),
+    (
+        "m,n,k,dtype,time_s\n1,2,3,fp8,1\n",
+        "dtype=fp8 (from some.csv, line 2) is invalid: expected one of fp16",
+    ),
+    (
+        "m,n,k,dtype,time_s\n1,2,3,bf16,1\n",
+        "dtype=bf16 (from some.csv, line 2) is invalid: expected what chip V100",
+    ),
+    (
+        "m,n,k,trans_a,time_s\n1,2,3,Q,1\n",
+        "trans_a=Q (from some.csv, line 2) is invalid: expected one of N, T",
+    ),
+    (
+        "m,n,k,time_s\n1,2,3,1\n1,2,,1\n",
+        "k=nothing (from some.csv, line 3) is invalid: expected a value in every row",
+    ),
     (
         "m,n,k,rows,cols,time_s\n1,2,3,4,5,1\n",
         "a file of one kind; this one has the columns of GEMMs and of poi",
     ),
     ("m;n;k;time_s\n1;2;3;1\n", "a CSV file with a header and rows; this one is not separated by commas"),
-    ("m,n,k,timed,time_s\n1,2,3,so,1\n", "timed=so (from some.csv, line 2): allowed is one of kernel"),
+    (
+        "m,n,k,timed,time_s\n1,2,3,so,1\n",
+        "timed=so (from some.csv, line 2) is invalid: expected one of kernel",
+    ),
     ("cell,hidden,batch,timesteps,fwd_s\nlstm,8,8,8,\n", f"fwd_s=nothing (from some.csv, line 2): {TIME}"),
-    ("rows,cols,min_bytes,time_s\n8,8,1,1\n", "min_bytes=1 (from some.csv, line 2): allowed is the bytes"),
-    ("ranks,bytes,time_s\n99999,8,1\n", "ranks=99999 (from some.csv, line 2): allowed is at most the"),
-    ("ranks,bytes,time_s\n2,-8,1\n", "bytes=-8 (from some.csv, line 2): allowed is a number of bytes"),
-    ("ranks,bytes,collective,time_s\n2,8,x,1\n", "collective=x (from some.csv, line 2): allowed is one of"),
-    ("model,time_s\nlstm_lm,1\nnone,1\n", "model=none (from some.csv, line 3): allowed is one of"),
-    ('model.batch,time_s\n8,1\n"8,9",1\n', "model.batch=8,9 (from some.csv, line 3): allowed is one value"),
+    (
+        "rows,cols,min_bytes,time_s\n8,8,1,1\n",
+        "min_bytes=1 (from some.csv, line 2) is invalid: expected the bytes",
+    ),
+    (
+        "ranks,bytes,time_s\n99999,8,1\n",
+        "ranks=99999 (from some.csv, line 2) is invalid: expected at most the",
+    ),
+    (
+        "ranks,bytes,time_s\n2,-8,1\n",
+        "bytes=-8 (from some.csv, line 2) is invalid: expected a number of bytes",
+    ),
+    (
+        "ranks,bytes,collective,time_s\n2,8,x,1\n",
+        "collective=x (from some.csv, line 2) is invalid: expected one of",
+    ),
+    ("model,time_s\nlstm_lm,1\nnone,1\n", "model=none (from some.csv, line 3) is invalid: expected one of"),
+    (
+        'model.batch,time_s\n8,1\n"8,9",1\n',
+        "model.batch=8,9 (from some.csv, line 3) is invalid: expected one value",
+    ),
     ("parallel.strategy,time_s\nd999,1\n", "no row can be predicted; the first one: "),
 ]
 
@@ -411,13 +450,13 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(monkeypatch, tmp_path,
 
 
 BAD_OVERRIDES = [
-    (("measurements=null",), "measurements=null (from the overrides): allowed is a CSV file"),
+    (("measurements=null",), "measurements=null (from the overrides) is invalid: expected a CSV file"),
     (("measurements=none.csv",), "No such file"),
-    (("timed=so",), "timed=so (from the overrides): allowed is one of kernel"),
-    (("model=lstm_lm",), "model=lstm_lm (from the overrides): allowed is gemm"),
-    (("model.dtype=bf16",), "model.dtype=bf16 (from the overrides): allowed is what chip V100"),
+    (("timed=so",), "timed=so (from the overrides) is invalid: expected one of kernel"),
+    (("model=lstm_lm",), "model=lstm_lm (from the overrides) is invalid: expected gemm"),
+    (("model.dtype=bf16",), "model.dtype=bf16 (from the overrides) is invalid: expected what chip V100"),
     (("chip=a100,v100_sxm",), "chip: measurements are held against one configuration"),
-    (("trace=here.json",), "trace=here.json: allowed is null here"),
+    (("trace=here.json",), "trace=here.json is invalid: expected null here"),
 ]
 
 
@@ -432,7 +471,7 @@ def test_what_is_wrong_with_overrides_is_said(monkeypatch, tmp_path, overrides, 
 
 
 BAD_COMMANDS = [
-    (("timed=so",), "timed=so (from the command line): allowed is one of kernel"),
+    (("timed=so",), "timed=so (from the command line) is invalid: expected one of kernel"),
     (("-m", "model.batch=1,2"), "without -m"),
 ]
 
@@ -464,7 +503,7 @@ def test_rows_of_one_device(file):
     text = file("device,m,k,n,time_s\nA,512,512,512,1e-5\nB,512,512,1024,1e-5\nA,512,512,2048,1e-5\n")
     rows = fastflow.validate(text, "chip=a100", "device=A").rows
     assert rows["line"].tolist() == [2, 4]
-    with pytest.raises(fastflow.InputError, match=r"device=C .*: allowed is one of A, B"):
+    with pytest.raises(fastflow.InputError, match=r"device=C .* is invalid: expected one of A, B"):
         fastflow.validate(text, "chip=a100", "device=C")
 
 

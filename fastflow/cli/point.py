@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,8 +49,7 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
 
 def _without_time(reason: str) -> InputError:
     """Return the refusal of a single point, as one of a key and its value where the reason is one."""
-    named = re.fullmatch(r"([\w.]+)=([^:]*): allowed is (.*)", reason)
-    return InputError(*named.groups()) if named else CompositionError(f"no time can be predicted: {reason}")
+    return InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
 
 
 def _check_files(run: Run) -> None:

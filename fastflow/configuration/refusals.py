@@ -29,7 +29,7 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
         return error
     if isinstance(error, OverrideParseException):
         reason = first_line(error)
-        return CompositionError(f"{error.override}: cannot be read ({reason}); allowed is key=value")
+        return CompositionError(f"{error.override}: cannot be read ({reason}); expected key=value")
     if isinstance(error, yaml.YAMLError):
         return CompositionError(_yaml_line(error))
     if isinstance(error, MissingConfigException):

@@ -83,9 +83,8 @@ def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         total = np.sum(list(parts.values()), axis=0)
         for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
-            reason[i] = (
-                f"chip.{name}={total[i]:.4g}: allowed is shares that sum to at most 1, these are {shares}"
-            )
+            expected = f"shares that sum to at most 1, these are {shares}"
+            reason[i] = str(InputError(f"chip.{name}", f"{total[i]:.4g}", expected))
 
 
 class Component(NamedTuple):

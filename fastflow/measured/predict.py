@@ -98,10 +98,11 @@ def _points(measurements: Measurements, rows: Ints, inputs: Columns) -> dict[str
     lacks = np.char.startswith(prediction.reason.astype(np.str_), "model.dtype=")
     if lacks.any():
         place = int(lacks.argmax())
-        allowed = str(prediction.reason[place]).partition("allowed is ")[2]
+        mistake = InputError.read(str(prediction.reason[place]))
+        assert mistake is not None
         if "dtype" in measurements.frame:
-            raise measurements.mistake("dtype", int(rows[place]), allowed)
-        raise InputError("model.dtype", inputs["model.dtype"][place], allowed)
+            raise measurements.mistake("dtype", int(rows[place]), mistake.allowed)
+        raise mistake
     seen = with_host(measurements, rows, inputs, columns["time_s"])
     host = seen - columns["time_s"]
     bound_by = np.where(host > 0.5 * seen, "host", columns["bound_by"])
