@@ -201,6 +201,24 @@ def _touch(resource: int, touched: Ints, is_touched: Bools, touches: int) -> int
 
 
 @kernel
+def _release_first(
+    tasks: Tasks, duration: Floats, queues: _Queues, waits: Ints, start: Floats, end: Floats,
+    touched: Ints, is_touched: Bools,
+) -> int:  # fmt: skip
+    """Queue the tasks that wait for none; returns how many resources have something to decide."""
+    touches = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
+    for task in range(duration.size):
+        waits[task], queues.left[task] = tasks.needs[task], duration[task]
+        start[task], end[task] = np.inf, np.inf
+        if waits[task] == 0:
+            queue = 2 * tasks.resource[task] + tasks.background[task]
+            _push(queues.heap, queues.at[queue], queues.size[queue], task)
+            queues.size[queue] += 1
+            touches = _touch(tasks.resource[task], touched, is_touched, touches)
+    return touches
+
+
+@kernel
 def run(
     tasks: Tasks, duration: Floats, queues: _Queues, ends: Floats, running: Ints, waits: Ints,
     start: Floats, end: Floats, segments: Segments,
@@ -215,15 +233,8 @@ def run(
     capacity, heap, at, waiting, busy = tasks.capacity, queues.heap, queues.at, queues.size, queues.busy
     besides, touched, is_touched = queues.besides, np.empty_like(busy), np.zeros(busy.size, dtype=np.bool_)
     none = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
-    touches, size, logged, now = none, none, none, 0.0
-    for task in range(duration.size):
-        waits[task], queues.left[task] = tasks.needs[task], duration[task]
-        start[task], end[task] = np.inf, np.inf
-        if waits[task] == 0:
-            queue = 2 * resource[task] + background[task]
-            _push(heap, at[queue], waiting[queue], task)
-            waiting[queue] += 1
-            touches = _touch(resource[task], touched, is_touched, touches)
+    size, logged, now = none, none, 0.0
+    touches = _release_first(tasks, duration, queues, waits, start, end, touched, is_touched)
     while True:
         for i in range(touches):
             r = touched[i]

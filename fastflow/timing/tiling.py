@@ -61,7 +61,7 @@ and the least time it can come to whatever is outside."""
 def _least_times_alone(
     problem: Problem, bandwidth: Floats, level: int, count: Ints, tile: Floats, node: Floats, listed: Ints
 ) -> float:
-    """List a level's candidates with the least time of each whatever is outside; returns the least of all [s]."""
+    """List a level's candidates, each with its least time whatever is outside; returns the least [s]."""
     least = np.inf
     for i in range(count[level]):
         node[level, LEAST, i], listed[i] = tile[level, COMPUTE, i], i
@@ -240,7 +240,7 @@ def _next_tile(level: int, dealt: int, count: Ints, node: Floats, listed: Ints) 
 
 @inline_kernel
 def _is_beaten(bound: float, levels: int, level: int, path: Floats, best: Floats) -> bool:
-    """Return whether a path that takes at least `bound` and is fixed to a level comes after the best so far."""
+    """Return whether a path fixed to a level, that takes at least `bound`, comes after the best so far."""
     if bound == best[0, TIME]:
         return moves_more(levels, level, path, best)
     return bool(bound > best[0, TIME])
