@@ -87,7 +87,7 @@ def _draw(study: Study, prediction: Prediction) -> list[str]:
             write_trace(study.trace, trace_point(prediction, 0))
         lines.append(f"Trace: {study.trace}; open it at https://ui.perfetto.dev")
     if study.picture:
-        from fastflow.figures.placement import draw_placement
+        from fastflow.figures.drawing import draw_placement
 
         with _writing("picture", study.picture):
             draw_placement(study.picture, prediction, 0)

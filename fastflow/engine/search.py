@@ -17,7 +17,7 @@ from fastflow.engine.plan import Study
 from fastflow.engine.scorer import Scorer, schema_of_history
 from fastflow.engine.screening import screen
 from fastflow.errors import InputError
-from fastflow.optimize.halving import search, steps_of
+from fastflow.optimize.halving import search_designs, steps_of
 from fastflow.tables import Floats, Ints
 
 
@@ -56,7 +56,7 @@ def run(
         alive = np.flatnonzero(reason == "")
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
         begin(alive.size, steps_of(sizes, asked.rules, promise.shape[1]), history.there)
-        search(
+        search_designs(
             candidates.templates[alive],
             candidates.space,
             candidates.group[alive],

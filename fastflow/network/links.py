@@ -46,7 +46,8 @@ def link_loads(topology: Topology, source: Ints, target: Ints, weight: Floats) -
             columns = (np.full(devices.size, j), near, far, carried, carried * scale)
             parts.append(tuple(column[exists] for column in columns))
         plane, stride = end, stride * size
-    return LinkLoads(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    dimension, begins, ends, messages, load = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return LinkLoads(dimension=dimension, source=begins, target=ends, messages=messages, load=load)
 
 
 def _ends(

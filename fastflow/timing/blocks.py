@@ -242,13 +242,28 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
     )
     strided = products.strided[g]
     return _Gemm(
-        float(products.m[g]), float(products.k[g]), float(products.n[g]), float(products.batch[g]),
-        machines.size[p], machines.flops[p], library.peak_flops[p], machines.bundles[p],
-        library.registers[p], library.warp_m[p], library.warp_n[p], library.latency[p], library.launch[p],
-        library.drive[p], machines.order[p],
-        library.strided[p] if strided else 0.0, library.reach[p], library.miss[p] if strided else 0.0,
-        levels, max(machines.dealt[p], 0), unit,
-    )  # fmt: skip
+        m=float(products.m[g]),
+        k=float(products.k[g]),
+        n=float(products.n[g]),
+        batch=float(products.batch[g]),
+        size=machines.size[p],
+        flops=machines.flops[p],
+        peak=library.peak_flops[p],
+        bundles=machines.bundles[p],
+        registers=library.registers[p],
+        warp_m=library.warp_m[p],
+        warp_n=library.warp_n[p],
+        latency=library.latency[p],
+        launch=library.launch[p],
+        drive=library.drive[p],
+        order=machines.order[p],
+        strided=library.strided[p] if strided else 0.0,
+        reach=library.reach[p],
+        miss=library.miss[p] if strided else 0.0,
+        levels=levels,
+        dealt=max(machines.dealt[p], 0),
+        unit=unit,
+    )
 
 
 @kernel
@@ -279,14 +294,14 @@ def run_blocks(
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
     out = Launched(
-        np.empty(gemms),
-        np.empty((gemms, levels + 3)),
-        np.empty((gemms, levels + 1)),
-        np.empty((gemms, levels, 3), dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms),
-        np.empty(gemms, dtype=np.int64),
+        time=np.empty(gemms),
+        times=np.empty((gemms, levels + 3)),
+        bytes=np.empty((gemms, levels + 1)),
+        tile=np.empty((gemms, levels, 3), dtype=np.int64),
+        parts=np.empty(gemms, dtype=np.int64),
+        waves=np.empty(gemms, dtype=np.int64),
+        busy=np.empty(gemms),
+        candidates=np.empty(gemms, dtype=np.int64),
     )
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(gemms):

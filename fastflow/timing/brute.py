@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastflow._jit import inline_kernel, kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import (
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
@@ -31,7 +32,6 @@ from fastflow.timing.candidates import (
     record,
     step,
 )
-from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import A_STAYS, OPERANDS, served
 

@@ -184,11 +184,16 @@ def _new_queues(tasks: Tasks) -> _Queues:
     for resource in range(resources):
         beside_at[resource + 1] = beside_at[resource] + tasks.capacity[resource]
     return _Queues(
-        np.empty(count, dtype=np.int64), at, np.zeros(2 * resources, dtype=np.int64),
-        np.zeros(resources, dtype=np.int64),
-        np.empty(beside_at[resources], dtype=np.int64), beside_at, np.zeros(resources, dtype=np.int64),
-        np.empty(count), np.empty(count),
-    )  # fmt: skip
+        heap=np.empty(count, dtype=np.int64),
+        at=at,
+        size=np.zeros(2 * resources, dtype=np.int64),
+        busy=np.zeros(resources, dtype=np.int64),
+        beside=np.empty(beside_at[resources], dtype=np.int64),
+        beside_at=beside_at,
+        besides=np.zeros(resources, dtype=np.int64),
+        left=np.empty(count),
+        since=np.empty(count),
+    )
 
 
 @kernel
@@ -219,7 +224,7 @@ def _release_first(
 
 
 @kernel
-def run(
+def simulate_once(
     tasks: Tasks, duration: Floats, queues: _Queues, ends: Floats, running: Ints, waits: Ints,
     start: Floats, end: Floats, segments: Segments,
 ) -> int:  # fmt: skip
@@ -291,7 +296,7 @@ def simulate(tasks: Tasks, durations: Floats) -> tuple[Floats, Floats]:
     queues, nothing = _new_queues(tasks), _new_segments(0)
     ends, running, waits = np.empty(2 * count), np.empty(2 * count, np.int64), np.empty(count, np.int64)
     for row in range(rows):
-        run(tasks, durations[row], queues, ends, running, waits, start[row], end[row], nothing)
+        simulate_once(tasks, durations[row], queues, ends, running, waits, start[row], end[row], nothing)
     return start, end
 
 
@@ -302,5 +307,7 @@ def background_segments(tasks: Tasks, duration: Floats) -> Segments:
     # a task is paused when one starts or is released
     segments, floats, ints = _new_segments(2 * count), np.empty((2, count)), np.empty(count, np.int64)
     ends, running = np.empty(2 * count), np.empty(2 * count, np.int64)
-    logged = run(tasks, duration, _new_queues(tasks), ends, running, ints, floats[0], floats[1], segments)
+    logged = simulate_once(
+        tasks, duration, _new_queues(tasks), ends, running, ints, floats[0], floats[1], segments
+    )
     return Segments(segments.task[:logged], segments.start[:logged], segments.end[:logged])

@@ -190,5 +190,9 @@ def make_tile_sets(
         total += count
         offset[i + 1] = total
     return TileSets(
-        offset, samples == 0, tiles[:total, 0].copy(), tiles[:total, 1].copy(), tiles[:total, 2].copy()
+        offset=offset,
+        closed=samples == 0,
+        m=tiles[:total, 0].copy(),
+        k=tiles[:total, 1].copy(),
+        n=tiles[:total, 2].copy(),
     )

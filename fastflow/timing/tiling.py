@@ -17,7 +17,8 @@ import numpy as np
 
 from fastflow._jit import inline_kernel, kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import (
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
@@ -48,7 +49,6 @@ from fastflow.timing.candidates import (
     record,
     step,
 )
-from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import fewest_served
 
@@ -306,7 +306,7 @@ def _search_one(
 
 
 @kernel
-def search(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
     """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)

@@ -47,10 +47,10 @@ class Operands(NamedTuple):
 def operands(m: float, k: float, n: float, batch: float, element_bytes: float) -> Operands:
     """Return the bytes of a GEMM's operands."""
     return Operands(
-        batch * m * k * element_bytes,
-        batch * k * n * element_bytes,
-        batch * m * n * element_bytes,
-        batch * m * n * 2.0 * PARTIAL_SUM_BYTES,
+        a=batch * m * k * element_bytes,
+        b=batch * k * n * element_bytes,
+        c=batch * m * n * element_bytes,
+        pass_c=batch * m * n * 2.0 * PARTIAL_SUM_BYTES,
     )
 
 

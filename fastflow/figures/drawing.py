@@ -118,7 +118,7 @@ def _sheet(plan: Floorplan, panels: int) -> _Sheet:
 
     columns = max(range(1, panels + 1), key=pitch)
     height = _TOP + ceil(panels / columns) * (_TITLE + pitch(columns) * tall) + _BOTTOM
-    return _Sheet(columns, pitch(columns), low, high, height)
+    return _Sheet(columns=columns, pitch=pitch(columns), low=low, high=high, height=height)
 
 
 def _panel(figure: Figure, sheet: _Sheet, number: int) -> Axes:

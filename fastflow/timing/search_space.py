@@ -139,17 +139,17 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
     rows = most * (3 + int(np.ceil(np.log2(instances))))  # parts about double until no instance is idle
     exponents = _exponent(top) + 1
     return Layout(
-        np.empty((3, 3, exponents)),
-        np.zeros((exponents, exponents, exponents), dtype=np.int64),
-        np.zeros(levels, dtype=np.int64),
-        np.empty((levels, 4, rows), dtype=np.int64),
-        np.empty((levels, _TILE_COLUMNS, rows)),
-        np.empty((levels, 3)),
-        np.empty((levels + 1, _PATH_COLUMNS)),
-        np.empty((levels + 1, _PATH_COLUMNS)),
-        np.empty((levels + 1, 3), dtype=np.int64),
-        np.empty((levels + 1, 3), dtype=np.int64),
-        np.empty((levels, 2), dtype=np.int64),
+        sides=np.empty((3, 3, exponents)),
+        seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
+        counts=np.zeros(levels, dtype=np.int64),
+        exponent=np.empty((levels, 4, rows), dtype=np.int64),
+        tile=np.empty((levels, _TILE_COLUMNS, rows)),
+        least=np.empty((levels, 3)),
+        path=np.empty((levels + 1, _PATH_COLUMNS)),
+        best=np.empty((levels + 1, _PATH_COLUMNS)),
+        path_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        best_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        turn=np.empty((levels, 2), dtype=np.int64),
     )
 
 
@@ -198,10 +198,21 @@ def lay_gemm(
     for level in range(levels):
         layout.best[level, MOVED] = np.inf
     return Problem(
-        operands(m, k, n, batch, size), unit, batch, top_m, top_k, top_n, flops, floor,
-        2.0 * m * k * n * batch * size, levels,
-        dealt, hierarchies.instances[h], closed, h * (levels + 1),
-    )  # fmt: skip
+        whole=operands(m, k, n, batch, size),
+        unit=unit,
+        batch=batch,
+        top_m=top_m,
+        top_k=top_k,
+        top_n=top_n,
+        flops=flops,
+        floor=floor,
+        access=2.0 * m * k * n * batch * size,
+        levels=levels,
+        dealt=dealt,
+        instances=hierarchies.instances[h],
+        closed=closed,
+        at=h * (levels + 1),
+    )
 
 
 @inline_kernel
@@ -346,15 +357,15 @@ def level_time(moved: float, bandwidth: float, idle: float) -> float:
 def new_tilings(gemms: int, levels: int) -> Tilings:
     """Return room for the tilings of so many GEMMs."""
     return Tilings(
-        np.empty(gemms),
-        np.empty(gemms),
-        np.empty(gemms * (levels + 1)),
-        np.empty(gemms * levels * 3, dtype=np.int64),
-        np.empty(gemms * levels, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms),
-        np.empty(gemms, dtype=np.int64),
+        time=np.empty(gemms),
+        compute_time=np.empty(gemms),
+        bytes=np.empty(gemms * (levels + 1)),
+        tile=np.empty(gemms * levels * 3, dtype=np.int64),
+        stays=np.empty(gemms * levels, dtype=np.int64),
+        parts=np.empty(gemms, dtype=np.int64),
+        waves=np.empty(gemms, dtype=np.int64),
+        idle=np.empty(gemms),
+        candidates=np.empty(gemms, dtype=np.int64),
     )
 
 
