@@ -18,6 +18,7 @@ from fastflow.timing.search_space import (
     Gemms,
     Hierarchies,
     K,
+    Layout,
     M,
     N,
     Problem,
@@ -125,10 +126,10 @@ def _try_all(
 
 
 @kernel
-def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
-    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
-    out = new_tilings(gemms.m.size, levels)
-    layout = new_layout(gemms, hierarchies, sets, levels)
+def _try_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout, out: Tilings
+) -> None:
+    """Try all tilings of every GEMM, one after the other in the same room, and write the best to `out`."""
     for g in range(gemms.m.size):
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
@@ -142,4 +143,10 @@ def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
             layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, tried, g, out)
+
+
+def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
+    out = new_tilings(gemms.m.size, levels)
+    _try_each(gemms, hierarchies, sets, levels, new_layout(gemms, hierarchies, sets, levels), out)
     return out

@@ -126,18 +126,13 @@ def _exponent(side: int) -> int:
     return exponent - 1 if fraction == 0.5 else exponent
 
 
-@kernel
 def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Layout:
-    """Return room for any of the GEMMs."""
-    most, top, instances = 1, 1, 1.0
-    for i in range(sets.offset.size - 1):
-        most = max(most, sets.offset[i + 1] - sets.offset[i])
-    for g in range(gemms.m.size):
-        top = max(top, max(gemms.m[g], max(gemms.k[g], gemms.n[g])))
-    for h in range(hierarchies.instances.size):
-        instances = max(instances, hierarchies.instances[h])
+    """Return room for any of the GEMMs. Not a kernel: it runs once a batch, and would take 1 s to compile."""
+    most = int(np.diff(sets.offset).max(initial=1))
+    longest = max(int(side.max(initial=1)) for side in (gemms.m, gemms.k, gemms.n))
+    instances = hierarchies.instances.max(initial=1.0)
     rows = most * (3 + int(np.ceil(np.log2(instances))))  # parts about double until no instance is idle
-    exponents = _exponent(top) + 1
+    exponents = (longest - 1).bit_length() + 1
     return Layout(
         sides=np.empty((3, 3, exponents)),
         seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
@@ -353,7 +348,6 @@ def level_time(moved: float, bandwidth: float, idle: float) -> float:
     return moved / bandwidth * idle
 
 
-@kernel
 def new_tilings(gemms: int, levels: int) -> Tilings:
     """Return room for the tilings of so many GEMMs."""
     return Tilings(

@@ -32,6 +32,7 @@ from fastflow.timing.search_space import (
     Gemms,
     Hierarchies,
     K,
+    Layout,
     M,
     N,
     Problem,
@@ -153,7 +154,10 @@ def _choose_innermost(
 
 @inline_kernel
 def _learn_inside(level: int, i: int, within: float, count: Ints, node: Floats, listed: Ints) -> float:
-    """Raise the least time of a candidate by what is inside of it; returns the least of its level [s]."""
+    """Raise the least time of a candidate by what its inside takes, which is the same wherever the tile is.
+
+    Returns the least time of its level [s].
+    """
     node[level, LEAST, i] = max(node[level, LEAST, i], within)
     least = np.inf
     for row in range(count[level]):
@@ -163,7 +167,10 @@ def _learn_inside(level: int, i: int, within: float, count: Ints, node: Floats, 
 
 @inline_kernel
 def _drop_slower(level: int, time: float, count: Ints, node: Floats, listed: Ints) -> None:
-    """Take candidates that need more than a time off the list of a level, whatever is outside of them."""
+    """Take a level's candidates off its list that need more than `time` whatever is outside of them.
+
+    A tile that is clipped need not be tried: in a closed set the clipped tile is a candidate too.
+    """
     left = 0
     for i in listed[: count[level]]:
         if node[level, LEAST, i] <= time:
@@ -238,14 +245,6 @@ def _next_tile(level: int, dealt: int, count: Ints, node: Floats, listed: Ints) 
     return chosen, bound, moved
 
 
-@inline_kernel
-def _is_beaten(bound: float, levels: int, level: int, path: Floats, best: Floats) -> bool:
-    """Return whether a path fixed to a level, that takes at least `bound`, comes after the best so far."""
-    if bound == best[0, TIME]:
-        return moves_more(levels, level, path, best)
-    return bool(bound > best[0, TIME])
-
-
 @kernel
 def _search_one(
     problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
@@ -271,7 +270,6 @@ def _search_one(
                 problem, bandwidth, sides, count, exponent, tile, path, path_exponent
             )
             if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
-                # the same inside of this tile wherever it is
                 least_dealt = _learn_inside(1, followed, within, count, node, listed)
             if path[0, TIME] <= best[0, TIME] and chosen >= 0:
                 step(problem, sides, 0, chosen, exponent, path, path_exponent)
@@ -281,7 +279,6 @@ def _search_one(
             continue
         if is_new:
             if level == dealt and problem.closed:
-                # any other tile clips to one that is here, or takes longer than the best in any place
                 _drop_slower(level, best[0, TIME], count, node, listed)
             looked += count[level]
             _bound_level(
@@ -290,14 +287,19 @@ def _search_one(
             )  # fmt: skip
         chosen, bound, moved = _next_tile(level, dealt, count, node, listed)
         path[level, MOVED] = moved
-        if chosen < 0 or _is_beaten(bound, levels, level, path, best):
+        shortest = best[0, TIME]
+        if chosen < 0 or bound > shortest or (bound == shortest and moves_more(levels, level, path, best)):
             level, is_new = level + 1, False
             continue
         node[level, BOUND, chosen] = np.inf
         if level == dealt:
             followed = chosen
-        elif problem.closed and level > dealt and _is_beaten(least_dealt, levels, level, path, best):
-            continue  # more is known by now of what is inside
+        elif (
+            problem.closed and level > dealt
+            and least_dealt >= shortest  # more is known by now of what is inside
+            and (least_dealt > shortest or moves_more(levels, level, path, best))
+        ):  # fmt: skip
+            continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
         serving = level_time(moved, bandwidth[problem.at + level + 1], path[level + 1, IDLE])
         path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
@@ -306,12 +308,11 @@ def _search_one(
 
 
 @kernel
-def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
-    """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
-    out = new_tilings(gemms.m.size, levels)
-    layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, 3, layout.tile.shape[2]))
-    listed = np.empty(layout.tile.shape[2], dtype=np.int64)
+def _search_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
+    node: Floats, listed: Ints, out: Tilings,
+) -> None:  # fmt: skip
+    """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
     for g in range(gemms.m.size):
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
@@ -326,4 +327,13 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
             layout.least, node, listed, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
+
+
+def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
+    out = new_tilings(gemms.m.size, levels)
+    layout = new_layout(gemms, hierarchies, sets, levels)
+    node = np.empty((levels, 3, layout.tile.shape[2]))
+    listed = np.empty(layout.tile.shape[2], dtype=np.int64)
+    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, out)
     return out
