@@ -1,4 +1,4 @@
-"""Where a picture draws the devices and switches of a network; nothing of colours or files.
+"""Positions of the devices and switches of a network in a figure; colours and files are elsewhere.
 
 Lengths are in pitches: 1 from a device to its neighbour in a row. A network is drawn level by level: the
 devices of a package, then packages as wholes. x grows to the right, y upwards, and numbers run along

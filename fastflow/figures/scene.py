@@ -1,4 +1,4 @@
-"""What a picture of a placement shows, taken out of a prediction; nothing of lines or colours."""
+"""Data of a figure of a placement, read from a prediction; lines and colours are drawn elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines a picture draws for the links of a network, on its floor plan."""
+"""Lines that a figure draws for the links of a network, on its floor plan."""
 
 from __future__ import annotations
 

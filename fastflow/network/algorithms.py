@@ -56,7 +56,7 @@ Cost = tuple[float, float, float, float]
 
 
 class Patterns(NamedTuple):
-    """What the patterns of a whole group cost."""
+    """Cost of the patterns of a whole group."""
 
     neighbours: Cost
     pipeline: Cost  # the worse of forwards and backwards
@@ -173,7 +173,7 @@ def _direct(collective: int, n: int, patterns: Patterns) -> list[Phase]:
     steps, touched = {
         REDUCE_SCATTER: (1, 2.0),
         ALL_GATHER: (1, 1.0 / n),
-        ALL_REDUCE: (2, 2.0),  # sums are dealt out as they are written
+        ALL_REDUCE: (2, 2.0),  # sums are distributed as they are written
         ALL_TO_ALL: (1, (n - 1) / n),
         BROADCAST: (2, 1.0),  # the root reads all but its share, every rank its share
     }.get(collective, (0, 0.0))

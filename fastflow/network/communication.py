@@ -1,4 +1,4 @@
-"""What every cross-edge of a point takes on its network, under the best placement (5.2, 6.4).
+"""Time of every cross-edge of a point on its network, under the best placement (5.2, 6.4).
 
 A chip's links turn the recipes of a route into prices, seconds and seconds a byte, and a point's own
 bytes turn prices into times. The order of placement with the least communication in all is taken, and
@@ -25,7 +25,7 @@ from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
-    """What a device's links and memory give its collectives; shape (points,)."""
+    """Bandwidth and latency of a device's links and memory, for its collectives; shape (points,)."""
 
     intra: Floats  # one direction, within the package [B/s]
     inter: Floats  # one direction, between packages [B/s]
@@ -36,7 +36,7 @@ class Wires(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """What the cross-edges of every kernel take, of one micro-batch; shape (kernels,)."""
+    """Time of the cross-edges of every kernel, of one micro-batch; shape (kernels,)."""
 
     sync_s: Floats  # of one launch, waited for [s]
     sync_level: Ints  # 0 within the package, 1 between packages
@@ -49,7 +49,7 @@ class Exchanges(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """What the network takes of every point; shape (points,) but for `exchanges`."""
+    """Communication of every point; shape (points,) but for `exchanges`."""
 
     exchanges: Exchanges
     order: Ints  # the placement, of placement.ORDERS
@@ -110,7 +110,7 @@ def _price(recipes: _Recipes, route: Ints, wires: Wires, first: Ints) -> tuple[F
 
 
 class _Prices(NamedTuple):
-    """What points find on their networks."""
+    """Cost of each collective, by point."""
 
     order: Ints  # of placement.ORDERS, of all routes, (orders,)
     slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, GROUPS)

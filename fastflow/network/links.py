@@ -1,4 +1,4 @@
-"""What every single link of a system carries: for pictures and for checks (5.2, Figure 5)."""
+"""Load of every link of a system, for figures and for checks (5.2, Figure 5)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
 
 
 def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
-    """Return what the patterns of a whole group cost."""
+    """Return the cost of the patterns of a whole group."""
 
     def cost(pattern: int, step: int = 0) -> Cost:
         return reach(*topology, devices, *group, pattern, step)

@@ -1,4 +1,4 @@
-"""Routes: what stands between the devices that exchange, before anything is known of their links (5.2).
+"""Routes: who exchanges with whom, and by which recipes, before the links' bandwidths are known (5.2).
 
 Points that agree in system, strategy and placement share a route: for every order in which parallel
 dimensions may fill the network, who exchanges with whom, and by which recipes.

@@ -1,4 +1,4 @@
-"""Searching the designs of many candidates at once, with successive halving among those that compete.
+"""Search of the designs of many candidates at once, with successive halving among those that compete.
 
 A *candidate* is a workload on a system under one strategy; its design is what is searched. Candidates of a
 group compete: every rung keeps the best quarter and gives each four times the steps, so that the budget
@@ -23,7 +23,7 @@ FINALISTS = 3  # of a group, at most: what the last rung keeps
 
 
 class Rules(NamedTuple):
-    """How a search is done."""
+    """Settings of a search."""
 
     method: str
     starts: int

@@ -44,7 +44,7 @@ class Random:
 
 
 class MethodDefaults(NamedTuple):
-    """A method, and how much of it a search takes where nothing else is asked for."""
+    """A method, with its default number of starts and steps."""
 
     start: Callable[[Space, Floats, int], Method]
     starts: int
@@ -69,7 +69,7 @@ def make(name: str, space: Space, start: Floats, seed: int) -> Method:
 
 
 def defaults(name: str) -> tuple[int, int]:
-    """Return a method's starts and steps where nothing else is asked for. Raises InputError as `make`."""
+    """Return a method's default number of starts and steps. Raises InputError as `make`."""
     found = _defaults_of(name)
     return found.starts, found.steps
 

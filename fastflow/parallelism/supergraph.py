@@ -83,7 +83,7 @@ class Supergraph(NamedTuple):
 
 
 class _Shares(NamedTuple):
-    """What a point's layouts make of its kernels; shape (points, kinds of layer) or (points,)."""
+    """How a point's layouts cut its kernels; shape (points, kinds of layer) or (points,)."""
 
     kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
     row_shards: Ints  # of one micro-batch
@@ -128,7 +128,7 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
         activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p, own] * shares.inner_shards[p, own])
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
         out.batch[row] = graph.batch[row]
-        if kind == BATCHED:  # products of activations are dealt out whole, over all devices of the layer
+        if kind == BATCHED:  # whole products of activations are distributed over all devices of the layer
             products = graph.products[row]
             out.batch[row] = _ceil_div(products, shares.row_shards[p, own] * shares.ranks[p, own])
             out.m[row] = graph.rows[row] // products

@@ -1,9 +1,9 @@
-"""What a kernel library's GEMM takes: thread blocks of a few shapes, dealt out to the bundles (6.1).
+"""Time of a GEMM of a kernel library: thread blocks of a few shapes, distributed over the bundles (6.1).
 
 A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
 the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
 
-- *compute*: blocks are dealt out in waves, one to each bundle (SM); the last wave leaves some idle, and
+- *compute*: blocks run in waves, one on each bundle (SM); the last wave leaves some idle, and
   blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
   bundle at once, and each such round begins and ends with one trip through the memories;
 - *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
@@ -45,7 +45,7 @@ SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
 
 
 class Library(NamedTuple):
-    """What the kernels of a library meet on each point's chip; shape (points,)."""
+    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
 
     peak_flops: Floats  # of the units that multiply [flop/s]
     registers: Floats  # of one bundle [B]

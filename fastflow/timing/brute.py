@@ -1,4 +1,4 @@
-"""Brute force over tiles, parts and operands that stay (6.2), for whoever doubts the search."""
+"""Brute force over tiles, parts and operands that stay (6.2), to check the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel finds on its device: achievable rates, capacities, latencies."""
+"""The device that kernels run on: achievable rates, capacities, latencies."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 All replicas of a stage do the same at the same time, so a stage counts as one device: a resource for
 its kernels, and a port to the network of each level, which its collectives and its sends share. A
 device works through its blocks, the forward or the backward pass of one micro-batch, in an order of
-`stages`.
+`pipeline_order`.
 
 With one slot, kernels run in the order of blocks and rows. With more, a row waits for what it reads: for
 the row before it in its block (of several rows whose result the update alone reads, for the one before

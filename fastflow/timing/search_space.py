@@ -1,4 +1,4 @@
-"""GEMMs on memory hierarchies, and one of them laid out for a search: its candidate tiles and its paths.
+"""The search space of tilings: GEMMs, memory hierarchies, and the candidate tiles of one GEMM (6.1, 6.2).
 
 Kernels that run once for a tile take plain arrays and scalars alone: Numba counts references for
 tuples that hold arrays, which costs more than the arithmetic here.
@@ -22,7 +22,7 @@ M, K, N = 0, 1, 2
 PER_M, PER_K, PER_N = 3, 4, 5
 """1 / side of the tile."""
 PARTS, COMPUTE, IDLE = 6, 7, 8
-"""Parts of the inner dimension; compute time [s] and idle factor once tiles are dealt out."""
+"""Parts of the inner dimension; compute time [s] and idle factor once tiles are distributed."""
 MOVED, TIME, ACCESSED = 9, 10, 11
 """Bytes moved in to the tile's level; time [s] of all that is fixed; bytes of register accesses."""
 _TILE_COLUMNS, _PATH_COLUMNS = 9, 12
@@ -45,7 +45,7 @@ class Hierarchies(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # the level whose tiles are dealt out to its instances, -1 for none
+    dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
     bandwidth: Floats  # achievable, all instances [B/s]
     tiles: Ints
@@ -75,7 +75,7 @@ class Tilings(NamedTuple):
     tile: Ints
     stays: Ints
     parts: Ints  # of the inner dimension, that different instances work on
-    waves: Ints  # of tiles, one for every instance of the level that is dealt out
+    waves: Ints  # of tiles, one for every instance of the level whose tiles are distributed
     idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
     candidates: Ints  # how many tiles, or whole tilings, the search looked at
 
@@ -93,9 +93,9 @@ class Problem(NamedTuple):
     floor: float  # time of the operations with nothing idle [s]
     access: float  # bytes of register accesses at one access an operation
     levels: int
-    dealt: int  # the level whose tiles are dealt out, -1 for none
+    dealt: int  # the level whose tiles are distributed, -1 for none
     instances: float
-    closed: bool  # no tile that is dealt out can be clipped to one that is not a candidate too
+    closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
     at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
 
 
@@ -212,7 +212,7 @@ def lay_gemm(
 
 @inline_kernel
 def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
-    """Deal tiles out to the instances of their level, each over a part of the inner dimension.
+    """Distribute tiles over the instances of their level, each over a part of the inner dimension.
 
     m, n, part: exponents. Returns the compute time [s] and the idle factor.
     """
@@ -241,7 +241,7 @@ def lay_tiles(
 ) -> int:  # fmt: skip
     """List tiles `first` to `last` of a set as a level's candidates; returns how many they are.
 
-    Tiles are clipped to the GEMM. Where they are dealt out, each is there once for every length of the
+    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
     inner dimension's parts that may be tried. mark: 0 keeps tiles that are alike once clipped; any
     other number, a new one at every call, drops all but the first of them.
     """
@@ -325,7 +325,7 @@ def precedes(levels: int, path: Floats, best: Floats) -> bool:
 
 @kernel
 def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
-    """Return whether a path that is fixed as far in as a level moves more bytes than the best so far."""
+    """Return whether a path, fixed from the outside to a level, moves more bytes than the best so far."""
     for level in range(levels - 1, inner - 1, -1):
         if path[level, MOVED] != best[level, MOVED]:
             return bool(path[level, MOVED] > best[level, MOVED])

@@ -90,7 +90,7 @@ def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
 def _deal_clipped(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
 ) -> tuple[bool, float, float]:
-    """Deal out a candidate that the tile outside clips.
+    """Distribute a candidate that the tile outside clips.
 
     Returns whether its parts may be tried there, the compute time [s] and the idle factor.
     """
@@ -254,10 +254,10 @@ def _search_one(
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
     node: room for BOUND, BYTES and LEAST of every candidate, (levels, 3, candidates); listed: room for
-    the candidates that can still win at the level that is dealt out, (candidates,).
+    the candidates that can still win at the level whose tiles are distributed, (candidates,).
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_dealt = np.inf  # time of any tile that is dealt out, whatever is outside
+    least_dealt = np.inf  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
         least_dealt = _least_times_alone(problem, bandwidth, dealt, count, tile, node, listed)
