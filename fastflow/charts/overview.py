@@ -98,13 +98,13 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[Value]:
         shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
         values.append(
             Value(
-                _label(key, name),
-                int(counted.loc[name, "size"]),
-                int(counted.loc[name, "sum"]),
-                float(median.get(name, float("nan"))),
-                row.get("time_s", float("nan")),
-                str(row.get("bound_by", "")),
-                {one: share for one, share in shares.items() if share == share},
+                name=_label(key, name),
+                points=int(counted.loc[name, "size"]),
+                feasible=int(counted.loc[name, "sum"]),
+                median_s=float(median.get(name, float("nan"))),
+                best_s=row.get("time_s", float("nan")),
+                bound_by=str(row.get("bound_by", "")),
+                shares={one: share for one, share in shares.items() if share == share},
             )
         )
     return values

@@ -17,7 +17,7 @@ from fastflow.explore.options import SearchOptions
 from fastflow.explore.scorer import Scorer, schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
-from fastflow.optimize.halving import search, steps_of
+from fastflow.optimize.halving import steps_of, successive_halving
 from fastflow.tables import Floats, Ints
 
 
@@ -56,7 +56,7 @@ def search_designs(
         alive = np.flatnonzero(reason == "")
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
         begin(alive.size, steps_of(sizes, options.rules, promise.shape[1]), history.there)
-        search(
+        successive_halving(
             candidates.templates[alive],
             candidates.space,
             candidates.group[alive],

@@ -91,12 +91,12 @@ def topology(
         for _ in sides
     ]
     return Topology(
-        np.array(kinds, dtype=np.int64),
-        np.array(inside + outside, dtype=np.int64),
-        np.array([0] * len(inside) + [1] * len(outside), dtype=np.int64),
-        np.array(shares, dtype=np.float64),
-        np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
-        np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
+        kind=np.array(kinds, dtype=np.int64),
+        size=np.array(inside + outside, dtype=np.int64),
+        level=np.array([0] * len(inside) + [1] * len(outside), dtype=np.int64),
+        share=np.array(shares, dtype=np.float64),
+        leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
+        taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
 
 

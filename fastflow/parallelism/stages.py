@@ -12,7 +12,7 @@ from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
-from fastflow.timing.stages import GPIPE, ONE_F_ONE_B, balance
+from fastflow.timing.pipeline_order import GPIPE, ONE_F_ONE_B, balance
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
@@ -103,4 +103,6 @@ def pipeline(inputs: Inputs, graph: Graph, stages: Ints, microbatched: Ints, ker
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
     busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
-    return Pipeline(stages, microbatched, order, stage, crosses, busiest)
+    return Pipeline(
+        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest
+    )

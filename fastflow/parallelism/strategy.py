@@ -71,8 +71,8 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
         raise InputError(key, text, f"one that takes at most {MOST_DEVICES:,} devices")
     row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
     if groups[0]:
-        return Strategy(ROW_COLUMN, row, column, dp, lp)
-    return Strategy(COLUMN_ROW if groups[2] else NO_KERNEL, inner, 1, dp, lp)
+        return Strategy(kernel=ROW_COLUMN, kp1=row, kp2=column, dp=dp, lp=lp)
+    return Strategy(kernel=COLUMN_ROW if groups[2] else NO_KERNEL, kp1=inner, kp2=1, dp=dp, lp=lp)
 
 
 def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
@@ -81,7 +81,8 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     parsed = [parse(text) for text in known]
     degrees = np.array(parsed, dtype=np.int64)[place]
     printed = np.array([str(strategy) for strategy in parsed])[place]
-    return Strategies(*np.ascontiguousarray(degrees.T)), printed
+    kernel, kp1, kp2, dp, lp = np.ascontiguousarray(degrees.T)
+    return Strategies(kernel=kernel, kp1=kp1, kp2=kp2, dp=dp, lp=lp), printed
 
 
 def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
@@ -111,10 +112,14 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
 
     One that cuts a kernel into a single piece is left out, since it is the one without the cut.
     """
-    found = [Strategy(NO_KERNEL, 1, 1, dp, lp) for dp, lp in _factorisations(devices, 2)]
-    found += [Strategy(COLUMN_ROW, kp1, 1, dp, lp) for kp1, dp, lp in _factorisations(devices, 3) if kp1 > 1]
+    found = [Strategy(kernel=NO_KERNEL, kp1=1, kp2=1, dp=dp, lp=lp) for dp, lp in _factorisations(devices, 2)]
     found += [
-        Strategy(ROW_COLUMN, kp1, kp2, dp, lp)
+        Strategy(kernel=COLUMN_ROW, kp1=kp1, kp2=1, dp=dp, lp=lp)
+        for kp1, dp, lp in _factorisations(devices, 3)
+        if kp1 > 1
+    ]
+    found += [
+        Strategy(kernel=ROW_COLUMN, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
         for kp1, kp2, dp, lp in _factorisations(devices, 4)
         if kp1 * kp2 > 1
     ]
