@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.crossflow import time_collectives
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import parse_layout
 from fastflow.parallelism.strategy import NO_KERNEL, Strategy
+from fastflow.parallelism.supergraph import KERNEL_GROUP
 from fastflow.workload.graph import COLLECTIVES
+from tests.checks import near
+from tests.conftest import columns_of
 from tests.naive import layouts as naive
 from tests.networks import three_products
 
@@ -104,9 +108,11 @@ def exchanges(tmp_path_factory, compose, predict):
     file.write_text(three_products(ROWS, [COLS] * 4, loss=False), encoding="utf-8")
     base = compose("model=graph", f"model.file={file}", "system.devices=8", "parallel.strategy=d8")
 
-    def point(maker, reader, border):
-        cuts = {"lower": (maker, reader, reader), "upper": (maker, maker, reader)}[border]
-        kinds = zip(("embedding", "hidden", "softmax"), map(written, cuts), strict=True)
+    def cuts_of(maker, reader, border):
+        return {"lower": (maker, reader, reader), "upper": (maker, maker, reader)}[border]
+
+    def point(*pair):
+        kinds = zip(("embedding", "hidden", "softmax"), map(written, cuts_of(*pair)), strict=True)
         return base | {f"parallel.{kind}": text for kind, text in kinds}
 
     pairs = [(*pair, border) for pair in product(CUTS, CUTS) for border in ("lower", "upper")]
@@ -117,10 +123,23 @@ def exchanges(tmp_path_factory, compose, predict):
     def reached(place, label, edges):
         rows = np.arange(*graph.offset[place : place + 2])
         (row,) = rows[graph.names[graph.label[rows]] == label]
+        if edges is shards.relayout:
+            check_group(place, row)
         name = COLLECTIVES[edges.collective[row]]
         if name not in ("all-gather", "all-to-all"):
             return 0.0  # a sum of partial results
         return naive.arriving(name, edges.ranks[row], edges.bytes[row]) / FP16
+
+    def check_group(place, row):
+        """A relayout takes place among the devices of the end that has more of them."""
+        kinds = graph.layer_kind[row], graph.peer_kind[row]
+        ranks = {kind: naive.degrees(*cuts_of(*pairs[place])[kind])[1] for kind in kinds}
+        most = max(ranks.values())
+        if shards.relayout.collective[row]:
+            assert shards.relayout.ranks[row] == most
+            assert shards.relayout.group[row] in [2 * k + KERNEL_GROUP for k in kinds if ranks[k] == most]
+        else:
+            assert shards.relayout.bytes[row] == 0.0
 
     found = {}
     for place, pair in enumerate(pairs):
@@ -142,3 +161,25 @@ def expected(maker, reader):
 def test_what_moves_is_what_is_missing(exchanges, border):
     for pair in PAIRS:
         assert exchanges[*pair, border] == pytest.approx(expected(*pair)), pair
+
+
+@pytest.mark.parametrize("softmax", ["RC-1-8-d2", "CR-4-d4", "RC-2-8"])
+@pytest.mark.parametrize("strategy", ["d16", "RC-1-2-d8", "CR-8-d2"])
+def test_a_relayout_is_waited_for_as_long_as_its_collective_takes(compose, predict, strategy, softmax):
+    """Beside the exchange of the kernel itself, where there is one."""
+    point = compose(*SMALL, f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
+    prediction = predict([point])
+    shards, took = prediction.shards, prediction.communication.exchanges
+    inputs = columns_of([point])
+
+    def alone(edges, row):
+        if not edges.collective[row]:
+            return 0.0
+        size, ranks = edges.bytes[[row]], edges.ranks[[row]]
+        return time_collectives(inputs, int(edges.collective[row]), size, ranks)[0]
+
+    moved = np.flatnonzero(shards.relayout.collective)
+    assert moved.size
+    for row in moved:
+        relayout, sync = alone(shards.relayout, row), alone(shards.sync, row)
+        assert near(took.sync_s[row], relayout + sync)
