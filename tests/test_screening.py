@@ -38,7 +38,7 @@ class Scorer:
 
 
 def test_candidates_that_differ_under_few_designs_are_hardly_ever_taken_as_alike():
-    """In a quarter of all designs b differs from a; none of eight random ones shows it in a tenth of cases."""
+    """In a quarter of all designs b differs from a: eight random ones miss that in a tenth of cases."""
     hidden = 0
     for seed in range(60):
         scorer = Scorer(seed, ["a", "b", "like a", "like b"], [0, 0, 0, 0], [0.0, 0.5, 0.0, 0.5])
