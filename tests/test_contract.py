@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, where every number comes from (DESIGN.md)."""
+"""The rules of the house: rooms import downwards only, and every number of the library has a source."""
 
 import ast
 from pathlib import Path
@@ -209,7 +209,7 @@ def test_registry_is_sound():
         "l2_Bps",
         "l2_banks",
     ]
-    # DESIGN.md, "Result columns"
+    # other programs rely on these names
     promised = (
         "point tech mem net chip model strategy time_s forward_s backward_s update_s compute_s comm_s "
         "exposed_comm_s bound_by compute_bound_frac l2_bound_frac dram_bound_frac flop mfu energy_J "

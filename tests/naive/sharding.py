@@ -1,4 +1,4 @@
-"""A distributed GEMM (3.3, 5.1; DESIGN.md, "Distributed GEMM"): C[m,n] = A[m,k] B[k,n], rows m of the batch.
+"""A distributed GEMM (3.3, 5.1): C[m,n] = A[m,k] B[k,n], rows m of the batch.
 
 CR-KP1 cuts k: local (m, k/KP1, n), then reduce-scatter of C. Backward: all-gather dC, then dA and dB
 locally. RC-KP1-KP2 cuts m by KP1 and n by KP2: local (m/KP1, k, n/KP2), then all-gather of C along
