@@ -3,7 +3,6 @@
 import csv
 from fractions import Fraction
 from math import ceil, inf, prod
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,9 +39,9 @@ from fastflow.workload.graph import (
     REDUCE_SCATTER,
 )
 from tests.checks import cases, near
+from tests.measured import whole
 from tests.naive import collectives as naive
 
-MEASUREMENTS = Path(__file__).parents[2] / "shared" / "measurements" / "allreduce_a100.csv"
 SYMMETRIC = [(ALL_GATHER, "all-gather"), (REDUCE_SCATTER, "reduce-scatter"), (ALL_REDUCE, "all-reduce")]
 
 
@@ -380,7 +379,7 @@ def test_auto_changes_with_the_message():
 
 def all_reduce_errors(point, wanted):
     """Return the relative errors of all-reduces on an NVSwitch machine, one for each measurement."""
-    with MEASUREMENTS.open(newline="", encoding="utf-8") as file:
+    with whole("allreduce_a100").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     bandwidth = point["chip.pinned.inter_Bps"] * point["net.inter.utilization"]
     memory = point["chip.pinned.dram_Bps"] * point["chip.dram_utilization"]
@@ -399,7 +398,6 @@ def all_reduce_errors(point, wanted):
     return errors
 
 
-@pytest.mark.skipif(not MEASUREMENTS.exists(), reason="no ../shared/measurements beside the project")
 def test_all_reduces_of_eight_a100(compose):
     """NCCL on one node takes rings (or trees, or in-switch sums that A100 has not), never the direct way."""
     point = compose("chip=a100", "net=nvlink3")
