@@ -119,6 +119,7 @@ def exchanges(tmp_path_factory, compose, predict):
     prediction = predict([point(*pair) for pair in pairs])
     assert prediction.timed.size == len(pairs)
     graph, shards = prediction.graph, prediction.shards
+    assert ((shards.relayout.collective > 0) == (shards.relayout.bytes > 0.0)).all()
 
     def reached(place, label, edges):
         rows = np.arange(*graph.offset[place : place + 2])
@@ -146,7 +147,9 @@ def exchanges(tmp_path_factory, compose, predict):
         maker, reader = {"lower": ("low", "middle"), "upper": ("middle", "high")}[pair[2]]
         backward = reached(place, f"{reader} input gradient", shards.relayout)
         forward = reached(place, maker, shards.sync) + reached(place, maker, shards.relayout)
-        found[pair] = forward, backward
+        (row,) = np.flatnonzero((graph.point == place) & (graph.names[graph.label] == maker))
+        names = {COLLECTIVES[edges.collective[row]] for edges in (shards.sync, shards.relayout)}
+        found[pair] = forward, backward, names - {"", "reduce-scatter"}  # that sums partial results
     return found
 
 
@@ -160,13 +163,22 @@ def expected(maker, reader):
 @pytest.mark.parametrize("border", ["lower", "upper"])
 def test_what_moves_is_what_is_missing(exchanges, border):
     for pair in PAIRS:
-        assert exchanges[*pair, border] == pytest.approx(expected(*pair)), pair
+        assert exchanges[*pair, border][:2] == pytest.approx(expected(*pair)), pair
 
 
-@pytest.mark.parametrize("softmax", ["RC-1-8-d2", "CR-4-d4", "RC-2-8"])
+@pytest.mark.parametrize("border", ["lower", "upper"])
+def test_a_gather_brings_all_of_a_group_the_same_and_all_to_all_the_rest(exchanges, border):
+    for pair in PAIRS:
+        wanted = naive.collective(*pair, ROWS, COLS)
+        assert exchanges[*pair, border][2] == ({wanted} if wanted else set()), pair
+
+
+@pytest.mark.parametrize("softmax", ["same", "RC-1-8-d2", "CR-4-d4", "RC-2-8"])
 @pytest.mark.parametrize("strategy", ["d16", "RC-1-2-d8", "CR-8-d2"])
-def test_a_relayout_is_waited_for_as_long_as_its_collective_takes(compose, predict, strategy, softmax):
-    """Beside the exchange of the kernel itself, where there is one."""
+def test_exchanges_take_as_long_as_their_collectives_among_their_own_devices(
+    compose, predict, strategy, softmax
+):
+    """On a switch, where neighbours are as good as any: a layer's own exchange and its relayout, and sums."""
     point = compose(*SMALL, f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
     prediction = predict([point])
     shards, took = prediction.shards, prediction.communication.exchanges
@@ -178,8 +190,31 @@ def test_a_relayout_is_waited_for_as_long_as_its_collective_takes(compose, predi
         size, ranks = edges.bytes[[row]], edges.ranks[[row]]
         return time_collectives(inputs, int(edges.collective[row]), size, ranks)[0]
 
-    moved = np.flatnonzero(shards.relayout.collective)
-    assert moved.size
-    for row in moved:
-        relayout, sync = alone(shards.relayout, row), alone(shards.sync, row)
-        assert near(took.sync_s[row], relayout + sync)
+    assert (shards.relayout.collective > 0).any() == (softmax != "same")
+    for row in range(took.sync_s.size):
+        assert near(took.sync_s[row], alone(shards.sync, row) + alone(shards.relayout, row))
+        assert near(took.gradient_s[row], alone(shards.gradient, row))
+
+
+NORM_FIRST = """\
+name: norm first
+rows: 64
+layers:
+- name: low
+  kind: embedding
+  kernels: [{name: low, type: lookup, vocabulary: 100, cols: 32}]
+- name: high
+  kernels: [{name: norm, type: rowwise, cols: 32, flop: 4}, {name: high, type: gemm, inner: 32, cols: 32}]
+"""
+
+
+@pytest.mark.parametrize("embedding", ["same", "d8", "RC-1-8"])
+def test_statistics_are_summed_however_the_neighbours_are_laid_out(tmp_path, compose, predict, embedding):
+    (tmp_path / "norm.yaml").write_text(NORM_FIRST)
+    network = ("model=graph", f"model.file={tmp_path / 'norm.yaml'}", "system.devices=8")
+    prediction = predict([compose(*network, "parallel.strategy=CR-8", f"parallel.embedding={embedding}")])
+    graph, sync = prediction.graph, prediction.shards.sync
+    for name in ("norm", "norm gradient"):
+        (row,) = np.flatnonzero(graph.names[graph.label] == name)
+        moved = COLLECTIVES[sync.collective[row]], sync.bytes[row], sync.ranks[row]
+        assert moved == ("all-reduce", 64 * 4 * FP16, 8)
