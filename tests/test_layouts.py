@@ -142,14 +142,18 @@ def exchanges(tmp_path_factory, compose, predict):
         else:
             assert shards.relayout.bytes[row] == 0.0
 
+    def moved_by(place, label):
+        """By which collectives, but for reduce-scatters: those sum partial results."""
+        (row,) = np.flatnonzero((graph.point == place) & (graph.names[graph.label] == label))
+        names = {COLLECTIVES[edges.collective[row]] for edges in (shards.sync, shards.relayout)}
+        return names - {"", "reduce-scatter"}
+
     found = {}
     for place, pair in enumerate(pairs):
         maker, reader = {"lower": ("low", "middle"), "upper": ("middle", "high")}[pair[2]]
         backward = reached(place, f"{reader} input gradient", shards.relayout)
         forward = reached(place, maker, shards.sync) + reached(place, maker, shards.relayout)
-        (row,) = np.flatnonzero((graph.point == place) & (graph.names[graph.label] == maker))
-        names = {COLLECTIVES[edges.collective[row]] for edges in (shards.sync, shards.relayout)}
-        found[pair] = forward, backward, names - {"", "reduce-scatter"}  # that sums partial results
+        found[pair] = forward, backward, moved_by(place, maker), moved_by(place, f"{reader} input gradient")
     return found
 
 
@@ -171,6 +175,12 @@ def test_a_gather_brings_all_of_a_group_the_same_and_all_to_all_the_rest(exchang
     for pair in PAIRS:
         wanted = naive.collective(*pair, ROWS, COLS)
         assert exchanges[*pair, border][2] == ({wanted} if wanted else set()), pair
+        maker, reader = pair
+        alike = (maker[0], naive.degrees(*maker)) == (reader[0], naive.degrees(*reader))
+        if alike or (reader[0] == "RC" and naive.degrees(*reader)[1] > 1):
+            continue  # nothing moves but within the layer; or it makes partial sums, of whole rows
+        wanted = naive.collective(*pair, ROWS, COLS, backward=True)
+        assert exchanges[*pair, border][3] == ({wanted} if wanted else set()), pair
 
 
 @pytest.mark.parametrize("softmax", ["same", "RC-1-8-d2", "CR-4-d4", "RC-2-8"])

@@ -74,13 +74,16 @@ def arriving(collective, ranks, size):
     return {"": 0.0, "all-gather": (ranks - 1) / ranks, "all-to-all": (ranks - 1) / ranks}[collective] * size
 
 
-def collective(maker, reader, rows, cols):
+def collective(maker, reader, rows, cols, backward=False):
     """Return what brings every device the part of an activation that its layer reads; "" where all have it.
 
     Within runs of as many devices as the end that has more of them: a gather where all of a run want what the
-    run has, else all-to-all.
+    run has, else all-to-all. Backward: of a gradient, the part that the maker's own products want.
     """
     have, want = blocks(maker, reader, rows, cols), read(reader, maker, rows, cols)
+    if backward:
+        whole = [(own, range(cols)) for own, _ in have]
+        have, want = want, whole if maker[0] == "CR" else have
     if missing(have, want) == 0:
         return ""
     run = max(degrees(*maker)[1], degrees(*reader)[1])
