@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 import fastflow
@@ -111,6 +111,32 @@ def test_the_best_scalar_is_that_of_the_definition(true, own, noise):
     if found.states == [FITTED]:
         expected = naive.best(lambda value: predict(value).tolist(), measured.tolist(), *SHARE)
         assert near(found.figures[0], expected, 5e-3)
+
+
+@cases(80)
+@given(
+    true=st.floats(0.2, 0.6),
+    away=st.floats(-0.7, 0.7),
+    weight=st.floats(0.01, 0.3),
+    noise=st.lists(st.floats(-0.2, 0.2), min_size=8, max_size=30),
+)
+def test_a_scalar_that_rows_hardly_tell_stays_where_its_own_figure_does_as_well(true, away, weight, noise):
+    """Times in which the scalar has a small part, so that its standard error is a few to some 100 percent."""
+    rest = np.geomspace(1e-4, 1e-2, len(noise))
+
+    def predict(value):
+        return rest * (1.0 + weight * (true / value))
+
+    measured = predict(true) * np.exp(noise)
+    own = true * np.exp(away)
+    assume(np.std(noise) > 0.01)
+    expected = naive.is_determined(lambda value: predict(value).tolist(), measured.tolist(), *SHARE, own)
+    found = fit(lambda values: predict(values[0]), measured, np.array([own]), bounds(SHARE))
+    assume(found.states != [AT_BOUND])
+    event(f"determined: {expected}")
+    if expected is not None:
+        assert found.states == [FITTED if expected else NOT_DETERMINED]
+        assert expected or found.figures[0] == own
 
 
 @cases(60)
