@@ -19,7 +19,7 @@ class Scorer:
 
     def __init__(self, seed, names, groups, one):
         self.one = np.array(one)
-        self.asked = SimpleNamespace(pareto=None, rules=SimpleNamespace(seed=seed))
+        self.options = SimpleNamespace(pareto=None, rules=SimpleNamespace(seed=seed))
         self.history = SimpleNamespace(told=0)
         self.holdable = np.ones(len(names), dtype=np.bool_)
         self.candidates = SimpleNamespace(
