@@ -12,7 +12,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, key: str, value: object, allowed: str, origin: str = "") -> None:
-        """Take what was given, what is expected instead in words, and the file or command line it came from."""
+        """Take what was given, what is expected in words, and the file or command line it came from."""
         self.key, self.value, self.allowed, self.origin = key, value, allowed, origin
         super().__init__(key, value, allowed, origin)  # all of them, so that it survives pickling
 

@@ -158,7 +158,9 @@ def test_an_unwritable_folder_is_refused(stand_in, tmp_path):
 def test_a_missing_input_is_named_with_its_file(tmp_path):
     (tmp_path / "tech").mkdir()
     (tmp_path / "tech" / "bare.yaml").write_text("name: bare\ncore: {nominal_power: 1 W}\n")
-    with pytest.raises(InputError, match=r"tech\.[\w.]+=nothing \(from .*bare\.yaml\): .* it is missing"):
+    with pytest.raises(
+        InputError, match=r"tech\.[\w.]+=nothing \(from .*bare\.yaml\) is invalid: .* it is missing"
+    ):
         fastflow.evaluate("tech=bare", config_dir=tmp_path)
 
 

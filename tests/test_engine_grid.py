@@ -213,7 +213,9 @@ def test_where_a_value_came_from(tmp_path):
     )
     composer = Composer.of_library(tmp_path)
     file = tmp_path / "tech" / "mine.yaml"
-    with pytest.raises(InputError, match=rf"core\.nominal_power=3 \(from {file}\): .*no unit given"):
+    with pytest.raises(
+        InputError, match=rf"core\.nominal_power=3 \(from {file}\) is invalid: .*no unit given"
+    ):
         plan(composer, ["tech=n7,mine"])
     with pytest.raises(InputError, match=r"torn\.yaml, line \d+: not valid YAML"):
         plan(composer, ["tech=torn"])

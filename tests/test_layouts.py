@@ -62,7 +62,7 @@ def test_a_cut_for_other_devices_has_a_reason(compose, summary, strategy, kind, 
     assert np.isnan(got["time_s"][0])
     assert np.isfinite(got["time_s"][1])
     assert got["feasible"].tolist() == [False, True]
-    assert got["reason"][0].startswith(f"parallel.{kind}={text}: ")
+    assert got["reason"][0].startswith(f"parallel.{kind}={text} is invalid: ")
     assert f"{devices} devices" in got["reason"][0]
     assert "\n" not in got["reason"][0]
 

@@ -510,7 +510,7 @@ def test_a_fat_tree_is_described():
     [
         ({"devices": 0}, r"system\.devices=0 is invalid: expected 1 to"),
         ({"devices": 2**21}, r"system\.devices=2097152 is invalid: expected 1 to 1048576"),
-        ({"package": 7}, r"system\.package\.devices=7: .* divides system\.devices=512"),
+        ({"package": 7}, r"system\.package\.devices=7 is invalid: .* divides system\.devices=512"),
         ({"package": 0}, r"system\.package\.devices=0"),
         (
             {"inside": "fat_tree"},
@@ -521,14 +521,14 @@ def test_a_fat_tree_is_described():
             {"outside": "fully_connected", "devices": 2048},
             r"system\.topology=fully_connected is invalid: expected at most 1024 in a full mesh, not 2048",
         ),
-        ({"sides": "16x30"}, r"system\.shape=16x30: .* 512 packages; 16 x 30 is 480"),
+        ({"sides": "16x30"}, r"system\.shape=16x30 is invalid: .* 512 packages; 16 x 30 is 480"),
         ({"sides": "4d"}, r"system\.shape=4d is invalid: expected 1d, 2d, 3d"),
         ({"sides": "0x512"}, r"system\.shape=0x512"),
         (
             {"package": 8, "inside": "mesh", "shape": "3x3"},
-            r"system\.package\.shape=3x3: .* 8 devices; 3 x 3 is 9",
+            r"system\.package\.shape=3x3 is invalid: .* 8 devices; 3 x 3 is 9",
         ),
-        ({"outside": "fat_tree", "leaf": 5}, r"system\.leaf=5: .* the 512 packages"),
+        ({"outside": "fat_tree", "leaf": 5}, r"system\.leaf=5 is invalid: .* the 512 packages"),
         ({"outside": "fat_tree", "leaf": 0}, r"system\.leaf=0"),
         (
             {"outside": "fat_tree", "leaf": 4, "taper": 0.0},

@@ -343,16 +343,16 @@ def test_what_cannot_be_reported_on(cli, tmp_path):
     fastflow.sweep("model=gemm", output=tmp_path / "taken")
     for arguments, says in (
         (["none"], r"dataset=none is invalid: expected .*; there is no such folder"),
-        (["file"], r"dataset=file: .*; this is no folder"),
-        (["empty"], r"dataset=empty: .*holds no part of one"),
-        (["foreign"], r"dataset=foreign: .*part-00000.parquet is not of fastflow"),
-        (["torn"], r"dataset=torn: .*part-00000.parquet is damaged"),
+        (["file"], r"dataset=file is invalid: .*; this is no folder"),
+        (["empty"], r"dataset=empty is invalid: .*holds no part of one"),
+        (["foreign"], r"dataset=foreign is invalid: .*part-00000.parquet is not of fastflow"),
+        (["torn"], r"dataset=torn is invalid: .*part-00000.parquet is damaged"),
         (
             ["old"],
             r"dataset=old is invalid: expected a dataset with time_s, .*; this one, of version 0\.0\.9, has no",
         ),
-        (["nosuch://there"], r"dataset=nosuch://there: "),
-        (["taken"], r"figure=taken-report.svg: "),
+        (["nosuch://there"], r"dataset=nosuch://there is invalid: "),
+        (["taken"], r"figure=taken-report.svg is invalid: "),
         ([], r"the following arguments are required: DATASET; see .* --help"),
         (["taken", "--study", "fig02"], r"argument --study: invalid choice: .*fig02"),
     ):

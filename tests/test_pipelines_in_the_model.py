@@ -117,10 +117,19 @@ def test_a_microbatch_has_a_row(base, summary, strategy, more, count):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"parallel.strategy": "d2-p8"}, ["parallel.strategy=d2-p8: ", "6 pipeline stages"]),
-        ({"parallel.strategy": "d8-p2", "parallel.microbatches": 17}, ["parallel.microbatches=17: ", "16"]),
-        ({"parallel.strategy": "RC-8-1-p2", "parallel.microbatches": 17}, ["microbatches=17: ", "16"]),
-        ({"parallel.strategy": "d16", "parallel.microbatches": 9}, ["parallel.microbatches=9: ", "8"]),
+        ({"parallel.strategy": "d2-p8"}, ["parallel.strategy=d2-p8 is invalid: ", "6 pipeline stages"]),
+        (
+            {"parallel.strategy": "d8-p2", "parallel.microbatches": 17},
+            ["parallel.microbatches=17 is invalid: ", "16"],
+        ),
+        (
+            {"parallel.strategy": "RC-8-1-p2", "parallel.microbatches": 17},
+            ["microbatches=17 is invalid: ", "16"],
+        ),
+        (
+            {"parallel.strategy": "d16", "parallel.microbatches": 9},
+            ["parallel.microbatches=9 is invalid: ", "8"],
+        ),
     ],
 )
 def test_what_cannot_be_cut_so_has_a_reason(base, summary, more, words):

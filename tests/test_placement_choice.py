@@ -148,7 +148,7 @@ def test_stages_have_the_same_devices_however_layers_are_cut(placed):
         if order.startswith("lp") or order.endswith("lp"):
             assert reason == ""
         else:
-            assert reason.startswith(f"placement={order}: ")
+            assert reason.startswith(f"placement={order} is invalid: ")
             assert "lp" in reason.partition(": ")[2]
     assert got["reason"][0] == ""
 

@@ -162,7 +162,9 @@ def test_the_same_bytes_at_a_url(dataset):
     files.rm("/fastflow/whole/part-00002.parquet")
     fastflow.sweep(*GRID, output=url)
     assert files.cat("/fastflow/whole/part-00002.parquet") == found["part-00002.parquet"]
-    with pytest.raises(InputError, match=r"^output=memory://fastflow/whole: .*another configuration"):
+    with pytest.raises(
+        InputError, match=r"^output=memory://fastflow/whole is invalid: .*another configuration"
+    ):
         fastflow.sweep("model=gemm", output=url)
 
 

@@ -155,7 +155,7 @@ def test_part_of_a_zip_may_be_fixed(study):
         ("params: [tech]", r"^hydra\.sweeper\.params=.*expected a mapping"),
         ("union: [{params: {tech: 'n12,n13'}}]", r"^tech=n13 .*expected one of"),
         ("union: [{params: {model.batch: '1,none'}}]", r"^model\.batch=none \(from .*mine\.yaml\)"),
-        ("params: {parallel.strategy: 'd512,x'}", r"^parallel\.strategy=x \(from .*mine\.yaml\): .*is RC"),
+        ("params: {parallel.strategy: 'd512,x'}", r"^parallel\.strategy=x \(from .*mine\.yaml\) is invalid: .*is RC"),
         ("unoin: []", r"^hydra\.sweeper\.unoin=\[\] \(from .*mine\.yaml\)"),
         ("params: {model.batch: null}", r"^model\.batch=null \(from .*mine\.yaml\)"),
         ("params: {nosuch.key: '1,2'}", r"^nosuch\.key=1 \(from .*mine\.yaml\)"),
