@@ -147,7 +147,7 @@ def test_a_search_from_the_command_line(cli, tmp_path):
     assert frames[0]["time_s"][0] == frames[1]["time_s"][0]
     code, out, err = cli(search, *SMALL, "steps=4", "output=out/mine")
     assert code == 0
-    assert any(line.endswith("designs were known from before") for line in out)
+    assert any(line.endswith("designs were scored before") for line in out)
     for name in ("out/mine", "out/mine-ranking"):
         code, out, _ = cli(report, name)
         assert code == 0

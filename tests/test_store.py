@@ -179,7 +179,7 @@ def test_parts_that_do_not_arrive_are_no_success():
     # processes share no memory, and so not this folder
     with (
         joblib.parallel_config(backend="loky", n_jobs=2),
-        pytest.raises(InputError, match="5 parts are not in it"),
+        pytest.raises(InputError, match="5 parts are missing in it"),
     ):
         fastflow.sweep(*GRID, output="memory://fastflow/lost")
 

@@ -377,7 +377,7 @@ BAD_FILES = [
     ("", "holds nothing"),
     ("m,n,k,time_s\n", "a header alone"),
     ("a,b\n1,2\n", "this one has a, b"),
-    ("m,n,k\n1,2,3\n", "a file of GEMMs with their times in time_s"),
+    ("m,n,k\n1,2,3\n", "a file of GEMMs with times in time_s"),
     ("m,m,n,k,time_s\n1,1,2,3,1\n", "the column m twice"),
     ("m,n,k,time_s\n1,2,3\n", "its header has 4 columns, and line 2 has 3"),
     ('m,n,k,time_s\n1,2,3,"4\n', "this is none"),
@@ -422,7 +422,7 @@ BAD_FILES = [
     ),
     (
         "ranks,bytes,time_s\n99999,8,1\n",
-        "ranks=99999 (from some.csv, line 2) is invalid: expected at most the",
+        "ranks=99999 (from some.csv, line 2) is invalid: expected at most",
     ),
     (
         "ranks,bytes,time_s\n2,-8,1\n",
@@ -458,7 +458,7 @@ BAD_OVERRIDES = [
     (("timed=so",), "timed=so (from the overrides) is invalid: expected one of kernel"),
     (("model=lstm_lm",), "model=lstm_lm (from the overrides) is invalid: expected gemm"),
     (("model.dtype=bf16",), "model.dtype=bf16 (from the overrides) is invalid: expected what chip V100"),
-    (("chip=a100,v100_sxm",), "chip: measurements are held against one configuration"),
+    (("chip=a100,v100_sxm",), "chip: one value only; measurements are compared with one configuration"),
     (("trace=here.json",), "trace=here.json is invalid: expected null here"),
 ]
 
@@ -495,7 +495,7 @@ def test_another_dataset_in_the_folder_is_refused(cli, tmp_path, file):
     before = (tmp_path / "here" / "part-00000.parquet").read_bytes()
     code, _, err = cli(main, file(GEMMS), "chip=a100", "output=here")
     assert (code, len(err)) == (2, 1)
-    assert "of something else" in err[0]
+    assert "from something else" in err[0]
     assert (tmp_path / "here" / "part-00000.parquet").read_bytes() == before
     (tmp_path / "there-errors").mkdir()
     (tmp_path / "there-errors" / "mine.txt").touch()

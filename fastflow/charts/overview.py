@@ -130,7 +130,7 @@ def draw(axes: Sequence[Axis], title: str) -> Figure:
     head(
         figure,
         title,
-        "best and median time over what was swept, and what limits the kernels of the best points",
+        "best and median time along each axis, and what limits the kernels of the best points",
     )
     unit, scale = _unit(axes)
     for place, axis in zip(count(), axes, strict=False):

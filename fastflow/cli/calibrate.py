@@ -24,7 +24,7 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
     from fastflow.show import calibration
 
     if spans is not None:
-        raise CompositionError("a chip is calibrated in one configuration, without -m")
+        raise CompositionError("a calibration takes one configuration, without -m")
     asked, where = prepare_calibration(composer, overrides, None)
     if where is None:
         where = default_output(asked.chip)

@@ -46,7 +46,7 @@ def search_designs(
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
     if run.settings.address:
-        raise InputError("engine.address", run.settings.address, "none: a search runs on this machine")
+        raise InputError("engine.address", run.settings.address, "no address; a search runs on this machine")
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()
@@ -82,6 +82,6 @@ def _keeping(history: History) -> Iterator[None]:
             where = history.folder.shown
             kept = f"{history.told:,} designs are kept in {where}"
             raise KeyboardInterrupt(
-                f"{kept}; the same command with output={where} goes on from there"
+                f"{kept}; the same command with output={where} resumes from there"
             ) from None
         raise

@@ -129,7 +129,9 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
     if not term.is_input:
-        raise InputError(term.key, written, "a single value; it is no input of the model", term.origin)
+        raise InputError(
+            term.key, written, "a single value, since this key is not an input of the model", term.origin
+        )
     if not term.values:
         allowed = one_of(composer.choices(term.key)) if term.is_group else "at least one value"
         raise InputError(term.key, written, allowed, term.origin)
@@ -207,7 +209,7 @@ def _sweeper_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> l
             raise CompositionError(f"{origin}: {error}") from None
     for term in terms:
         if not term.is_input:
-            allowed = "said on the command line: a study says only what is computed"
+            allowed = "this key on the command line; a study may set only inputs of the model"
             raise InputError(term.key, term.override.get_value_string(), allowed, origin)
     return terms
 
@@ -230,7 +232,7 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
     for group in groups.values():
         for term in group[1:]:
             if len(term.values) != len(group[0].values):
-                allowed = f"as many values as {group[0].key}, which it is walked with"
+                allowed = f"as many values as {group[0].key}, since zip pairs them"
                 count = f"{len(term.values)} instead of {len(group[0].values)}"
                 value = f"{term.override.get_value_string()} ({count})"
                 raise InputError(term.key, value, allowed, term.origin)

@@ -148,7 +148,7 @@ def _compose_all(
     while True:
         count = prod(axis.size for axis in axes if axis.terms[0].key in keys)
         if count >= _MANY:
-            say(f"composing {count:,} configurations, one for each combination that others may depend on")
+            say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         done = _Composed(axes, keys, {}, [], [], [])
         bound: set[str] = set()

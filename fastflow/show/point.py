@@ -71,8 +71,8 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
-        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all",
-        "bubble_s": f"of the busiest pipeline stage, over {row['microbatches']} micro-batches",
+        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in all",
+        "bubble_s": f"busiest pipeline stage, over {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
         if row[name] > 0:
@@ -140,7 +140,7 @@ def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell what one launch takes on each level; the longest limits it."""
     names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
-        "One launch: time on each level", [("kernel", False), *((name, True) for name in names)]
+        "Time of one launch on each level", [("kernel", False), *((name, True) for name in names)]
     )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
@@ -152,7 +152,7 @@ def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell how many bytes each level serves in one launch of a GEMM."""
     names = [*(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
-        "One launch: bytes served by each level", [("kernel", False), *((name, True) for name in names)]
+        "Bytes of one launch served by each level", [("kernel", False), *((name, True) for name in names)]
     )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         if kernels["l0_tile"][i]:
@@ -164,9 +164,7 @@ def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
 def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
     names = [f"l{level}" for level in reversed(range(levels))]
-    title = (
-        "Tiles of the GEMMs, m x k x n, and the operand that stays put; waves over the bundles, parts of k"
-    )
+    title = "Tiles of the GEMMs: m x k x n and the stationary operand; waves over the bundles, parts of k"
     columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
     sheet = new_sheet(title, columns)
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:

@@ -54,9 +54,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    out.print(
-        "\n[bold]Worst rows[/]: what each thing would take alone, and how work was dealt (tiles: m x k x n)"
-    )
+    out.print("\n[bold]Worst rows[/]: time of each resource alone, and how the GEMM was tiled (m x k x n)")
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
         if row["predicted_s"] == row["predicted_s"]:
             head, *more = _explained(row, own)
