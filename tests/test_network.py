@@ -519,7 +519,7 @@ def test_a_fat_tree_is_described():
         ({"outside": "star"}, r"system\.topology=star is invalid: expected one of ring, .*fat_tree"),
         (
             {"outside": "fully_connected", "devices": 2048},
-            r"topology=fully_connected is invalid: expected a topology for 2048; fully_connected takes at most 1024",
+            r"=fully_connected is invalid: expected a topology for 2048; fully_connected takes at most 1024",
         ),
         ({"sides": "16x30"}, r"system\.shape=16x30 is invalid: .* 512 packages; 16 x 30 is 480"),
         ({"sides": "4d"}, r"system\.shape=4d is invalid: expected 1d, 2d, 3d"),

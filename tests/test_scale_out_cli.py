@@ -160,7 +160,9 @@ def test_sequences_are_not_cut(tmp_path):
     base = ("model=graph", f"model.file={file}", "system.devices=16")
     got = fastflow.evaluate(*base, "parallel.strategy=d4,d8,RC-2-2-d4,RC-1-4-d4,d4-p2,d2-p2,d1-p2")
     assert [reason == "" for reason in got["reason"]] == [True, False, False, True, True, True, True]
-    assert all("batch into at most 4 parts, the number of sequences" in text for text in got["reason"][[1, 2]])
+    assert all(
+        "batch into at most 4 parts, the number of sequences" in text for text in got["reason"][[1, 2]]
+    )
     assert got["microbatches"][4:].tolist() == [1, 2, 4]
     got = fastflow.evaluate(*base, "parallel.strategy=d2", "parallel.microbatches=2,3")
     assert "at most 2, the number of sequences of one device" in got["reason"][1]
