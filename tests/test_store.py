@@ -92,7 +92,7 @@ def test_every_part_says_what_it_is(dataset):
     for path in dataset.iterdir():
         schema = pq.read_schema(path)
         assert schema.field("time_s").metadata[b"unit"] == b"s"
-        assert schema.field("time_s").metadata[b"meaning"].startswith(b"one iteration")
+        assert schema.field("time_s").metadata[b"meaning"].startswith(b"time of one iteration")
         assert schema.metadata[b"fastflow.points"] == b"1088"
         assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
 
