@@ -199,7 +199,7 @@ def test_urls_that_nothing_reaches_are_refused():
             r"No space left on device\); 2 of 5 parts are kept",
         ),
         (ZeroDivisionError("a defect"), ZeroDivisionError, "a defect"),
-        (KeyboardInterrupt(), KeyboardInterrupt, "2 of 5 parts are kept in .*output=.* goes on"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "2 of 5 parts are kept in .*output=.* resumes"),
     ],
 )
 def test_a_failure_keeps_what_is_done(dataset, tmp_path, monkeypatch, error, raised, says):
