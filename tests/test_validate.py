@@ -457,7 +457,7 @@ BAD_OVERRIDES = [
     (("measurements=none.csv",), "No such file"),
     (("timed=so",), "timed=so (from the overrides) is invalid: expected one of kernel"),
     (("model=lstm_lm",), "model=lstm_lm (from the overrides) is invalid: expected gemm"),
-    (("model.dtype=bf16",), "model.dtype=bf16 (from the overrides) is invalid: expected a data type of chip V100"),
+    (("model.dtype=bf16",), "dtype=bf16 (from the overrides) is invalid: expected a data type of chip V100"),
     (("chip=a100,v100_sxm",), "chip: one value only; measurements are compared with one configuration"),
     (("trace=here.json",), "trace=here.json is invalid: expected null here"),
 ]
