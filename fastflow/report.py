@@ -47,9 +47,14 @@ def _parser() -> argparse.ArgumentParser:
         "datasets", metavar="DATASET", nargs="+", help="the folder of a dataset, or any fsspec URL"
     )
     parser.add_argument(
-        "--study", choices=STUDIES, default="", help="study of the paper to judge the dataset as; default: the study that it names"
+        "--study",
+        choices=STUDIES,
+        default="",
+        help="study of the paper to judge the dataset as; default: the study that it names",
     )
-    parser.add_argument("--figures", metavar="DIR", default="", help="folder of the figures; default: beside the dataset")
+    parser.add_argument(
+        "--figures", metavar="DIR", default="", help="folder of the figures; default: beside the dataset"
+    )
     parser.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the figures; default: {FORMATS[0]}"
     )

@@ -285,7 +285,11 @@ def test_a_search_where_no_design_makes_a_chip(cli):
 
 def test_what_was_not_searched_is_no_best_candidate(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    rows = [(1, "n7", 1, 1.0, ""), (2, "n7", 2, 2.0, ""), (3, "n5", 1, 1.0, "does as RC-1-4-d4 does")]
+    rows = [
+        (1, "n7", 1, 1.0, ""),
+        (2, "n7", 2, 2.0, ""),
+        (3, "n5", 1, 1.0, "gives the same results as RC-1-4-d4"),
+    ]
     frame = pd.DataFrame(
         rows, columns=["rank", "tech", "system.package.devices", "objective", "reason"]
     ).assign(**{"model.devices": [8, 8, 16], "strategy": "d16"})
