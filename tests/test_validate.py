@@ -330,7 +330,7 @@ def test_a_validation_from_the_command_line(cli, tmp_path, file):
     assert code == 0
     assert err == [f"4 rows of {tmp_path / 'some.csv'} (GEMMs)"]
     assert out[0] == "4 rows of some.csv (GEMMs) on a100; measured on here"
-    assert out[1].startswith("timed: kernel (the file does not say")
+    assert out[1].startswith("timed: kernel (assumed;")
     assert out[2] == "not used: app"
     frame, of_errors = pd.read_parquet("here"), pd.read_parquet("here-errors")
     assert out[-4:] == [

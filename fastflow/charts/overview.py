@@ -1,4 +1,4 @@
-"""What the axes of any grid do: the best time of every value, and what limits the best point."""
+"""Overview figure of any grid: for every axis the best time of each value, and its limiters."""
 
 from __future__ import annotations
 

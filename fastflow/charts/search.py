@@ -1,4 +1,4 @@
-"""The figure of a search's history: how the best design was reached, and what it is made of (section 7)."""
+"""Figure of a search: the convergence of the best design, and its breakdown (section 7)."""
 
 from __future__ import annotations
 

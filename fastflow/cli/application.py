@@ -1,4 +1,4 @@
-"""`python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`: from Hydra's hands to what is left."""
+"""Entry of `python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`, run by Hydra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m fastflow.calibrate`: what is found is printed, and the chip file written."""
+"""`python -m fastflow.calibrate`: prints the fit and writes the chip file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m fastflow.search`: a search with progress; what it found on screen and in files."""
+"""`python -m fastflow.search`: a search with progress; its results go to the screen and to files."""
 
 from __future__ import annotations
 

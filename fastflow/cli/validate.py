@@ -1,4 +1,4 @@
-"""`python -m fastflow.validate`: predictions beside measurements, stored, printed and drawn."""
+"""`python -m fastflow.validate`: compares predictions with measurements; stores, prints and draws both."""
 
 from __future__ import annotations
 

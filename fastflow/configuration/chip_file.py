@@ -1,4 +1,4 @@
-"""A design that a search has found, as the chip file that `chip=FILE` accepts and a person reads."""
+"""Chip file of a design that a search has found, for `chip=FILE`."""
 
 from __future__ import annotations
 

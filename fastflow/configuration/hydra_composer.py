@@ -1,4 +1,4 @@
-"""Composing configurations as Hydra does, from files that are each read once.
+"""Composition of configurations with Hydra, which reads each file once.
 
 Mistakes are raised as Hydra raises them; `composer` has the words for them.
 """

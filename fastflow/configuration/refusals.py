@@ -1,4 +1,4 @@
-"""What Hydra says of a user's mistake, in one line that names the key, what is allowed and where it stood."""
+"""Translation of Hydra's errors into one line with the key, the allowed values and the origin."""
 
 from __future__ import annotations
 

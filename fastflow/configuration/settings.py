@@ -1,4 +1,4 @@
-"""The `engine` section of a configuration: how a grid is evaluated."""
+"""The `engine` section of a configuration: settings of the evaluation of a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading datasets back: any that fastflow leaves, at a path or URL."""
+"""Reader of all datasets that fastflow writes, at a path or a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run executed: ranges of its points evaluated by a crew, and stored, or handed over."""
+"""Execution of a run: workers evaluate ranges of points, which are stored or returned."""
 
 from __future__ import annotations
 

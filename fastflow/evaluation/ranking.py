@@ -1,4 +1,4 @@
-"""All strategies of a point, best first."""
+"""Ranking of all strategies of a point, the best first."""
 
 from __future__ import annotations
 

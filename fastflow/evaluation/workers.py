@@ -1,4 +1,4 @@
-"""Who does the work: threads of this machine, or the workers of a Dask scheduler, through joblib."""
+"""Workers: threads of this machine, or the workers of a Dask scheduler, through joblib."""
 
 from __future__ import annotations
 

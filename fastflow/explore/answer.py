@@ -1,4 +1,4 @@
-"""What a search has found, as tables and files: a ranking, a front, and the best designs as chips."""
+"""Answer of a search as tables and files: ranking, Pareto front, and chip files of the best designs."""
 
 from __future__ import annotations
 

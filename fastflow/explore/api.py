@@ -1,4 +1,4 @@
-"""A search from the overrides to what it leaves: for Python in frames, for the command line in files."""
+"""A search from its overrides to its results: DataFrames for Python, files for the command line."""
 
 from __future__ import annotations
 

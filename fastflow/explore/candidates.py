@@ -1,4 +1,4 @@
-"""What a search chooses among: the points of a grid under their strategies, and which of them compete."""
+"""Candidates of a search: the points of a grid under their strategies, and which of them compete."""
 
 from __future__ import annotations
 

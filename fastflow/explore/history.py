@@ -1,4 +1,4 @@
-"""The history of a search: every design that was scored, as a Parquet dataset, and where the search goes on.
+"""History of a search: every scored design, as a Parquet dataset from which the search resumes.
 
 Searches are deterministic: what is asked next follows from the scores so far. So a search that begins anew
 asks for what its history holds already, in the same order, and is answered from there until the history ends.

@@ -1,4 +1,4 @@
-"""How a search is to be done: what `conf/search.yaml` and the command line say, checked."""
+"""Options of a search, from `conf/search.yaml` and the command line, checked."""
 
 from __future__ import annotations
 

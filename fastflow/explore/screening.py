@@ -1,4 +1,4 @@
-"""Which candidates are worth a search: those that suit, that some breakdown holds, and that differ."""
+"""Screening of candidates: those that fit the system and some breakdown, without duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search run: what is worth it searched, every design kept, the best ones noted."""
+"""Run of a search: screened candidates are searched, every design is kept, the best are selected."""
 
 from __future__ import annotations
 

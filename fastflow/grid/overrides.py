@@ -1,4 +1,4 @@
-"""Reading what a grid is asked to be: overrides in Hydra's grammar, and a study file's own section.
+"""Reader of the overrides of a grid, in Hydra's grammar, and of the sweeper section of a study.
 
 A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
     params  overrides whose lists and ranges multiply, as for Hydra's own sweeper

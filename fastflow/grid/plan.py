@@ -1,4 +1,4 @@
-"""Planning a grid: from terms to axes, from axes to compositions, from those to input columns."""
+"""Plan of a grid: from terms to axes, compositions and input columns."""
 
 from __future__ import annotations
 

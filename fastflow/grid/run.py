@@ -1,4 +1,4 @@
-"""What is to be run: a planned grid, and where and how."""
+"""A planned run: its grid, its output and its settings."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def said(measurements: Measurements) -> list[str]:
         lines += _said_of_layers(measurements)
     elif measurements.kind.model or measurements.kind is ITERATIONS:
         timed = ", ".join(set_of(measurements.timed))
-        how = " (the file does not say; timed=kernel or timed=call does)" if measurements.assumed else ""
+        how = " (assumed; timed=kernel or timed=call sets it)" if measurements.assumed else ""
         lines.append(f"timed: {timed}{how}")
     if measurements.ignored:
         lines.append(f"not used: {', '.join(measurements.ignored)}")

@@ -1,4 +1,4 @@
-"""What a person sees of a calibration: every scalar before and after, and the errors."""
+"""Output of a calibration: every scalar before and after, and the errors."""
 
 from __future__ import annotations
 

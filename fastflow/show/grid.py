@@ -1,4 +1,4 @@
-"""What a person sees of a grid at the end of a run."""
+"""Output of a grid at the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: one point explained, or a grid in short."""
+"""Output of one point: its chip, the breakdown of its time, its limiter and its memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
-        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in all",
+        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
         "bubble_s": f"busiest pipeline stage, over {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
@@ -99,10 +99,10 @@ def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
     """Tell where the time goes: the largest kernels of each phase."""
-    launches = [("times", True)] if wide else []
+    launches = [("launches", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
-    sheet = new_sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
+    sheet = new_sheet("Kernels, all launches", [*names, *size, ("communication", False)])
     total = kernels["time_s"].sum()
     shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
@@ -183,13 +183,13 @@ def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
     )
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
-    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in all; {q['energy_J']} an iteration")
+    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration")
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
     )
-    fullest = f", pipeline stage {row['fullest_stage']} the fullest" if row["lp_hops"] > 0 else ""
-    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device{fullest}")
+    fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
+    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}")
     out.print(f"             {parts}")
     if not row["feasible"]:
         out.print(f"[bold red]Not feasible[/] {row['reason']}")

@@ -1,4 +1,4 @@
-"""How far a grid is: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a run: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 

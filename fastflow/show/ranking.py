@@ -1,4 +1,4 @@
-"""Candidates and designs of a search as tables for a person: a ranking, a front, the best of a history."""
+"""Tables of a search: the ranking, the Pareto front, the best designs of a history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a search: the best design beside the chip's own, and the ranking."""
+"""Output of a search: the best design compared with the chip's own breakdown, and the ranking."""
 
 from __future__ import annotations
 

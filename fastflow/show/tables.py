@@ -1,4 +1,4 @@
-"""Tables for a person: quantities with their units, in columns as wide as the terminal allows."""
+"""Tables on the screen: quantities with units, in columns as wide as the terminal allows."""
 
 from __future__ import annotations
 

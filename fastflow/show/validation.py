@@ -1,4 +1,4 @@
-"""What a person sees of a validation: errors by group, and the worst rows with what was thought of them."""
+"""Output of a validation: errors by group, and the worst rows explained."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _explained(row: Mapping[str, Any], own: list[str]) -> Iterator[str]:
         yield _dealt(row)
 
 
-_WORDS = {"exposed_comm": "communication", "latency": "an empty message"}
+_WORDS = {"exposed_comm": "communication", "latency": "empty message"}
 
 
 def _named(row: Mapping[str, Any], own: list[str]) -> str:

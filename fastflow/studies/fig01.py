@@ -1,4 +1,4 @@
-"""Computation intensity of one product over degrees of parallelism and strategies (section 2, Figure 1)."""
+"""Computation intensity of one product, by degree of parallelism and strategy (section 2, Figure 1)."""
 
 from __future__ import annotations
 

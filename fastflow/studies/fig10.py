@@ -1,4 +1,4 @@
-"""Strategy, architecture and model searched one after the other, over nodes (section 9.2, Figure 10)."""
+"""Search over strategy, architecture and model in turn, for each node (section 9.2, Figure 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of several accelerators, strategy and architecture searched for each (section 9.2, Figure 11)."""
+"""Packages of several accelerators, with strategy and architecture searched for each (9.2, Figure 11)."""
 
 from __future__ import annotations
 
