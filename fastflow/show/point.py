@@ -99,7 +99,7 @@ def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
     """Tell where the time goes: the largest kernels of each phase."""
-    launches = [("launches", True)] if wide else []
+    launches = [("count", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
     sheet = new_sheet("Kernels, all launches", [*names, *size, ("communication", False)])
