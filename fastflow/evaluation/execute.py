@@ -29,7 +29,7 @@ class Job(NamedTuple):
     settings: Settings
     schema: pa.Schema
     store: Store | None
-    """Where parts go; None hands them over."""
+    """The store of the parts; None: tables are returned."""
 
 
 def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
@@ -50,7 +50,7 @@ def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
 
 
 def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[pa.Table]]:
-    """Evaluate parts, by whoever is asked to; yields their tables, in order if they are handed over."""
+    """Evaluate parts on the configured workers; yields their tables, in order if they are not stored."""
     settings = run.settings
     if len(numbers) == 1 and not settings.address:
         settings = settings._replace(jobs=1)  # nobody to share it with

@@ -90,7 +90,7 @@ def interruptible(watch: Watch) -> Iterator[None]:
     """Turn Ctrl-C into a request to stop, and raise KeyboardInterrupt when everybody has.
 
     Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
-    there is lost, or ends the process. Whoever presses Ctrl-C a second time gets it at once.
+    there is lost, or ends the process. A second Ctrl-C stops at once.
     """
     came = 0
 

@@ -1,6 +1,6 @@
 """History of a search: every scored design, as a Parquet dataset from which the search resumes.
 
-Searches are deterministic: what is asked next follows from the scores so far. So a search that begins anew
+Searches are deterministic: what is asked next follows from the scores so far. So a search that restarts
 asks for what its history holds already, in the same order, and is answered from there until the history ends.
 """
 

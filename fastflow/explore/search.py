@@ -42,7 +42,7 @@ def search_designs(
 ) -> Answer:
     """Search the best designs of a run's points; raises InputError.
 
-    output: the folder or URL of the history, from which a search that was cut short goes on; None keeps none.
+    output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
     if run.settings.address:

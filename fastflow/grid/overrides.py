@@ -2,7 +2,7 @@
 
 A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
     params  overrides whose lists and ranges multiply, as for Hydra's own sweeper
-    zip     mappings of overrides whose lists are walked together
+    zip     mappings of overrides whose lists are paired
     union   grids, each with `params` and `zip` of its own, one after the other
 What stands on the command line comes after all of that, in every grid of the union.
 """
@@ -34,7 +34,7 @@ class Term(NamedTuple):
     is_group: bool
     origin: str
     zipped: int = -1
-    """Terms of one number are walked together; -1: on its own."""
+    """Terms with the same number are paired; -1: an axis of its own."""
 
     @property
     def swept(self) -> bool:
@@ -71,7 +71,7 @@ class Term(NamedTuple):
 
 
 class TermAxis(NamedTuple):
-    """Swept terms that are walked together."""
+    """Swept terms that are paired on one axis."""
 
     terms: tuple[Term, ...]
 
@@ -164,7 +164,7 @@ def grids_of(
 
 
 class _Part(NamedTuple):
-    """What a study says of some keys: lists that multiply, or that are walked together."""
+    """Keys of a study with their lists, which multiply or are paired."""
 
     values: Mapping[str, Any]
     zipped: bool

@@ -136,7 +136,7 @@ def _compose_all(
     """Compose every combination of the axes that must be composed.
 
     Axes over leaves start as columns. One that some composition shows not to be free (something
-    else mentions it, or it is no scalar there) joins the composed axes, and all begins anew. Keys in
+    else mentions it, or it is no scalar there) joins the composed axes, and the composition restarts. Keys in
     `as_texts` are composed in any case.
     """
     axes = axes_of(terms)

@@ -87,7 +87,7 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
 
 
 def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
-    """Put kernels that are alike (the layers of a stack) into one row, largest first."""
+    """Merge identical kernels (the layers of a stack) into one row, the longest first."""
     keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     merged = {name: values[first] for name, values in kernels.items()}

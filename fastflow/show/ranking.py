@@ -58,7 +58,7 @@ def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Sch
 
 
 def _short(labels: Sequence[str]) -> dict[str, str]:
-    """Return the last part of every key, or the last two where keys end alike."""
+    """Return the last part of every key, or the last two if several keys have the same last part."""
     ends = [name.rpartition(".")[2] for name in labels]
     return {
         name: end if ends.count(end) == 1 else ".".join(name.split(".")[-2:])

@@ -26,7 +26,7 @@ def console() -> Console:
 
 
 def quantity(name: str, value: Any) -> str:
-    """Write the value of a column for a person, with its unit."""
+    """Write the value of a column with its unit."""
     if value is None or value is np.ma.masked or value != value:
         return "-"
     if isinstance(value, bool | np.bool_):

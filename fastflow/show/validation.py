@@ -29,7 +29,7 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 
 def title(dataset: Dataset) -> str:
-    """Say what was held against what."""
+    """Return the title: the rows, the file and the chip or system."""
     name = Path(dataset.about("measurements")).name
     return f"rows of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
 
@@ -97,7 +97,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def _explained(row: Mapping[str, Any], own: list[str]) -> Iterator[str]:
-    """Yield what a row is and came to, what each thing takes of it alone, and how its work was dealt."""
+    """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM."""
     time, measured = (units.show(float(row[name]), "s") for name in ("predicted_s", "measured_s"))
     yield (
         f"line {row['line']}: {_named(row, own)}: measured {measured}, predicted {time} "

@@ -26,7 +26,7 @@ Point = tuple[str, str, str]
 
 
 class Grid:
-    """Times and shares of kernel time by node, memory and network; of rows alike in these the first."""
+    """Times and shares of kernel time by node, memory and network; of several such rows, the first."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         """Take rows in point order."""
