@@ -1,4 +1,4 @@
-"""What the axes of any grid do: the best time of every value, and what limits the best point."""
+"""Overview figure of any grid: for every axis the best time of each value, and its limiters."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def draw(axes: Sequence[Axis], title: str) -> Figure:
     head(
         figure,
         title,
-        "best and median time over what was swept, and what limits the kernels of the best points",
+        "best and median time along each axis, and what limits the kernels of the best points",
     )
     unit, scale = _unit(axes)
     for place, axis in zip(count(), axes, strict=False):

@@ -1,4 +1,4 @@
-"""One point: predicted, stored, explained on the screen, and what it leaves beside its dataset."""
+"""One point: predicted, stored, printed with its breakdown, with a trace or a picture on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scoring designs: in batches, by several threads, or out of the history of an earlier run."""
+"""Scorer of designs: in batches, on several threads, or from the history of an earlier run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search run: what is worth it searched, every design kept, the best ones noted."""
+"""Run of a search: screened candidates are searched, every design is kept, the best are selected."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def search_designs(
 ) -> Answer:
     """Search the best designs of a run's points; raises InputError.
 
-    output: the folder or URL of the history, from which a search that was cut short goes on; None keeps none.
+    output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
     if run.settings.address:
-        raise InputError("engine.address", run.settings.address, "none: a search runs on this machine")
+        raise InputError("engine.address", run.settings.address, "no address; a search runs on this machine")
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()
@@ -82,6 +82,6 @@ def _keeping(history: History) -> Iterator[None]:
             where = history.folder.shown
             kept = f"{history.told:,} designs are kept in {where}"
             raise KeyboardInterrupt(
-                f"{kept}; the same command with output={where} goes on from there"
+                f"{kept}; the same command with output={where} resumes from there"
             ) from None
         raise

@@ -120,7 +120,7 @@ def prepare_calibration(
     paths = leaves["measurements"]
     paths = [str(path) for path in paths] if isinstance(paths, list) else [paths]
     if paths == [None] or not all(paths):
-        raise InputError("measurements", "null", "a CSV file, or several", origin)
+        raise InputError("measurements", "null", "one or more CSV files", origin)
     if len(set(paths)) < len(paths):
         raise InputError("measurements", ", ".join(paths), "each file once", origin)
     planned = [prepare(composer, (*others, f"measurements={_quoted(path)}")) for path in paths]
@@ -134,7 +134,7 @@ def prepare_calibration(
     for one in set_:
         if one.is_delete():
             raise InputError(
-                f"~{one.key_or_group}", "removed", "a value; no chip file can take a key away", origin
+                f"~{one.key_or_group}", "removed", "a value, since a chip file cannot remove a key", origin
             )
     keys = [one.key_or_group for one in set_]
     own = {
@@ -179,7 +179,7 @@ def _asked(composer: Composer, planned: list[Planned], chip: str, own: dict[str,
         paths = ", ".join(one.measurements.path for one in planned)
         have = f"{fitted.size:,} to fit and {int(held.sum()):,} to hold back"
         allowed = (
-            f"at least {least} rows to fit {len(names)} scalars, and a fifth of other ones; there are {have}"
+            f"at least {least} rows to fit {len(names)} scalars, and some rows to hold back; there are {have}"
         )
         raise InputError("measurements", paths, allowed, origin)
     if fitted.size > MOST_ROWS:
@@ -237,7 +237,7 @@ def _fit(asked: Asked) -> Answer:
     }
     if not rounded:
         paths = ", ".join(one.measurements.path for one in asked.planned)
-        raise CompositionError(f"{paths}: determines none of {', '.join(names)}")
+        raise CompositionError(f"{paths}: these rows determine none of {', '.join(names)}")
     values = {name: float(convert(f"chip.{name}", text)) for name, text in rounded.items()}
     every = np.flatnonzero(~np.isnan(asked.before))
     after = np.full(asked.before.size, np.nan)
@@ -328,19 +328,19 @@ def check_chip_file(composer: Composer, planned: Planned, where: str) -> None:
     """Refuse a file that is no chip's, that the chip is made of, or that something else is in; InputError."""
     path = Path(where)
     if is_url(where) or not is_own_file(where):
-        raise InputError("output", where, "a file of this machine, NAME.yaml")
+        raise InputError("output", where, "a file on this machine, NAME.yaml")
     made_of = [composer.file_of(default.config_path or "") for default in planned.run.first.defaults]
     if path.resolve() in [Path(name).resolve() for name in made_of]:
-        raise InputError("output", where, f"another file than those that chip {_chip_of(planned)} is made of")
+        raise InputError("output", where, f"a file that chip {_chip_of(planned)} does not use itself")
     if path.is_dir():
-        raise InputError("output", where, "a file; this is a folder")
+        raise InputError("output", where, "a file, and this is a folder")
     if path.exists():
         try:
             ours = path.read_bytes().startswith(_FIRST_LINE.encode())
         except OSError:
             ours = False
         if not ours:
-            raise InputError("output", where, "a new file, or an earlier calibration; this is something else")
+            raise InputError("output", where, "a new file or an earlier calibration; this file is neither")
 
 
 def _chip_of(planned: Planned) -> str:

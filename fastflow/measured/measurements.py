@@ -156,7 +156,7 @@ def read(
         cells.numbers("ranks", "a whole number at least 1", 1).astype(np.int64)
         if exchanges
         else _zeros(rows),
-        cells.numbers("bytes", "a number of bytes at least 0") if exchanges else np.zeros(rows),
+        cells.numbers("bytes", "a number of bytes that is at least 0") if exchanges else np.zeros(rows),
         cells.choices("collective", COLLECTIVES[1:], "all-reduce") if exchanges else np.full(rows, ""),
         [name for name in map(str, frame) if name not in used],
         timed is None and not ("timed" in frame and (frame["timed"] != "").all()),
@@ -188,10 +188,10 @@ def _frame(path: str) -> tuple[pd.DataFrame, str]:
     except UnicodeDecodeError:
         raise refusal("this one is not in UTF-8") from None
     except csv.Error as error:
-        raise refusal(f"this is none ({error})") from None
+        raise refusal(f"this is not CSV ({error})") from None
     filled = [(number, cells) for number, cells in enumerate(lines, start=1) if any(map(str.strip, cells))]
     if len(filled) < 2:
-        raise refusal(f"this one holds {'a header alone' if filled else 'nothing'}")
+        raise refusal(f"this one holds {'only a header' if filled else 'nothing'}")
     names = [name.strip() for name in filled[0][1]]
     twice = [name for place, name in enumerate(names) if name and name in names[:place]]
     if twice:
@@ -214,7 +214,7 @@ def _of_device(path: str, frame: pd.DataFrame, device: str) -> pd.DataFrame:
     """Return the rows of one device of a file; raises InputError."""
     there = frame["device"].unique().tolist() if "device" in frame else []
     if device not in there:
-        allowed = f"one of {', '.join(there)}" if there else "null, as the file has no such column"
+        allowed = f"one of {', '.join(there)}" if there else "null, since the file has no column device"
         raise InputError("device", device, allowed, path)
     return frame[frame["device"] == device]
 
@@ -233,7 +233,7 @@ def _kind(path: str, frame: pd.DataFrame, known: Collection[str]) -> Kind:
         raise InputError("measurements", path, f"{allowed} ({ITERATIONS.name}); this one has {has}")
     if not {*kind.times} & {*frame}:
         wanted = " or ".join(kind.times)
-        allowed = f"a file of {kind.name} with their times in {wanted}; this one has no such column"
+        allowed = f"a file of {kind.name} with times in {wanted}; this one has no such column"
         raise InputError("measurements", path, allowed)
     return kind
 

@@ -131,7 +131,7 @@ def _collectives(grid: Grid, measurements: Measurements, rows: Ints) -> dict[str
     ranks, size = measurements.ranks[rows], measurements.bytes[rows]
     if (ranks > devices).any():
         row = int(rows[int((ranks > devices).argmax())])
-        raise measurements.mistake("ranks", row, f"at most the {devices:,} devices of the system")
+        raise measurements.mistake("ranks", row, f"at most {devices:,}, the devices of the system")
     time, latency = np.empty(rows.size), np.empty(rows.size)
     for name in np.unique(measurements.collective[rows]).tolist():
         some = measurements.collective[rows] == name

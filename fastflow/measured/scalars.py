@@ -100,18 +100,18 @@ def check_files(planned: Sequence[Planned], origin: str) -> None:
     for one in planned:
         measurements, labels = one.measurements, one.run.grid.labels
         if measurements.kind is EXCHANGES:
-            allowed = "a file of kernels or iterations; what a collective takes follows from the network"
+            allowed = "a file of kernels or iterations; the time of a collective depends on the network only"
             raise InputError("measurements", measurements.path, allowed, origin)
         if len(set_of(labels["chip"])) > 1:
             allowed = f"a file of one chip; this one has {', '.join(set_of(labels['chip']))}"
             raise InputError("measurements", measurements.path, allowed, origin)
         if len(measurements.devices) > 1:
-            allowed = f"one of {', '.join(measurements.devices)}, which {measurements.path} measures"
+            allowed = f"one of the devices in {measurements.path}: {', '.join(measurements.devices)}"
             raise InputError("device", "null", allowed, origin)
         for row, said in enumerate(measurements.overrides):
             for key in said:
                 if key.startswith("chip."):
-                    raise measurements.mistake(key, row, "a key that is none of the chip's, which is fitted")
+                    raise measurements.mistake(key, row, "a key outside the chip, since the chip is fitted")
 
 
 def chosen(planned: Sequence[Planned], points: Sequence[Points], fit: object, origin: str) -> list[str]:
@@ -126,7 +126,7 @@ def chosen(planned: Sequence[Planned], points: Sequence[Points], fit: object, or
         return [name for name in there if name in depend]
     written = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
     if not isinstance(written, list) or not written:
-        raise InputError("fit", fit, f"null, or some of {', '.join(there)}", origin)
+        raise InputError("fit", fit, f"null, or one or more of {', '.join(there)}", origin)
     asked = [str(name).removeprefix("chip.") for name in written]
     for number, name in enumerate(asked):
         if name not in there:

@@ -96,7 +96,7 @@ def prepare(composer: Composer, overrides: Sequence[str]) -> Planned:
     chosen = [override for override in parsed if override.key_or_group == "model"]
     if kind.model:
         if chosen:
-            allowed = f"{kind.model} for a file of {kind.name}, which need not be said"
+            allowed = f"{kind.model} for a file of {kind.name}, or no model at all"
             raise InputError("model", chosen[-1].get_value_string(), allowed, origin)
         overrides = (f"model={kind.model}", *overrides)
     run = _plan_rows(composer, overrides, measurements) if kind is ITERATIONS else plan(composer, overrides)
@@ -134,7 +134,7 @@ def _plan_rows(composer: Composer, overrides: Sequence[str], measurements: Measu
 
 
 def _several(key: str) -> InputError:
-    return CompositionError(f"{key}: measurements are held against one configuration, without several values")
+    return CompositionError(f"{key}: one value only; measurements are compared with one configuration")
 
 
 def predicted_tables(planned: Planned, advance: Callable[[int], None] = lambda rows: None) -> Tables:
@@ -179,12 +179,12 @@ def said(measurements: Measurements) -> list[str]:
     """Return what a person should know of how a file was read, a line each."""
     lines = []
     if len(measurements.devices) > 1:
-        lines.append(f"devices: {', '.join(measurements.devices)}; device=NAME takes one of them alone")
+        lines.append(f"devices: {', '.join(measurements.devices)}; device=NAME selects one of them")
     if measurements.kind is LAYERS:
         lines += _said_of_layers(measurements)
     elif measurements.kind.model or measurements.kind is ITERATIONS:
         timed = ", ".join(set_of(measurements.timed))
-        how = " (the file does not say; timed=kernel or timed=call does)" if measurements.assumed else ""
+        how = " (assumed; timed=kernel or timed=call sets it)" if measurements.assumed else ""
         lines.append(f"timed: {timed}{how}")
     if measurements.ignored:
         lines.append(f"not used: {', '.join(measurements.ignored)}")
@@ -291,7 +291,7 @@ def check_validation_output(output: str) -> None:
             except (pa.ArrowInvalid, OSError):
                 held = {}
             if b"fastflow.measurements" not in held:
-                raise InputError("output", output, f"{allowed} of something else")
+                raise InputError("output", output, f"{allowed} from something else")
 
 
 def write_tables(output: str, tables: Tables) -> list[str]:

@@ -164,6 +164,6 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
             reason[i] = str(error)
             continue
         if differ[i] and not _has_lp_at_an_end(order):
-            allowed = "an order with lp first or last, where kinds of layer are cut differently"
+            allowed = "an order with lp first or last, since the kinds of layer have different cuts"
             reason[i] = str(InputError("placement", placement, allowed))
     return reason.astype(str)

@@ -71,7 +71,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             if own.dp == 1 and available % cut == 0:
                 own = own._replace(dp=available // cut)
             if own.devices != available and reason[i] == "":
-                allowed = f"a cut for the {available} devices that the strategy gives a layer"
+                allowed = f"a cut that uses the {available} devices of a layer under the strategy"
                 reason[i] = str(InputError(key, inputs[key][i], allowed))
             for column, degree in zip(layouts, own[: len(Layouts._fields)], strict=True):
                 column[i, kind] = degree
@@ -85,6 +85,6 @@ def parse_layout(text: str, key: str) -> Strategy:
     own = parse(text, key)
     if own.lp > 1:
         raise InputError(
-            key, text, "a cut without pipeline stages, which parallel.strategy sets for all layers"
+            key, text, "a cut without pipeline stages; parallel.strategy sets those for all layers"
         )
     return own

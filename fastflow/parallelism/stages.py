@@ -44,10 +44,12 @@ def microbatches(
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = np.full(asked.size, "", dtype=object)
     for i in np.flatnonzero(most < 1):
-        allowed = f"one that cuts rows at most {rows[i]} ways, since so many sequences belong together"
+        allowed = f"a strategy that cuts the batch into at most {rows[i]} parts, the number of sequences"
         reason[i] = str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed))
     for i in np.flatnonzero((asked > most) & (most >= 1)):
-        allowed = f"at most {most[i]}, the {'sequences' if indivisible[i] else 'rows'} of one device"
+        allowed = (
+            f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
+        )
         reason[i] = str(InputError("parallel.microbatches", int(asked[i]), allowed))
     return np.where(asked > 0, asked, usual), reason.astype(str)
 

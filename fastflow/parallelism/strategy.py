@@ -68,7 +68,7 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     if not degrees or 0 in degrees:
         raise InputError(key, text, NOTATION)
     if prod(degrees) > MOST_DEVICES:
-        raise InputError(key, text, f"one that takes at most {MOST_DEVICES:,} devices")
+        raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
     if groups[0]:
         return Strategy(kernel=ROW_COLUMN, kp1=row, kp2=column, dp=dp, lp=lp)
@@ -91,9 +91,11 @@ def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
     for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
         strategy = Strategy(*(int(column[i]) for column in strategies))
         if strategy.lp > layers[i]:
-            allowed = f"one of at most {layers[i]} pipeline stages, the model's layers"
+            allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
         else:
-            allowed = f"one whose {strategy.devices} devices divide system.devices={devices[i]}"
+            allowed = (
+                f"a number of devices ({strategy.devices} here) that divides system.devices={devices[i]}"
+            )
         reason[i] = str(InputError("parallel.strategy", strategy, allowed))
     return reason.astype(str)
 

@@ -119,10 +119,10 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
         for tile in str(name).split():
             parts = tile.split("x")
             if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-                raise InputError(key, name, "tiles as 128x64, with spaces between them")
+                raise InputError(key, name, "tiles such as 128x64, with spaces between them")
             sides.append((float(parts[0]), float(parts[1])))
         if offset[-1] == len(sides):
-            raise InputError(key, name, "at least one tile, as 128x64")
+            raise InputError(key, name, "at least one tile, such as 128x64")
         offset.append(len(sides))
     table = np.array(sides, dtype=np.float64).reshape(-1, 2)
     return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place
