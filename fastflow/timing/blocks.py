@@ -241,6 +241,9 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         float(machines.unit_n[p]),
     )
     strided = products.strided[g]
+    # Numba takes this many keywords only where none of their values is a condition
+    cost = library.strided[p] if strided else 0.0
+    miss = library.miss[p] if strided else 0.0
     return _Gemm(
         m=float(products.m[g]),
         k=float(products.k[g]),
@@ -257,9 +260,9 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         launch=library.launch[p],
         drive=library.drive[p],
         order=machines.order[p],
-        strided=library.strided[p] if strided else 0.0,
+        strided=cost,
         reach=library.reach[p],
-        miss=library.miss[p] if strided else 0.0,
+        miss=miss,
         levels=levels,
         dealt=max(machines.dealt[p], 0),
         unit=unit,

@@ -155,7 +155,7 @@ def _lay_gemms(
 def _limit(
     point: Ints, timed: Bools, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing
 ) -> None:  # fmt: skip
-    """Write every level's time, what limits a kernel, and its time; but of kernels that are timed already.
+    """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
 
     bandwidth: (points, levels + 1); dealt, launch: (points,). Idle bundles leave their own levels
     unused; what is shared by the chip serves the others.
