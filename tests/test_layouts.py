@@ -206,6 +206,18 @@ def test_exchanges_take_as_long_as_their_collectives_among_their_own_devices(
         assert near(took.gradient_s[row], alone(shards.gradient, row))
 
 
+def test_the_longer_of_an_exchange_and_a_relayout_says_where_it_was(compose, predict):
+    """Pairs within a package gather h for the next step; the softmax's cut is over all packages."""
+    point = compose(*SMALL, "system=mcm", "parallel.strategy=RC-1-2-d8", "placement=kp2-kp1-dp-lp")
+    prediction = predict([point | {"parallel.softmax": text} for text in ("same", "RC-1-16")])
+    graph, took = prediction.graph, prediction.communication.exchanges
+    levels = [
+        took.sync_level[(graph.point == place) & (graph.names[graph.label] == "lstm gates")].tolist()
+        for place in (0, 1)
+    ]
+    assert levels == [[0, 0], [0, 1]]
+
+
 NORM_FIRST = """\
 name: norm first
 rows: 64

@@ -154,7 +154,7 @@ def test_distributed_gemm(points):
 @example(64, 1, 31, 8, "", 1, 1, 4, 1)  # on either side of the border, and on it
 @example(64, 1, 32, 8, "", 1, 1, 4, 1)
 @example(64, 1, 33, 8, "", 1, 1, 4, 1)
-@cases(300)
+@cases(150)
 def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
     batch, sequence, vocabulary, hidden, kernel, kp1, kp2, dp, microbatches
 ):
