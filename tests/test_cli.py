@@ -155,7 +155,7 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ),
         ("-m engine=dask engine.address=tcp://127.0.0.1:9 tech=n7,n5", "a Dask scheduler that answers"),
         ("engine.chunk_bytes=12", "no unit given"),
-        ("-m engine.chunk=1,2", "no input of the model"),
+        ("-m engine.chunk=1,2", "not an input of the model"),
         ("hydra.foo=1", "hydra.foo"),
         ("-cn nosuch", "--config-name=nosuch"),
         ("--config-dir /no/such", "/no/such"),
@@ -239,7 +239,7 @@ def test_progress_without_a_terminal_is_plain_lines(capsys, monkeypatch):
         for _ in range(4):
             progress.advance(20)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["40 of 100 points, 13 a second, 4 s left", "80 of 100 points, 9 a second, 2 s left"]
+    assert lines == ["40 of 100 points, 13 points/s, 4 s left", "80 of 100 points, 9 points/s, 2 s left"]
 
 
 @pytest.mark.long
