@@ -44,21 +44,21 @@ def test_candidates_that_differ_under_few_designs_are_hardly_ever_taken_as_alike
         scorer = Scorer(seed, ["a", "b", "like a", "like b"], [0, 0, 0, 0], [0.0, 0.5, 0.0, 0.5])
         _, reason = screen(scorer)
         assert reason[0] == ""
-        assert reason[2] == "does as a does"
-        assert reason[1] in ("", "does as a does")
-        assert reason[3] == (reason[1] or "does as b does")
+        assert reason[2] == "gives the same results as a"
+        assert reason[1] in ("", "gives the same results as a")
+        assert reason[3] == (reason[1] or "gives the same results as b")
         hidden += reason[1] != ""
     assert hidden / 40 <= 2 * 0.75**8
 
 
 def test_only_candidates_that_compete_are_compared():
     _, reason = screen(Scorer(0, ["a", "b", "c", "d"], [0, 1, 0, 1], [0.0] * 4))
-    assert reason.tolist() == ["", "", "does as a does", "does as b does"]
+    assert reason.tolist() == ["", "", "gives the same results as a", "gives the same results as b"]
 
 
 def test_alike_candidates_have_been_tried_under_eight_designs_and_their_own():
     small = ("model.hidden=512", "model.vocabulary=4000", "model.batch=256", "model.devices=8")
     found = fastflow.search(*small, "tech=n7", "mem=hbm3", "parallel.strategy=auto", "steps=1", "starts=1")
-    alike = found.ranking["reason"].str.startswith("does as ")
+    alike = found.ranking["reason"].str.startswith("gives the same results as ")
     assert alike.sum() > 5
     assert (found.ranking["designs"][alike] == 1 + 8).all()

@@ -129,5 +129,5 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
             if part == "dram":
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
-            what = "has no power left for its work" if has_room[i] else "does not fit"
+            what = "has no power left for its work" if has_room[i] else "has no room"
             reason[i] = f"{part} {what}: its budgets are {budgets}"
