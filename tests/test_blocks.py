@@ -208,6 +208,6 @@ def test_catalogue_of_a_users_own():
     assert frame.time_s[0] > 2.0 * frame.time_s[1]
     for key in ("matrix", "vector", "batched_vector", "warp"):
         with pytest.raises(
-            InputError, match=rf"chip\.blocks\.{key}=12 \(.*\) is invalid: expected tiles as 128x64"
+            InputError, match=rf"chip\.blocks\.{key}=12 \(.*\) is invalid: expected tiles such as 128x64"
         ):
             evaluate("model=gemm", "chip=a100", f"chip.blocks.{key}='12'")
