@@ -1,0 +1,83 @@
+"""Whole iterations: every row is a point, as if its cells stood on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastflow.configuration.composer import Composer
+from fastflow.errors import InputError
+from fastflow.grid.grid import Columns, Grid
+from fastflow.grid.plan import plan
+from fastflow.grid.run import Run
+from fastflow.measured.kind import Measurements, Options, TimedRows, records, register, several_values
+from fastflow.tables import Ints
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+
+@register
+class Iterations(Measurements):
+    """Iterations of any workload; a file is of them where no other kind claims it."""
+
+    name = "whole iterations"
+    at_once = 256  # their graphs are large
+    is_of_a_system = True
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read what every row says of groups and keys; raises InputError."""
+        super().__init__(rows, options)
+        self.ignored = [name for name in self.ignored if name not in options.keys]
+        self.overrides = [
+            {key: text for key, text in row.items() if text} for row in records(self.file, options.keys)
+        ]
+
+    @classmethod
+    def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
+        """Any file says something of an iteration that has groups or keys of the configuration."""
+        return bool(keys)
+
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan a point for each row; raises InputError."""
+        union = [{"params": row} for row in self.overrides]
+        try:
+            run = plan(composer, overrides, {"union": union})
+        except InputError as error:
+            if error.key in self.file.frame:
+                same = (self.file.frame[error.key] == str(error.value)).to_numpy(np.bool_)
+                if same.any():
+                    raise self.file.mistake(error.key, int(same.argmax()), error.allowed) from None
+            raise
+        for row, block in enumerate(run.grid.blocks):
+            if block.axes:
+                key = block.axes[0].keys[0]
+                if key in self.overrides[row]:
+                    raise self.file.mistake(key, row, "one value")
+                raise several_values(key)
+        return run
+
+    def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
+        """Yield rows whose inputs have the same keys, and the inputs."""
+        batch = grid.batch[rows]  # every row is a combination of its own
+        for number in np.unique(batch).tolist():
+            some = rows[batch == number]
+            columns = {
+                key: np.repeat(values, some.size) if values.size == 1 else values[grid.row[some]]
+                for key, values in grid.batches[number].columns.items()
+            }
+            yield some, columns
+
+    def check_fit(self, origin: str) -> None:
+        """Refuse rows that set what is fitted; raises InputError."""
+        super().check_fit(origin)
+        for row, said in enumerate(self.overrides):
+            for key in said:
+                if key.startswith("chip."):
+                    raise self.file.mistake(key, row, "a key that is none of the chip's, which is fitted")
+
+    def shapes(self) -> list[str]:
+        """Return what every row says."""
+        return [str(sorted(row.items())) for row in self.overrides]
