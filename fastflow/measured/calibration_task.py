@@ -14,6 +14,7 @@ from fastflow.configuration.inputs import is_documentation
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.run import explaining
 from fastflow.measured.chip_output import check_chip_output
+from fastflow.measured.csv_file import listed
 from fastflow.measured.kind import each_once
 from fastflow.measured.planned_file import PlannedFile, plan_file
 from fastflow.measured.robust_fit import held_back
@@ -116,14 +117,17 @@ def _quoted(path: str) -> str:
 
 def _check_files(planned: Sequence[PlannedFile], origin: str) -> None:
     """Refuse files from which no chip can be calibrated; raises InputError."""
-    for measurements, run in planned:
+    digests = [one.measurements.file.digest for one in planned]
+    for number, (measurements, run) in enumerate(planned):
+        if digests[number] in digests[:number]:
+            raise InputError("measurements", measurements.file.path, "each file once", origin)
         measurements.check_fit(origin)
         path, chips = measurements.file.path, each_once(run.grid.labels["chip"])
         if len(chips) > 1:
             allowed = f"a file of one chip; this one has {', '.join(chips)}"
             raise InputError("measurements", path, allowed, origin)
         if len(measurements.devices) > 1:
-            allowed = f"one of {', '.join(measurements.devices)}, which {path} measures"
+            allowed = f"one of {listed(measurements.devices)}, which {path} measures"
             raise InputError("device", "null", allowed, origin)
 
 

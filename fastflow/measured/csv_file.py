@@ -10,7 +10,7 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,12 +83,12 @@ class CsvFile(NamedTuple):
 
     def mistake(self, column: str, row: int, allowed: str) -> InputError:
         """Return what is wrong with a cell."""
-        value = shortened(self.frame[column].iloc[row]) or "nothing"
-        return InputError(shortened(column), value, allowed, f"{self.path}, line {self.line[row]}")
+        value = shown(self.frame[column].iloc[row]) or "nothing"
+        return InputError(shown(column), value, allowed, f"{self.path}, line {self.line[row]}")
 
     def wrong_column(self, column: str, allowed: str) -> InputError:
         """Return what is wrong with a name in the header."""
-        return InputError("column", shortened(column), allowed, f"{self.path}, line {self.header}")
+        return InputError("column", shown(column), allowed, f"{self.path}, line {self.header}")
 
     def refuse(self, column: str, wrong: NDArray[np.bool_], allowed: str) -> None:
         """Raise InputError for the first cell that is wrong, if one is."""
@@ -142,9 +142,15 @@ class CsvFile(NamedTuple):
         return Given(full, there)
 
 
-def shortened(text: str) -> str:
-    """Return a text as it fits into a message."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def shown(text: str) -> str:
+    """Return a text as it fits into a message: not too long, and with nothing that cannot be seen."""
+    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
+
+
+def listed(texts: Sequence[str], most: int = 20) -> str:
+    """Return texts as a list that fits into a message."""
+    return ", ".join(map(shown, texts[:most])) + (", ..." if len(texts) > most else "")
 
 
 def _number(text: str) -> float:
@@ -159,7 +165,7 @@ def _scalar(key: str, text: str) -> Scalar:
         return meant.get(text.lower(), text)
     if column.kind == "int" and _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if _NUMBER.fullmatch(text) else shortened(text)  # 1e6 is a whole number too
+    return float(text) if _NUMBER.fullmatch(text) else shown(text)  # 1e6 is a whole number too
 
 
 def read_csv(path: str) -> CsvFile:
@@ -224,6 +230,6 @@ def _check_header(names: list[str], refusal: Refusal) -> None:
         raise refusal("the header of this one holds a control character")
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
-        raise refusal(f"this one has the column {shortened(twice[0])} twice")
+        raise refusal(f"this one has the column {shown(twice[0])} twice")
     if len(names) == 1 and any(other in names[0] for other in ";\t"):
         raise refusal("this one is not separated by commas")

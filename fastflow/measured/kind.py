@@ -19,7 +19,7 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.grid import Columns, Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
-from fastflow.measured.csv_file import CsvFile, Given
+from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed
 from fastflow.measured.points import PredictedRows, predict_points, replaced, with_reasons
 from fastflow.tables import Bools, Floats, Ints, Texts
 from fastflow.timing.host import product_call
@@ -161,12 +161,13 @@ class Measurements:
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where the chip lacks a row's data type."""
         for some, inputs in self.points(grid, rows):
-            reason, columns = predict_points(inputs)
+            reason, results, needs = predict_points(inputs)
             self._refuse_dtypes(some, reason)
-            seen = self.with_host(some, inputs, columns["time_s"])
-            host = seen - columns["time_s"]
-            bound_by = np.where(host > 0.5 * seen, "host", columns["bound_by"])
-            yield PredictedRows(some, columns | {"time_s": seen, "host_s": host, "bound_by": bound_by})
+            seen = self.with_host(some, inputs, results["time_s"])
+            host = seen - results["time_s"]
+            bound_by = np.where(host > 0.5 * seen, "host", results["bound_by"])
+            own = {"time_s": seen, "host_s": host, "bound_by": bound_by}
+            yield PredictedRows(some, {**results, **own, **needs})
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows that share a call of the model, and the model's inputs of them; raises InputError."""
@@ -227,10 +228,10 @@ class Measurements:
         """Return what a person should know of how the file was read, a line each."""
         devices, lines = self.devices, []
         if len(devices) > 1:
-            lines.append(f"devices: {', '.join(devices)}; device=NAME takes one of them alone")
+            lines.append(f"devices: {listed(devices)}; device=NAME takes one of them alone")
         lines += self.notes_of_times()
         if self.ignored:
-            lines.append(f"not used: {', '.join(self.ignored)}")
+            lines.append(f"not used: {listed(self.ignored, MOST_COLUMNS)}")
         return lines
 
     def notes_of_times(self) -> list[str]:

@@ -6,6 +6,7 @@ The columns of every kind are in docs/validation.md.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,10 +17,11 @@ from fastflow.configuration.inputs import SECTIONS
 from fastflow.configuration.wording import suggestion
 from fastflow.errors import InputError
 from fastflow.measured import kinds
-from fastflow.measured.csv_file import CsvFile, read_csv, shortened
+from fastflow.measured.csv_file import CsvFile, listed, read_csv
 from fastflow.measured.kind import KINDS, Measurements, Options, TimedRows
 
 assert kinds  # its files register themselves
+_GROUP = re.compile(r"[A-Za-z]\w{0,50}", re.ASCII)  # groups are looked up as folders
 _NEAR = 0.75  # of two names, one of which may be meant for the other
 
 
@@ -36,7 +38,11 @@ def read_measurements(
     all rows were measured, instead of what the file says; device: whose rows count, by default all.
     """
     file = read_csv(path)
-    keys = tuple(name for name in file.columns if is_group(name) or find_input(name) is not None)
+    keys = tuple(
+        name
+        for name in file.columns
+        if (_GROUP.fullmatch(name) and is_group(name)) or find_input(name) is not None
+    )
     _check_keys(file, keys)
     kind = _kind_of(file, keys)
     _check_unused_keys(file, keys, kind)
@@ -62,9 +68,8 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     if not claim:
         ways = [f"{', '.join(kind.needed)} ({kind.name})" for kind in KINDS if kind.needed]
         others = ", ".join(kind.name for kind in KINDS if not kind.needed)
-        has = ", ".join(map(shortened, columns[:8])) + (", ..." if len(columns) > 8 else "")
         allowed = f"a file with the columns {'; '.join(ways)}; or groups and keys of the configuration"
-        raise InputError("measurements", path, f"{allowed} ({others}); this one has {has}")
+        raise InputError("measurements", path, f"{allowed} ({others}); this one has {listed(columns, 8)}")
     (kind,) = claim
     if not set(kind.times) & set(columns):
         wanted = " or ".join(kind.times)
@@ -100,7 +105,7 @@ def _of_device(file: CsvFile, device: str) -> CsvFile:
     """Return the rows of one device of a file; raises InputError."""
     there = file.each_once("device")
     if device not in there:
-        allowed = f"one of {', '.join(there)}" if there else "null, as the file has no such column"
+        allowed = f"one of {listed(there)}" if there else "null, as the file has no such column"
         raise InputError("device", device, allowed, file.path)
     return file.take((file.frame["device"] == device).to_numpy(np.bool_))
 

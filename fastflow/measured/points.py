@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastflow.evaluation.runner import naming_what_is_missing
 from fastflow.grid.grid import Columns
 from fastflow.measured.csv_file import Given
-from fastflow.tables import Floats, Ints, take
+from fastflow.tables import Floats, Ints, Texts, take
 
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction
@@ -24,6 +24,14 @@ class PredictedRows(NamedTuple):
     columns: dict[str, NDArray[Any]]
 
 
+class PredictedPoints(NamedTuple):
+    """What the model says of points; shape (points,)."""
+
+    reason: Texts  # why a point has no time; "" where it has
+    columns: dict[str, NDArray[Any]]  # of `columns.RESULTS`
+    needs: dict[str, NDArray[Any]]  # what all launches take of each thing alone [s]
+
+
 def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns:
     """Return the model's inputs with what a file says of some rows in place of the configuration's."""
     found = dict(inputs)
@@ -33,19 +41,15 @@ def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns
     return found
 
 
-def predict_points(inputs: Columns) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    """Predict points of the model: why each has no time ("" where it has), and its result columns.
-
-    Beside the columns of `columns.RESULTS` there is what all launches of a point take of each thing alone.
-    Raises InputError where the model asks for an input that is not there.
-    """
+def predict_points(inputs: Columns) -> PredictedPoints:
+    """Predict points of the model; raises InputError where it asks for an input that is not there."""
     from fastflow import crossflow
     from fastflow.optimize.strategies import settle
     from fastflow.results import summary
 
     with naming_what_is_missing(inputs):
         prediction = crossflow.predict(settle(inputs))
-    return prediction.reason, summary(prediction) | _needs(prediction)
+    return PredictedPoints(prediction.reason, summary(prediction), _needs(prediction))
 
 
 def device_times(inputs: Columns) -> Floats:

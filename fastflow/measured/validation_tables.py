@@ -135,11 +135,18 @@ def _is_own(field: pa.Field) -> bool:
 
 
 def _typed(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
-    """Return a column of texts as numbers where all of its cells are, empty ones aside, and its type."""
+    """Return a column of texts as numbers where all of its cells are, empty ones aside, and its type.
+
+    A number that is too large to be one stays a text, and so do all others of the column.
+    """
     cells = column.reset_index(drop=True)
     numbers = pd.to_numeric(cells.where(cells != ""), errors="coerce")
-    if numbers.isna().equals(cells == "") and not numbers.isna().all():
-        return numbers.to_numpy(), pa.int64() if numbers.dtype.kind == "i" else pa.float64()
+    if numbers.dtype.kind == "i":
+        return numbers.to_numpy(), pa.int64()
+    if numbers.isna().equals(cells == "") and np.isfinite(numbers.astype(np.float64)).any():
+        values = numbers.to_numpy(np.float64)
+        if not np.isinf(values).any():
+            return values, pa.float64()
     return cells.where(cells != "", None), pa.string()
 
 

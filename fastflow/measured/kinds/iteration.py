@@ -42,15 +42,12 @@ class Iterations(Measurements):
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
         """Plan a point for each row; raises InputError."""
+        self._check_syntax(composer)
         union = [{"params": row} for row in self.overrides]
         try:
             run = plan(composer, overrides, {"union": union})
         except InputError as error:
-            if error.key in self.file.frame:
-                same = (self.file.frame[error.key] == str(error.value)).to_numpy(np.bool_)
-                if same.any():
-                    raise self.file.mistake(error.key, int(same.argmax()), error.allowed) from None
-            raise
+            raise self._with_place(error, {override.key_or_group for override in parsed}) from None
         for row, block in enumerate(run.grid.blocks):
             if block.axes:
                 key = block.axes[0].keys[0]
@@ -58,6 +55,29 @@ class Iterations(Measurements):
                     raise self.file.mistake(key, row, "one value")
                 raise several_values(key)
         return run
+
+    def _check_syntax(self, composer: Composer) -> None:
+        """Refuse cells that the command line could not read; raises InputError."""
+        for row, said in enumerate(self.overrides):
+            for key, text in said.items():
+                try:
+                    composer.parse([f"{key}={text}"])
+                except InputError:
+                    allowed = "a value as the command line takes it; quotes make a text of anything"
+                    raise self.file.mistake(key, row, allowed) from None
+
+    def _with_place(self, error: InputError, said_before: Collection[str]) -> InputError:
+        """Return a mistake with the place of its cell, if it is one of the file's.
+
+        said_before: keys that the overrides set, which go before the file's.
+        """
+        key = next((name for name in self.file.columns if f"{error.key}.".startswith(f"{name}.")), None)
+        if key is None or key in said_before:
+            return error
+        same = (self.file.frame[key] == str(error.value)).to_numpy(np.bool_)
+        if same.any():
+            return self.file.mistake(key, int(same.argmax()), error.allowed)
+        return InputError(error.key, error.value, error.allowed, self.file.path)
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
         """Yield rows whose inputs have the same keys, and the inputs."""
