@@ -176,9 +176,9 @@ REFUSED = [
     ("tech,time_s\nglob(*),1\n", "tech=glob(*) (from some.csv, line 2) is invalid: expected one value"),
     ("model.batch,time_s\n{a:1},1\n", "model.batch.a=1 (from some.csv) is invalid: expected an input"),
     # what is no table
-    ("m\0,n,k,time_s\n1,2,3,1\n", "the header of this one holds a control character"),
-    (HEAD + "1,2\0,3,1\n", "line 2 of this one holds a control character"),
-    (HEAD + "1,2,3,\x1b[31m1\n", "line 2 of this one holds a control character"),
+    ("m\0,n,k,time_s\n1,2,3,1\n", "its header has a control character"),
+    (HEAD + "1,2\0,3,1\n", "line 2 has a control character"),
+    (HEAD + "1,2,3,\x1b[31m1\n", "line 2 has a control character"),
     ((HEAD + "1,2,3,1\n").encode("utf-16"), "this one is not in UTF-8"),
     (",".join(f"c{i}" for i in range(20000)) + "\n1\n", "this one has 20,000 columns, and 1,000 are"),
     (HEAD + "1,2,3," + "9" * 200_000 + "\n", "this is none (field larger than field limit"),
@@ -198,7 +198,7 @@ def test_what_is_no_measurement_is_refused_in_one_line(file, content, says):
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(file, monkeypatch):
     monkeypatch.setattr(csv_file, "LARGEST", 2**20)
-    with pytest.raises(fastflow.InputError, match="larger than 1 MiB: cut it into several"):
+    with pytest.raises(fastflow.InputError, match="larger than 1 MiB: split it into several files"):
         fastflow.validate(file(HEAD + "1,2,3,1\n" * 200_000), "chip=a100")
     with pytest.raises(fastflow.InputError, match="larger than 1 MiB"):
         fastflow.validate("measurements=/dev/zero", "chip=a100")

@@ -189,7 +189,7 @@ def read_csv(path: str) -> CsvFile:
         if len(cells) != len(names):
             raise refusal(f"its header has {len(names)} columns, and line {line} has {len(cells)}")
         if any(map(_CONTROL.search, cells)):
-            raise refusal(f"line {line} of this one holds a control character")
+            raise refusal(f"line {line} has a control character")
     frame = pd.DataFrame([cells for _, cells in rows], columns=names, dtype=object)
     lines = np.array([line for line, _ in rows], dtype=np.int64)
     digest = hashlib.sha256(content).hexdigest()
@@ -204,7 +204,7 @@ def _content(path: str, refusal: Refusal) -> bytes:
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise refusal(f"this cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(content) > LARGEST:
-        raise refusal(f"this one is larger than {LARGEST // 2**20} MiB: cut it into several")
+        raise refusal(f"this one is larger than {LARGEST // 2**20} MiB: split it into several files")
     return content
 
 
@@ -227,7 +227,7 @@ def _check_header(names: list[str], refusal: Refusal) -> None:
     if len(names) > MOST_COLUMNS:
         raise refusal(f"this one has {len(names):,} columns, and {MOST_COLUMNS:,} are the most")
     if any(map(_CONTROL.search, names)):
-        raise refusal("the header of this one holds a control character")
+        raise refusal("its header has a control character")
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise refusal(f"this one has the column {shown(twice[0])} twice")

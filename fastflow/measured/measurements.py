@@ -97,7 +97,7 @@ def _check_unused_keys(file: CsvFile, keys: Collection[str], kind: type[Measurem
     """Refuse inputs of the model in a file whose kind does not read them; raises InputError."""
     for name in keys:
         if kind.needed and "." in name:
-            allowed = f"a column of {kind.name}; {name}=VALUE on the command line is for all rows"
+            allowed = f"a column of {kind.name}; {name}=VALUE on the command line sets it for all rows"
             raise file.wrong_column(name, allowed)
 
 

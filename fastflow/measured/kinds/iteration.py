@@ -63,7 +63,7 @@ class Iterations(Measurements):
                 try:
                     composer.parse([f"{key}={text}"])
                 except InputError:
-                    allowed = "a value as the command line takes it; quotes make a text of anything"
+                    allowed = "a value that the command line can read"
                     raise self.file.mistake(key, row, allowed) from None
 
     def _with_place(self, error: InputError, said_before: Collection[str]) -> InputError:
