@@ -25,7 +25,7 @@ from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Floats, Ints, Texts
 
-LARGEST = 64 * 2**20  # of a file [B]: about a million rows, which take a gigabyte of memory
+LARGEST = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
 MOST_COLUMNS = 1000
 SHORTEST, LONGEST = 1e-10, 1e9
 """What a measured time may be [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
