@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.grid.grid import Columns, Grid
 from fastflow.grid.plan import plan
@@ -57,14 +58,16 @@ class Iterations(Measurements):
         return run
 
     def _check_syntax(self, composer: Composer) -> None:
-        """Refuse cells that the command line could not read; raises InputError."""
+        """Refuse cells that the command line could not read, and lists for a choice; raises InputError."""
         for row, said in enumerate(self.overrides):
             for key, text in said.items():
                 try:
-                    composer.parse([f"{key}={text}"])
+                    (override,) = composer.parse([f"{key}={text}"])
                 except InputError:
                     allowed = "a value that the command line can read"
                     raise self.file.mistake(key, row, allowed) from None
+                if isinstance(override.value(), list | dict) and composer.is_group(key):
+                    raise self.file.mistake(key, row, one_of(composer.choices(key)))
 
     def _with_place(self, error: InputError, said_before: Collection[str]) -> InputError:
         """Return a mistake with the place of its cell, if it is one of the file's.
