@@ -1,5 +1,5 @@
 /* The loop of fastflow/timing/brute.py by hand: the yardstick for what Numba makes of it.
-   Tables are those of fastflow/timing/candidates.py, in the same layout. */
+   Tables are those of fastflow/timing/search_space.py, in the same layout. */
 #include <math.h>
 #include <stdint.h>
 

@@ -6,12 +6,14 @@ import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.timing.events import simulate
-from fastflow.timing.pipeline import Plan, Work, tasks_of
+from fastflow.timing.pipeline import PipelinePlan, TimedKernels, tasks_of
+from fastflow.timing.pipeline_order import ONE_F_ONE_B
 from fastflow.timing.schedule import schedule
-from fastflow.timing.stages import ONE_F_ONE_B
 
 
-def pipeline(points: int, stages: int, microbatches: int, rows_of_stage: int) -> tuple[Work, Plan]:
+def pipeline(
+    points: int, stages: int, microbatches: int, rows_of_stage: int
+) -> tuple[TimedKernels, PipelinePlan]:
     """Points whose stages have as many forward as backward rows, and a few for the update."""
     half, update = rows_of_stage // 2, 1
     stage = np.repeat(np.arange(stages), half)
@@ -20,15 +22,15 @@ def pipeline(points: int, stages: int, microbatches: int, rows_of_stage: int) ->
     rows = stage.size
     place, backward = np.arange(rows) % half, phase == 1
     some = 0.5 + np.random.default_rng(0).random((points, rows))
-    one = Work(
+    one = TimedKernels(
         np.array([0, rows]), phase, stage, backward & (place % 2 == 1), some[0],
         np.where(place % 3 == 0, 0.3, 0.0), np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64),
         np.where(backward & (place % 2 == 1), 0.5, 0.0), np.ones(rows, dtype=np.int64),
         np.where(place == half - 1, 0.1, 0.0), np.ones(rows, dtype=np.int64),
     )  # fmt: skip
-    many = Work(*(np.tile(column, points) for column in one))
+    many = TimedKernels(*(np.tile(column, points) for column in one))
     work = many._replace(offset=np.arange(points + 1) * rows, kernel_s=some.reshape(-1))
-    return work, Plan(*(np.full(points, n) for n in (stages, microbatches, ONE_F_ONE_B, 1)))
+    return work, PipelinePlan(*(np.full(points, n) for n in (stages, microbatches, ONE_F_ONE_B, 1)))
 
 
 def test_simulate_100000_tasks(benchmark: BenchmarkFixture) -> None:

@@ -14,8 +14,8 @@ from tilings import LEVELS, both_loops, hierarchy, shapes_64
 from fastflow.crossflow import predict
 from fastflow.tables import Inputs, take
 from fastflow.timing.brute import search_all
-from fastflow.timing.candidates import Gemms, Tilings
-from fastflow.timing.tiling import search
+from fastflow.timing.search_space import Gemms, Tilings
+from fastflow.timing.tiling import search_tilings
 
 Points = Callable[..., Inputs]
 ROUNDS = 7
@@ -43,26 +43,26 @@ def test_search_against_brute_force(benchmark: BenchmarkFixture, points: Points)
     inputs, gemms = points("model=gemm", "chip=a100"), shapes_64()
     thinned, every = hierarchy(inputs, 20, True), hierarchy(inputs, 20, False)
     often = Gemms(*(np.tile(column, 20) for column in gemms))
-    found, brute = search(gemms, *thinned, LEVELS), search_all(gemms, *every, LEVELS)
+    found, brute = search_tilings(gemms, *thinned, LEVELS), search_all(gemms, *every, LEVELS)
     check_same(found, brute)
     assert (brute.candidates == 20**3 * 27).all()
     searched, tried = seconds(
-        lambda: search(often, *thinned, LEVELS), lambda: search_all(gemms, *every, LEVELS)
+        lambda: search_tilings(often, *thinned, LEVELS), lambda: search_all(gemms, *every, LEVELS)
     )
     info = benchmark.extra_info
     info["us_per_gemm"], info["brute_us_per_gemm"] = searched / often.m.size * 1e6, tried / 64 * 1e6
     info["ratio:brute_over_search"] = info["brute_us_per_gemm"] / info["us_per_gemm"]
     info["count:candidates_20"] = int(found.candidates.sum())
-    benchmark.pedantic(search, (often, *thinned, LEVELS), rounds=5)
+    benchmark.pedantic(search_tilings, (often, *thinned, LEVELS), rounds=5)
 
 
 @pytest.mark.parametrize("samples", [0, 100])
 def test_candidates_of_other_tile_sets(benchmark: BenchmarkFixture, points: Points, samples: int) -> None:
     inputs, gemms = points("model=gemm", "chip=a100"), shapes_64()
     thinned = hierarchy(inputs, samples, True)
-    found = search(gemms, *thinned, LEVELS)
+    found = search_tilings(gemms, *thinned, LEVELS)
     benchmark.extra_info[f"count:candidates_{samples}"] = int(found.candidates.sum())
-    benchmark.pedantic(search, (gemms, *thinned, LEVELS), rounds=5)
+    benchmark.pedantic(search_tilings, (gemms, *thinned, LEVELS), rounds=5)
 
 
 def test_a_batch_of_distinct_gemms(benchmark: BenchmarkFixture, points: Points) -> None:
@@ -71,10 +71,10 @@ def test_a_batch_of_distinct_gemms(benchmark: BenchmarkFixture, points: Points) 
     sides = np.exp2(random.uniform(7.0, 15.0, (3, 100_000))).astype(np.int64)
     gemms = Gemms(np.zeros(100_000, np.int64), *sides, np.ones(100_000, np.int64))
     thinned = hierarchy(points("model=gemm", "chip=a100"), 20, True)
-    search(gemms, *thinned, LEVELS)
-    (taken,) = seconds(lambda: search(gemms, *thinned, LEVELS))
+    search_tilings(gemms, *thinned, LEVELS)
+    (taken,) = seconds(lambda: search_tilings(gemms, *thinned, LEVELS))
     benchmark.extra_info["gemms_per_s"] = gemms.m.size / taken
-    benchmark.pedantic(search, (gemms, *thinned, LEVELS), rounds=2)
+    benchmark.pedantic(search_tilings, (gemms, *thinned, LEVELS), rounds=2)
 
 
 def test_numba_against_c(benchmark: BenchmarkFixture, points: Points, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from fastflow.hardware.chip import generate
 from fastflow.tables import Inputs, take
 from fastflow.timing import brute
-from fastflow.timing.candidates import TIME, Gemms, Hierarchies, lay_gemm, lay_tiles, new_layout
 from fastflow.timing.device import device
-from fastflow.timing.roofline import Work, hierarchies_of
+from fastflow.timing.roofline import KernelWork, hierarchies_of
+from fastflow.timing.search_space import TIME, Gemms, Hierarchies, lay_gemm, lay_tiles, new_layout
 from fastflow.timing.tiles import TileSets
 
 SIDES = (4096, 8192, 16384, 32768)
@@ -32,7 +32,7 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
     """Return the hierarchy of one point's chip with random tile sets, or all powers of two for 0."""
     one = take(dict(inputs), np.zeros(1, np.int64))
     none = np.zeros(0, np.int64)
-    work = Work(
+    work = KernelWork(
         none, none, none, none, none, none != none, np.zeros(0), np.zeros(0),
         np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
         np.array([False]), np.array([0.0]), np.array([1]),

@@ -1,4 +1,4 @@
-"""fastflow: from a technology to the time of one training iteration, a million points at a time."""
+"""fastflow: predicts the time of one training iteration from technology, for a million points at a time."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 
 
 def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """Predict every point that the overrides span; one row a point, in written order.
+    """Predict every point of a grid; returns one row per point, in the order of the grid.
 
-    overrides: as on the command line, `"tech=n7"`, `"mem=hbm2,hbm3"`, `"model.batch=range(1,9)"`,
-    `"+sweeps=fig09"`. config_dir: a folder of your own files, which add to any group.
+    overrides: as on the command line, such as `"tech=n7"`, `"mem=hbm2,hbm3"`, `"model.batch=range(1,9)"` or
+    `"+sweeps=fig09"`. config_dir: a folder with your own files, which add choices to any group.
 
-    Columns are those of `fastflow.columns.RESULTS`, in SI units, which `DataFrame.attrs["units"]`
-    names, and one for each swept leaf. An infeasible point is a row with its `reason`.
+    The columns are those of `fastflow.columns.RESULTS`, and one for each swept key. Values are in SI units;
+    `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
     from fastflow.api import evaluate
@@ -44,12 +44,12 @@ def sweep(
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
 ) -> Path | str:
-    """Predict every point that the overrides span into a Parquet dataset; returns its folder, or its URL.
+    """Predict every point of a grid and write a Parquet dataset; returns its folder, or its URL.
 
     The same as `evaluate`, for as many points as fit the disk: `pandas.read_parquet(folder)` reads
-    all of them. output: the folder, by default one named by date and time under `outputs/`, or any fsspec
-    URL. One that holds part of this very dataset is completed; one that holds anything else is refused with
-    InputError.
+    all of them. output: the folder, or any fsspec URL; the default is a folder under `outputs/` with date and
+    time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
+    holds anything else.
     """
     from fastflow.api import sweep
 
@@ -61,10 +61,10 @@ def predict_gemm(
 ) -> NDArray[np.float64]:
     """Predict the time of matrix products C[m, n] = A[m, k] B[k, n] on one chip [s].
 
-    m, k, n, batch: whole numbers, or arrays of one length, shape (products,); batch counts independent
-    products in one launch. chip: of the library, as `"a100"`; dtype: `"fp16"`, `"bf16"` or `"fp32"`.
-    Returns an array of shape (products,), or of no dimension for single numbers.
-    Raises InputError for a chip or data type that is not there, or a size below 1.
+    m, k, n, batch: whole numbers, or arrays of equal length, shape (products,); batch is the number of
+    independent products in one launch. chip: a chip of the library, such as `"a100"`; dtype: `"fp16"`,
+    `"bf16"` or `"fp32"`. Returns an array of shape (products,), or a zero-dimensional array for single
+    numbers. Raises InputError for an unknown chip or data type, or a size below 1.
     """
     from fastflow.api import predict_gemm
 
@@ -77,10 +77,10 @@ def predict_collective(
     """Predict the time of collectives among neighbouring devices of one system [s].
 
     collective: `"all-reduce"`, `"reduce-scatter"`, `"all-gather"`, `"all-to-all"`, `"broadcast"` or
-    `"point-to-point"`. size: bytes of the whole tensor, of an all-to-all those that one device deals out;
-    ranks: how many devices take part; single numbers or arrays of one shape. overrides: the system, as
-    `"system=dgx_a100"` or `"system=torus"`, `"tech=n7"`. Returns an array of that shape.
-    Raises InputError for what is not there or cannot be.
+    `"point-to-point"`. size: bytes of the whole tensor, or for an all-to-all the bytes that one device sends;
+    ranks: number of devices; both are single numbers or arrays of one shape. overrides: the system, such as
+    `"system=dgx_a100"`, or `"system=torus"` with `"tech=n7"`. Returns an array of that shape.
+    Raises InputError for an unknown collective or system, or a value that is not allowed.
     """
     from fastflow.api import predict_collective
 
@@ -88,10 +88,10 @@ def predict_collective(
 
 
 def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """Predict one point under every strategy for its devices; a row a strategy, the best first.
+    """Predict one point under every strategy for its devices; returns one row per strategy, the best first.
 
-    Those that fit the memory come before those that do not, each by time. Columns are those of
-    `evaluate`. Raises InputError as `evaluate` does, and where the overrides span several points.
+    Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
+    `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
     """
     from fastflow.api import rank_strategies
 
@@ -103,12 +103,12 @@ def search(
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
 ) -> Search:
-    """Search the best breakdown of area, power and die edge for the points that overrides span (section 7).
+    """Search for the best breakdown of area, power and die edge for the points of a grid (section 7).
 
     overrides: as for `evaluate`, and `"method=gradient"`, `"starts=10"`, `"steps=100"`, `"seed=0"`,
     `"objective=energy"`, `"pareto=energy"`, `"compete=all"`. With `"parallel.strategy=auto"` all strategies
-    compete by successive halving. output: a folder for the history; the same call with the same folder goes
-    on from there.
+    compete by successive halving. output: a folder for the history; the same call with the same folder
+    resumes the search.
 
     Returns the best design, the ranking of candidates, the history and the chips.
     Raises InputError as `evaluate` does.
@@ -123,15 +123,15 @@ def validate(
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
 ) -> Validation:
-    """Predict every row of a CSV file of measurements, and say how far off the predictions are.
+    """Predict every row of a CSV file of measurements, and compute the errors of the predictions.
 
-    overrides: `"measurements=FILE.csv"`, the chip or the system that was measured, as `"chip=a100"`, and
-    whatever else `evaluate` takes. The columns of the file say what it holds: GEMMs, recurrent layers,
-    operators, collectives or whole iterations (docs/validation.md). output: a folder for the rows; beside it
-    lies one with the errors.
+    overrides: `"measurements=FILE.csv"`, the measured chip or system, such as `"chip=a100"`, and all
+    overrides of `evaluate`. The columns of the file decide its kind: GEMMs, recurrent layers, operators,
+    collectives or whole iterations (docs/validation.md). output: a folder for the rows; a second folder
+    beside it holds the errors.
 
-    Returns the rows with what was predicted of each, and the errors of all, by size, limiter and category.
-    Raises InputError as `evaluate` does, and for what the file may not say, with its line.
+    Returns the rows with their predictions, and the errors by size, limiter and category.
+    Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
     from fastflow.measured.validation import validate
 
@@ -145,14 +145,14 @@ def calibrate(
 ) -> Calibration:
     """Fit the few physical scalars of a chip to a CSV file of measurements, by robust least squares.
 
-    overrides: `"measurements=FILE.csv"`, or several as `"measurements=A.csv,B.csv"`, the chip that was
-    measured, as `"chip=a100"`, and whatever else `validate` takes; `"fit=utilization,dram_utilization"` says
-    which scalars (docs/calibration.md), by default those that the rows depend on, six at most. output: a chip
-    file to write, `"mine.yaml"`, which `"chip=mine.yaml"` then accepts.
+    overrides: `"measurements=FILE.csv"`, or several files as `"measurements=A.csv,B.csv"`, the measured chip,
+    such as `"chip=a100"`, and all overrides of `validate`. `"fit=utilization,dram_utilization"` selects the
+    scalars (docs/calibration.md); the default is those that the rows depend on, six at most. output: the chip
+    file to write, such as `"mine.yaml"`, for use as `"chip=mine.yaml"`.
 
     A fifth of the rows is held back. Returns the scalars before and after with their standard errors, the
     mean relative errors on both sets of rows, and the chip file as a text.
-    Raises InputError as `validate` does, for a scalar that is none, and for fewer than five rows a scalar.
+    Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
     from fastflow.measured.calibration import calibrate
 

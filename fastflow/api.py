@@ -85,8 +85,13 @@ def predict_collective(
     inputs = run.grid.first_inputs()
     most = int(inputs["system.devices"][0])
     for key, column, wrong, allowed in (
-        ("size", sizes, ~(sizes >= 0.0), "a number of bytes at least 0"),
-        ("ranks", among, (among < 1) | (among > most) | (among != np.floor(among)), f"1 to {most} devices"),
+        ("size", sizes, ~(sizes >= 0.0), "a number of bytes that is at least 0"),
+        (
+            "ranks",
+            among,
+            (among < 1) | (among > most) | (among != np.floor(among)),
+            f"a number of devices from 1 to {most}",
+        ),
     ):
         if wrong.any():
             raise InputError(key, column[wrong][0], allowed)

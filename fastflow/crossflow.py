@@ -25,9 +25,8 @@ from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take
 from fastflow.timing.device import VECTOR_DTYPE, device
 from fastflow.timing.energy import energy
-from fastflow.timing.pipeline import Plan
-from fastflow.timing.pipeline import Work as Tasks
-from fastflow.timing.roofline import Timing, Work, time_kernels
+from fastflow.timing.pipeline import PipelinePlan, TimedKernels
+from fastflow.timing.roofline import KernelWork, Timing, time_kernels
 from fastflow.timing.schedule import Timeline, schedule
 from fastflow.workload import build_graph, count_layers, fewest_rows
 from fastflow.workload.graph import Graph
@@ -61,8 +60,8 @@ class Prediction(NamedTuple):
     launches: Ints  # of every kernel, in an iteration
     timing: Timing  # of one launch
     communication: Communication
-    work: Tasks  # what the schedule was made of
-    plan: Plan
+    kernels: TimedKernels  # what the schedule was made of
+    plan: PipelinePlan
     timeline: Timeline
     energy: Floats  # of one device, on average over the stages [J]
 
@@ -90,14 +89,28 @@ def predict(inputs: Inputs) -> Prediction:
     communication = communicate(
         given, _wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
-    work, plan = _tasks(graph, pipe, timing, communication), _plan(given, pipe)
-    timeline = schedule(work, plan)
+    kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
+    timeline = schedule(kernels, plan)
     memory = footprint(graph, shards, pipe, numbers, given["model.training"])
     used = _energy(given, chip, graph, shards, pipe, launches, timing, communication, timeline)
     return Prediction(
-        inputs, every_chip, parallelism, reason, timed, graph, shards, pipe, memory,
-        launches, timing, communication, work, plan, timeline, used,
-    )  # fmt: skip
+        inputs=inputs,
+        chip=every_chip,
+        parallelism=parallelism,
+        reason=reason,
+        timed=timed,
+        graph=graph,
+        shards=shards,
+        pipeline=pipe,
+        footprint=memory,
+        launches=launches,
+        timing=timing,
+        communication=communication,
+        kernels=kernels,
+        plan=plan,
+        timeline=timeline,
+        energy=used,
+    )
 
 
 def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
@@ -124,31 +137,35 @@ def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[
 
 def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
-    work = Work(
-        graph.point, shards.m, shards.k, shards.n, shards.batch,
-        inputs.get("model.transposed", np.zeros(chip.bundles.size, dtype=np.bool_))[graph.point],
-        shards.elements * graph.bytes_per_element,
-        shards.elements * graph.flop_per_element,
-        numbers.operand,
-        np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.samples", 0), 0),
-        np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.seed", 0), 0),
-        inputs["tiling.search"] == "brute",
-        inputs["tiling.tiles"] == "blocks",
-        np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.overlap", 0.0), 0.0),
-        np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.parts", 1), 1),
-    )  # fmt: skip
+    work = KernelWork(
+        point=graph.point,
+        m=shards.m,
+        k=shards.k,
+        n=shards.n,
+        batch=shards.batch,
+        strided=inputs.get("model.transposed", np.zeros(chip.bundles.size, dtype=np.bool_))[graph.point],
+        pass_bytes=shards.elements * graph.bytes_per_element,
+        pass_flop=shards.elements * graph.flop_per_element,
+        element_bytes=numbers.operand,
+        samples=np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.samples", 0), 0),
+        seed=np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.seed", 0), 0),
+        brute=inputs["tiling.search"] == "brute",
+        blocks=inputs["tiling.tiles"] == "blocks",
+        overlap=np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.overlap", 0.0), 0.0),
+        parts=np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.parts", 1), 1),
+    )
     return time_kernels(device(inputs, chip), work)
 
 
 def _wires(inputs: Inputs, chip: Chip) -> Wires:
     """Return what a device's links give its collectives, within the package and between packages (6.4)."""
     return Wires(
-        chip.intra.bandwidth * inputs["net.intra.utilization"],
-        chip.inter.bandwidth * inputs["net.inter.utilization"],
-        inputs["net.intra.latency"],
-        inputs["net.inter.latency"],
-        chip.dram.bandwidth * inputs["chip.dram_utilization"],
-        inputs["net.inter.collective_overhead"],
+        intra=chip.intra.bandwidth * inputs["net.intra.utilization"],
+        inter=chip.inter.bandwidth * inputs["net.inter.utilization"],
+        intra_latency=inputs["net.intra.latency"],
+        inter_latency=inputs["net.inter.latency"],
+        memory=chip.dram.bandwidth * inputs["chip.dram_utilization"],
+        overhead=inputs["net.inter.collective_overhead"],
     )
 
 
@@ -164,27 +181,32 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
     return collective_times(inputs, _wires(inputs, chip), collective, size, ranks)
 
 
-def _plan(inputs: Inputs, pipe: Pipeline) -> Plan:
+def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
     """Return how an iteration is run."""
-    return Plan(pipe.stages, pipe.microbatches, pipe.order, inputs["parallel.concurrent_kernels"])
+    return PipelinePlan(
+        stages=pipe.stages,
+        microbatches=pipe.microbatches,
+        order=pipe.order,
+        slots=inputs["parallel.concurrent_kernels"],
+    )
 
 
-def _tasks(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> Tasks:
+def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
     """Return every kernel, of one micro-batch, as the schedule takes it."""
     repeat, took = graph.repeat, communication.exchanges
-    return Tasks(
-        graph.offset,
-        graph.phase,
-        pipe.stage,
-        graph.side > 0,
-        repeat * timing.time,
-        repeat * took.sync_s,
-        took.sync_level,
-        graph.wait,
-        took.gradient_s,
-        took.gradient_level,
-        repeat * took.send_s,
-        took.send_level,
+    return TimedKernels(
+        offset=graph.offset,
+        phase=graph.phase,
+        stage=pipe.stage,
+        side=graph.side > 0,
+        kernel_s=repeat * timing.time,
+        sync_s=repeat * took.sync_s,
+        sync_level=took.sync_level,
+        wait=graph.wait,
+        gradient_s=took.gradient_s,
+        gradient_level=took.gradient_level,
+        send_s=repeat * took.send_s,
+        send_level=took.send_level,
     )
 
 

@@ -13,19 +13,18 @@ from fastflow.errors import InputError
 from fastflow.studies import STUDIES
 
 _ABOUT = """\
-Say what a dataset of fastflow shows.
+Report on a dataset of fastflow.
 
-A dataset of one of the paper's studies (python -m fastflow.sweep -m +sweeps=fig09) is judged: every claim
-of the paper on a line with the figures computed, which ends in yes or no. Of any other: how many points
-have a time and fit their memory, the best of them, and the best time of every value that was swept, with
-what limits it. Either way a figure is drawn beside the dataset: results/mine-fig09.svg, or
-results/mine-report.svg, beside results/mine.
+For a study of the paper (python -m fastflow.sweep -m +sweeps=fig09), the command judges every claim of the
+paper: a line with the computed values, which ends in yes or no. For any other dataset, it prints how many
+points are feasible, the fastest points, and the best time and its limiter along every axis. Either way it
+draws a figure beside the dataset: results/mine-fig09.svg or results/mine-report.svg for results/mine.
 """
 _EXAMPLES = """\
 examples:
   python -m fastflow.report results/mine
   python -m fastflow.report results/mine results/other --figures figures --format pdf
-  python -m fastflow.report results/wider --study fig09       judge a grid of your own as a study
+  python -m fastflow.report results/wider --study fig09       judge your own grid as a study
 """
 
 
@@ -48,11 +47,16 @@ def _parser() -> argparse.ArgumentParser:
         "datasets", metavar="DATASET", nargs="+", help="the folder of a dataset, or any fsspec URL"
     )
     parser.add_argument(
-        "--study", choices=STUDIES, default="", help="the study to judge it as; default: what it was run as"
+        "--study",
+        choices=STUDIES,
+        default="",
+        help="study of the paper to judge the dataset as; default: the study that it names",
     )
-    parser.add_argument("--figures", metavar="DIR", default="", help="where figures go; default: beside it")
     parser.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help=f"of figures; default: {FORMATS[0]}"
+        "--figures", metavar="DIR", default="", help="folder of the figures; default: beside the dataset"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the figures; default: {FORMATS[0]}"
     )
     return parser
 

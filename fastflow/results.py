@@ -1,4 +1,4 @@
-"""From a prediction to what a user sees: result columns, and one point's kernels explained."""
+"""From a prediction to result columns, and to the kernels of one point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m fastflow.search`: search the best design for a point, or for each point of a grid (`-m`)."""
+"""`python -m fastflow.search`: search for the best design of a point, or of each point of a grid (`-m`)."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from fastflow.timing.pipeline import (
     SEND,
     SYNC,
     Labels,
-    Plan,
-    Work,
+    PipelinePlan,
+    TimedKernels,
     tasks_of,
 )
 from fastflow.workload.graph import COLLECTIVES, PHASES, UPDATE
@@ -35,7 +35,7 @@ NETWORKS = ("network in the package", "network between packages")
 
 
 class Details(NamedTuple):
-    """What a trace says of the rows of a `Work` besides their times; shape (kernels,)."""
+    """What a trace says of the rows of a `TimedKernels` besides their times; shape (kernels,)."""
 
     kernel: Texts
     sync: Texts  # the collective
@@ -54,23 +54,23 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     names = np.array(COLLECTIVES)
     moved = np.where(shards.sync.collective > 0, shards.sync.collective, shards.relayout.collective)
     details = Details(
-        graph.names[graph.label],
-        names[moved],
-        graph.repeat * (shards.sync.bytes + shards.relayout.bytes),
-        names[shards.gradient.collective],
-        shards.gradient.bytes,
-        graph.repeat * shards.send.bytes,
+        kernel=graph.names[graph.label],
+        sync=names[moved],
+        sync_bytes=graph.repeat * (shards.sync.bytes + shards.relayout.bytes),
+        gradient=names[shards.gradient.collective],
+        gradient_bytes=shards.gradient.bytes,
+        send_bytes=graph.repeat * shards.send.bytes,
     )
-    return trace(prediction.work, prediction.plan, details, int(place[0]))
+    return trace(prediction.kernels, prediction.plan, details, int(place[0]))
 
 
-def trace(work: Work, plan: Plan, details: Details, point: int) -> list[Event]:
+def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: int) -> list[Event]:
     """Return the events of one point's iteration, ready to be written as JSON.
 
     Events on a track follow each other; kernels that run at once are on different ones.
     """
-    tasks, durations, labels = tasks_of(work, plan, point)
-    stages, slots, first = int(plan.stages[point]), int(plan.slots[point]), int(work.offset[point])
+    tasks, durations, labels = tasks_of(kernels, plan, point)
+    stages, slots, first = int(plan.stages[point]), int(plan.slots[point]), int(kernels.offset[point])
     events = [event for stage in range(stages) for event in _names(stage, slots)]
     lanes = [[0.0] * slots for _ in range(stages)]  # until when [s] the tracks of kernels are taken
     runs = _runs(tasks, durations[0], labels)
@@ -86,7 +86,7 @@ def trace(work: Work, plan: Plan, details: Details, point: int) -> list[Event]:
             {
                 "ph": "X", "pid": stage + 1, "tid": _thread(stage, slots, track),
                 "ts": _microseconds(begin), "dur": _microseconds(finish - begin),
-                **_say(labels, task, work, details, first),
+                **_say(labels, task, kernels, details, first),
             }
         )  # fmt: skip
     return events
@@ -114,10 +114,10 @@ def _runs(tasks: Tasks, duration: Floats, labels: Labels) -> Segments:
     return take(runs, np.lexsort((runs.task, runs.end, runs.start)))
 
 
-def _say(labels: Labels, task: int, work: Work, details: Details, first: int) -> Event:
+def _say(labels: Labels, task: int, kernels: TimedKernels, details: Details, first: int) -> Event:
     """Name a task and say what it is; first: the point's first row."""
     row, kind = first + int(labels.row[task]), int(labels.kind[task])
-    phase, name = PHASES[work.phase[row]], str(details.kernel[row])
+    phase, name = PHASES[kernels.phase[row]], str(details.kernel[row])
     said: Event = {"phase": phase}
     if kind != KERNEL:
         said["kernel"] = name

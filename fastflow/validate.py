@@ -1,4 +1,4 @@
-"""`python -m fastflow.validate`: hold predictions against a CSV file of measurements."""
+"""`python -m fastflow.validate`: compare predictions with a CSV file of measurements."""
 
 from __future__ import annotations
 

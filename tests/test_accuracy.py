@@ -1,76 +1,157 @@
 """Errors against measurements of real hardware, held where they are (docs/validation.md).
 
-The files lie beside the project, not in it; without them these tests are skipped.
+Every bound is held on a sample of rows, which is part of the tests (tests/data/measured), and on all rows,
+which lie beside the project, where they do. Bounds of the sample are its errors and a tenth.
 """
 
-from pathlib import Path
+import runpy
 
 import pytest
 
 import fastflow
-
-FOLDER = Path(__file__).parents[2] / "shared" / "measurements"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"no measurements in {FOLDER}: errors against real hardware are not tested"
-)
+from tests.measured import FILES, SAMPLE, WHOLE, in_ci, whole
 
 
-def rows_of(name, *overrides):
-    return fastflow.validate(f"measurements={FOLDER / name}.csv", *overrides).rows
+@pytest.fixture(params=["sample", "whole"])
+def held(request):
+    """A function from a file and overrides to its validation, and one that picks the bound to hold."""
+    is_whole = request.param == "whole"
+
+    def validated(name, *overrides):
+        path = whole(name) if is_whole else SAMPLE / f"{name}.csv"
+        return fastflow.validate(f"measurements={path}", *overrides)
+
+    return validated, lambda *, sample, every: every if is_whole else sample
 
 
-def test_products_of_language_models_on_a100():
-    found = fastflow.validate(f"measurements={FOLDER / 'gemm_a100_fp16.csv'}", "chip=a100")
-    every = found.errors.iloc[0]
-    assert every["mean_error"] <= 0.060
+def test_products_of_language_models_on_a100(held):
+    validated, most = held
+    every = validated("gemm_a100_fp16", "chip=a100").errors.iloc[0]
+    assert every["mean_error"] <= most(sample=0.060, every=0.060)
     assert every["log_correlation"] >= 0.998
 
 
-def test_training_products_on_v100():
-    error = rows_of("gemm_v100_deepbench", "chip=v100_sxm").groupby("dtype")["error"].mean()
-    assert error["fp16"] <= 0.105
-    assert error["fp32"] <= 0.075
+def test_training_products_on_v100(held):
+    validated, most = held
+    error = validated("gemm_v100_deepbench", "chip=v100_sxm").rows.groupby("dtype")["error"].mean()
+    assert error["fp16"] <= most(sample=0.116, every=0.105)
+    assert error["fp32"] <= most(sample=0.071, every=0.075)
 
 
 @pytest.mark.parametrize(
-    ("name", "chip", "most"),
+    ("name", "chip", "sample", "every"),
     [
-        ("gemm_v100_fp32", "v100_pcie", 0.099),
-        ("gemm_p100_fp32", "p100", 0.080),
-        ("gemm_a100_40_fp32", "a100_pcie_40", 0.090),
+        ("gemm_v100_fp32", "v100_pcie", 0.102, 0.099),
+        ("gemm_p100_fp32", "p100", 0.086, 0.080),
+        ("gemm_a100_40_fp32", "a100_pcie_40", 0.077, 0.090),
     ],
 )
-def test_products_of_odd_shapes(name, chip, most):
+def test_products_of_odd_shapes(held, name, chip, sample, every):
     """All of them take more than twice the time of the smallest call."""
-    assert rows_of(name, f"chip={chip}")["error"].mean() <= most
+    validated, most = held
+    assert validated(name, f"chip={chip}").rows["error"].mean() <= most(sample=sample, every=every)
 
 
-def test_recurrent_layers_on_v100():
-    rows = rows_of("rnn_v100_fp32", "chip=v100_sxm")
+def test_recurrent_layers_on_v100(held):
+    validated, most = held
+    rows = validated("rnn_v100_fp32", "chip=v100_sxm").rows
     forward = rows["part"] == "forward"
-    assert rows[forward]["error"].mean() <= 0.115
-    assert rows[~forward]["error"].mean() <= 0.150
+    assert rows[forward]["error"].mean() <= most(sample=0.131, every=0.115)
+    assert rows[~forward]["error"].mean() <= most(sample=0.179, every=0.150)
 
 
-def test_operators_on_both_devices():
+def test_operators_on_both_devices(held):
+    validated, most = held
     chips = {"A100-PCIe-40GB": "a100_pcie_40", "V100-PCIe-32GB": "v100_pcie"}
     parts = [
-        rows_of("ops_v100_a100_fp32", f"chip={chip}", f"device={name}")["error"]
+        validated("ops_v100_a100_fp32", f"chip={chip}", f"device={name}").rows["error"]
         for name, chip in chips.items()
     ]
-    assert [len(part) for part in parts] == [1999, 1901]
-    assert sum(part.sum() for part in parts) / sum(map(len, parts)) <= 0.080
+    assert [len(part) for part in parts] == most(sample=[73, 77], every=[1999, 1901])
+    error = sum(part.sum() for part in parts) / sum(map(len, parts))
+    assert error <= most(sample=0.071, every=0.080)
 
 
 def test_all_reduces_of_a_node():
-    assert rows_of("allreduce_a100", "system=dgx_a100")["error"].mean() <= 0.065
+    rows = fastflow.validate(f"measurements={whole('allreduce_a100')}", "system=dgx_a100").rows
+    assert rows["error"].mean() <= 0.065
+
+
+def test_all_reduces_of_a_node_by_another_source():
+    """From 1 MiB, over 2, 4 and 8 devices; another version of the library than what the node is fitted to."""
+    path = SAMPLE / "collectives_a100.csv"
+    assert fastflow.validate(f"measurements={path}", "system=dgx_a100").rows["error"].mean() <= 0.181
 
 
 @pytest.mark.parametrize(
     ("name", "chip", "own"),
     [("gemm_v100_fp32", "v100_sxm", "v100_pcie"), ("gemm_a100_40_fp32", "a100_sxm_40", "a100_pcie_40")],
 )
-def test_the_board_that_was_measured_is_nearer_than_its_relative(name, chip, own):
+def test_the_board_that_was_measured_is_nearer_than_its_relative(held, name, chip, own):
     """What differs between boards of one die, clock and power, is seen."""
-    errors = [rows_of(name, f"chip={which}")["error"].mean() for which in (chip, own)]
+    validated, _ = held
+    errors = [validated(name, f"chip={which}").rows["error"].mean() for which in (chip, own)]
     assert errors[1] < errors[0]
+
+
+# --- the files themselves
+
+DRAW = runpy.run_path(str(SAMPLE / "draw.py"))
+
+
+@pytest.mark.parametrize("name", DRAW["ROWS"])
+def test_the_sample_is_as_large_as_it_says_and_names_its_source(name):
+    rows = (SAMPLE / f"{name}.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == len(set(rows)) == DRAW["ROWS"][name]
+    (line,) = [
+        line
+        for line in (SAMPLE / "README.md").read_text(encoding="utf-8").splitlines()
+        if f"| {name}.csv" in line
+    ]
+    assert "@" in line
+    assert "MIT" in line or "Apache-2.0" in line
+
+
+def test_no_file_of_the_sample_is_without_a_source():
+    assert {path.stem for path in SAMPLE.glob("*.csv")} == DRAW["ROWS"].keys()
+
+
+@pytest.mark.parametrize("name", DRAW["ROWS"])
+def test_the_sample_is_drawn_as_it_says(name):
+    lines = whole(name).read_text(encoding="utf-8").splitlines()
+    sample = (SAMPLE / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    assert sample == DRAW["drawn"](name, lines)
+
+
+def test_in_ci_the_folder_beside_the_project_is_whole():
+    if in_ci() and WHOLE.is_dir():
+        missing = [name for name in FILES if not (WHOLE / f"{name}.csv").is_file()]
+        assert not missing, f"{WHOLE} lacks {missing}"
+
+
+@pytest.mark.parametrize(
+    ("ci", "folder", "file", "outcome"),
+    [
+        ("true", True, False, "failed"),
+        ("1", True, False, "failed"),
+        ("true", False, False, "skipped"),
+        ("false", True, False, "skipped"),
+        ("", True, False, "skipped"),
+        ("", False, False, "skipped"),
+        ("true", True, True, "there"),
+        ("", True, True, "there"),
+    ],
+)
+def test_a_file_that_is_missing_fails_in_ci_alone(monkeypatch, tmp_path, ci, folder, file, outcome):
+    monkeypatch.setenv("CI", ci)
+    place = tmp_path / "measurements"
+    if folder:
+        place.mkdir()
+    if file:
+        (place / "some.csv").touch()
+    expected = {"failed": pytest.fail.Exception, "skipped": pytest.skip.Exception}
+    if outcome == "there":
+        assert whole("some", place) == place / "some.csv"
+    else:
+        with pytest.raises(expected[outcome]):
+            whole("some", place)

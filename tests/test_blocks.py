@@ -10,7 +10,7 @@ from fastflow.errors import InputError
 from fastflow.timing.blocks import Library, read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device
-from fastflow.timing.roofline import Work, time_kernels
+from fastflow.timing.roofline import KernelWork, time_kernels
 from tests.checks import cases, near
 from tests.naive import blocks
 
@@ -82,7 +82,7 @@ def launched(designs, catalogues, gemms):
         blocks=column(texts, np.str_),
         batched_blocks=column(texts[::-1], np.str_),
     )
-    work = Work(
+    work = KernelWork(
         point=column([g[0] for g in gemms], np.int64),
         **{axis: column([g[1][i] for g in gemms], np.int64) for i, axis in enumerate("mkn")},
         batch=column([g[2] for g in gemms], np.int64),

@@ -48,7 +48,7 @@ def test_at_n12_l2_bandwidth_bounds_a_significant_share(study):
 
 
 def test_data_parallel_study_overflows_hbm2(study):
-    """Predicted all the same, with a reason that gives both figures (DESIGN.md, "Feasibility")."""
+    """Predicted all the same, with a reason that gives both figures: what is needed, and what is there."""
     assert not study["feasible"][:, 0].any()
     names = "reason", "footprint_B", "dram_capacity_B"
     for reason, need, have in zip(*(study[name][:, 0].ravel() for name in names), strict=True):

@@ -209,7 +209,7 @@ def test_pins_replace_what_is_generated(compose, summary, chip):
     ],
 )
 def test_an_empty_component_is_named(compose, summary, change, part):
-    """A point whose budgets leave a component empty has no time and a reason (DESIGN.md, "Feasibility")."""
+    """A point whose budgets leave a component empty has no time and a reason, and is no crash."""
     point = compose()
     got = summary([point | change, point])
     assert np.isnan(got["time_s"][0])

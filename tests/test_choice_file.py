@@ -151,7 +151,7 @@ MISTAKES = [
     ("chip=../such.yaml", "chip=../such.yaml (from ORIGIN) is invalid: expected a file that exists"),
     ("chip=folder.yaml", "chip=folder.yaml (from ORIGIN) is invalid: expected a file that exists"),
     ("chip=p100000", "chip=p100000 (from ORIGIN) is invalid: expected one of a100, "),
-    ("chip=p100000", ", or a file, as mine.yaml"),
+    ("chip=p100000", ", or a file such as mine.yaml"),
     ("chip=deep/mine", "chip=deep/mine (from ORIGIN) is invalid: expected one of a100, "),
     ("chip=nowhere.yaml", "chip=nosuch (from nowhere.yaml) is invalid: expected one of a100, "),
     ("system=gone.yaml", "chip=lost.yaml (from gone.yaml) is invalid: expected a file that exists"),

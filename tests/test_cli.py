@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import fastflow
+from fastflow.show import point
 from fastflow.show import progress as progress_module
 from fastflow.show.progress import Progress
 from fastflow.sweep import main
@@ -153,7 +155,7 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ),
         ("-m engine=dask engine.address=tcp://127.0.0.1:9 tech=n7,n5", "a Dask scheduler that answers"),
         ("engine.chunk_bytes=12", "no unit given"),
-        ("-m engine.chunk=1,2", "no input of the model"),
+        ("-m engine.chunk=1,2", "not an input of the model"),
         ("hydra.foo=1", "hydra.foo"),
         ("-cn nosuch", "--config-name=nosuch"),
         ("--config-dir /no/such", "/no/such"),
@@ -237,7 +239,7 @@ def test_progress_without_a_terminal_is_plain_lines(capsys, monkeypatch):
         for _ in range(4):
             progress.advance(20)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["40 of 100 points, 13 a second, 4 s left", "80 of 100 points, 9 a second, 2 s left"]
+    assert lines == ["40 of 100 points, 13 points/s, 4 s left", "80 of 100 points, 9 points/s, 2 s left"]
 
 
 @pytest.mark.long
@@ -254,3 +256,40 @@ def test_exit_code_and_line_from_a_shell(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
+
+
+PRODUCTS = """\
+name: products
+rows: 4096
+layers:
+- {name: first, repeat: 3, kernels: [{name: product, type: gemm, inner: 256, cols: 256}]}
+- {name: second, kernels: [{name: product, type: gemm, inner: 256, cols: 1024}]}
+- {name: third, kernels: [{name: product, type: gemm, inner: 1024, cols: 256}]}
+"""
+
+
+def test_kernels_of_one_name_are_one_row_only_where_their_sizes_agree(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "products.yaml").write_text(PRODUCTS)
+    code, out, _ = cli("model=graph", "model.file=products.yaml", "model.training=false", "output=here")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.startswith(" product ")]
+    found = {" ".join(row[-5:]): row[1] for row in rows}
+    assert found == {"8 x 256 x 256": "3", "8 x 256 x 1024": "1", "8 x 1024 x 256": "1"}
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize("name", ["kernel", "phase", "m", "k", "n", "bound_by", "comm"])
+def test_kernels_are_merged_in_the_breakdown_where_they_differ_in_nothing_that_is_shown(name):
+    same = {"kernel": "a", "phase": "forward", "m": 8, "k": 4, "n": 2, "bound_by": "dram", "comm": ""}
+    other = {"m": 9, "k": 9, "n": 9}.get(name, "other")
+    rows = [same, same | {name: other}, same, same | {name: other}]
+    columns = {key: np.array([row[key] for row in rows]) for key in same} | {
+        "layer": np.arange(4), "repeat": np.array([1, 2, 4, 8]),
+        "time_s": np.array([1.0, 3.0, 1.0, 1.0]), "comm_s": np.array([0.0, 0.0, 0.0, 0.5]),
+    }  # fmt: skip
+    merged = point._merged(columns)
+    assert merged[name].tolist() == [other, same[name]]  # the larger one first
+    assert merged["repeat"].tolist() == [10, 5]
+    assert merged["time_s"].tolist() == [4.0, 2.0]
+    assert merged["comm_s"].tolist() == [0.5, 0.0]

@@ -3,13 +3,14 @@
 import csv
 from fractions import Fraction
 from math import ceil, inf, prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastflow.columns import ALGORITHMS as NAMES
+from fastflow.crossflow import time_collectives
 from fastflow.network.algorithms import (
     ALGORITHMS,
     AUTO,
@@ -28,6 +29,7 @@ from fastflow.network.collectives import cheapest, price
 from fastflow.network.patterns import Group
 from fastflow.network.placement import place
 from fastflow.network.recipe import recipe
+from fastflow.network.routes import SYSTEM
 from fastflow.network.topology import topology
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -40,9 +42,10 @@ from fastflow.workload.graph import (
     REDUCE_SCATTER,
 )
 from tests.checks import cases, near
+from tests.conftest import columns_of
+from tests.measured import whole
 from tests.naive import collectives as naive
 
-MEASUREMENTS = Path(__file__).parents[2] / "shared" / "measurements" / "allreduce_a100.csv"
 SYMMETRIC = [(ALL_GATHER, "all-gather"), (REDUCE_SCATTER, "reduce-scatter"), (ALL_REDUCE, "all-reduce")]
 
 
@@ -380,7 +383,7 @@ def test_auto_changes_with_the_message():
 
 def all_reduce_errors(point, wanted):
     """Return the relative errors of all-reduces on an NVSwitch machine, one for each measurement."""
-    with MEASUREMENTS.open(newline="", encoding="utf-8") as file:
+    with whole("allreduce_a100").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     bandwidth = point["chip.pinned.inter_Bps"] * point["net.inter.utilization"]
     memory = point["chip.pinned.dram_Bps"] * point["chip.dram_utilization"]
@@ -399,7 +402,6 @@ def all_reduce_errors(point, wanted):
     return errors
 
 
-@pytest.mark.skipif(not MEASUREMENTS.exists(), reason="no ../shared/measurements beside the project")
 def test_all_reduces_of_eight_a100(compose):
     """NCCL on one node takes rings (or trees, or in-switch sums that A100 has not), never the direct way."""
     point = compose("chip=a100", "net=nvlink3")
@@ -408,3 +410,35 @@ def test_all_reduces_of_eight_a100(compose):
     )
     assert np.mean(all_reduce_errors(point, RING)) < 0.08
     assert np.mean(all_reduce_errors(point, AUTO)) < 0.10
+
+
+SYSTEMS = {
+    "switch": ("system=cluster", "system.devices=8"),
+    "torus": ("system=torus", "system.shape=4x4", "system.devices=16"),
+    "packages": ("system=mcm", "system.devices=16"),
+    "fat tree": ("system=fat_tree", "system.leaf=4", "system.taper=3", "system.devices=16"),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("collective", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all"])
+def test_the_algorithm_that_is_named_is_taken_and_auto_is_the_fastest(compose, system, collective):
+    """By the names of the key, from messages of a byte to gigabytes; one that is not offered is no choice."""
+    point = compose(*SYSTEMS[system])
+    devices = point["system.devices"]
+    number, size = COLLECTIVES.index(collective), 2.0 ** np.arange(0, 33, 2)
+    ranks = np.full(size.size, devices)
+    found = {
+        name: time_collectives(columns_of([point | {"system.collective": name}]), number, size, ranks)
+        for name in NAMES
+    }
+    network = topology(*(point[key] for key in SYSTEM))
+    offered = recipe(network, devices, Group(devices, 1, 1, 0)).offered[number]
+    assert ["auto", *ALGORITHMS] == list(NAMES)
+    best = np.min([found[name] for name, there in zip(ALGORITHMS, offered, strict=True) if there], axis=0)
+    assert (found["auto"] == best).all()
+    for name, there in zip(ALGORITHMS, offered, strict=True):
+        assert there or (found[name] == best).all()
+    if collective == "all-reduce":  # which one is fastest depends on the size, and so are others told apart
+        told = {tuple(found[name]) for name, there in zip(ALGORITHMS, offered, strict=True) if there}
+        assert len(told) == offered.sum() > 2

@@ -79,7 +79,7 @@ def test_a_section_and_a_leaf_of_it_count_in_written_order(composer):
 def test_many_compositions_are_said(composer):
     said = []
     plan(composer, ["model=gemm", "model.devices=range(1,1101)"], None, said.append)
-    assert said == ["composing 1,100 configurations, one for each combination that others may depend on"]
+    assert said == ["composing 1,100 configurations, one for each combination of choices"]
 
 
 def test_pins_come_and_go():
@@ -185,8 +185,8 @@ def test_one_composition_leaves_no_trace_in_the_next(composer):
         ("model.bach=1,2", "did you mean model.batch?"),
         ("model.batch=1,none", "model.batch=none (from the overrides) is invalid: expected a whole number"),
         ("model.batch=interval(1,2)", "a list, range(), choice() or glob()"),
-        ("engine.jobs=1,2", "it is no input of the model"),
-        ("output=a,b", "it is no input of the model"),
+        ("engine.jobs=1,2", "this key is not an input of the model"),
+        ("output=a,b", "this key is not an input of the model"),
         ("chip.pinned.mcus=1", "+chip.pinned.mcus=1"),
         ("+foo.bar=1", "begin with one of tech"),
         ("model.batch=[1", "cannot be read"),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.errors import InputError
+from fastflow.figures.drawing import draw_placement
 from fastflow.figures.floorplan import MOST_DRAWN, floorplan
-from fastflow.figures.placement import draw_placement
 from fastflow.figures.scene import describe, scene, shared_edges
 from fastflow.figures.wiring import CUT, PLANE, WRAP, strokes
 from fastflow.network.topology import topology

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastflow.optimize import halving
-from fastflow.optimize.halving import Rules, Rung, rungs, search, steps_of
+from fastflow.optimize.halving import Rules, Rung, rungs, steps_of, successive_halving
 from fastflow.optimize.space import Space
 
 SPACE = Space(("chip.area.core", "chip.area.l2", "chip.power.core"), np.array([0, 0, 1]))
@@ -49,7 +49,9 @@ def run(group, promise, rules, evaluate, steps=None):
         return evaluate(batch)
 
     promises = np.array(promise, dtype=np.float64).reshape(len(group), -1)
-    search(templates, SPACE, np.array(group), promises, rules, scored, steps or (lambda count: None))
+    successive_halving(
+        templates, SPACE, np.array(group), promises, rules, scored, steps or (lambda count: None)
+    )
     return batches
 
 

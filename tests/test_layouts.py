@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.crossflow import time_collectives
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import parse_layout
 from fastflow.parallelism.strategy import NO_KERNEL, Strategy
+from fastflow.parallelism.supergraph import KERNEL_GROUP
 from fastflow.workload.graph import COLLECTIVES
+from tests.checks import near
+from tests.conftest import columns_of
 from tests.naive import layouts as naive
 from tests.networks import three_products
 
@@ -104,30 +108,52 @@ def exchanges(tmp_path_factory, compose, predict):
     file.write_text(three_products(ROWS, [COLS] * 4, loss=False), encoding="utf-8")
     base = compose("model=graph", f"model.file={file}", "system.devices=8", "parallel.strategy=d8")
 
-    def point(maker, reader, border):
-        cuts = {"lower": (maker, reader, reader), "upper": (maker, maker, reader)}[border]
-        kinds = zip(("embedding", "hidden", "softmax"), map(written, cuts), strict=True)
+    def cuts_of(maker, reader, border):
+        return {"lower": (maker, reader, reader), "upper": (maker, maker, reader)}[border]
+
+    def point(*pair):
+        kinds = zip(("embedding", "hidden", "softmax"), map(written, cuts_of(*pair)), strict=True)
         return base | {f"parallel.{kind}": text for kind, text in kinds}
 
     pairs = [(*pair, border) for pair in product(CUTS, CUTS) for border in ("lower", "upper")]
     prediction = predict([point(*pair) for pair in pairs])
     assert prediction.timed.size == len(pairs)
     graph, shards = prediction.graph, prediction.shards
+    assert ((shards.relayout.collective > 0) == (shards.relayout.bytes > 0.0)).all()
 
     def reached(place, label, edges):
         rows = np.arange(*graph.offset[place : place + 2])
         (row,) = rows[graph.names[graph.label[rows]] == label]
+        if edges is shards.relayout:
+            check_group(place, row)
         name = COLLECTIVES[edges.collective[row]]
         if name not in ("all-gather", "all-to-all"):
             return 0.0  # a sum of partial results
         return naive.arriving(name, edges.ranks[row], edges.bytes[row]) / FP16
+
+    def check_group(place, row):
+        """A relayout takes place among the devices of the end that has more of them."""
+        kinds = graph.layer_kind[row], graph.peer_kind[row]
+        ranks = {kind: naive.degrees(*cuts_of(*pairs[place])[kind])[1] for kind in kinds}
+        most = max(ranks.values())
+        if shards.relayout.collective[row]:
+            assert shards.relayout.ranks[row] == most
+            assert shards.relayout.group[row] in [2 * k + KERNEL_GROUP for k in kinds if ranks[k] == most]
+        else:
+            assert shards.relayout.bytes[row] == 0.0
+
+    def moved_by(place, label):
+        """By which collectives, but for reduce-scatters: those sum partial results."""
+        (row,) = np.flatnonzero((graph.point == place) & (graph.names[graph.label] == label))
+        names = {COLLECTIVES[edges.collective[row]] for edges in (shards.sync, shards.relayout)}
+        return names - {"", "reduce-scatter"}
 
     found = {}
     for place, pair in enumerate(pairs):
         maker, reader = {"lower": ("low", "middle"), "upper": ("middle", "high")}[pair[2]]
         backward = reached(place, f"{reader} input gradient", shards.relayout)
         forward = reached(place, maker, shards.sync) + reached(place, maker, shards.relayout)
-        found[pair] = forward, backward
+        found[pair] = forward, backward, moved_by(place, maker), moved_by(place, f"{reader} input gradient")
     return found
 
 
@@ -141,4 +167,76 @@ def expected(maker, reader):
 @pytest.mark.parametrize("border", ["lower", "upper"])
 def test_what_moves_is_what_is_missing(exchanges, border):
     for pair in PAIRS:
-        assert exchanges[*pair, border] == pytest.approx(expected(*pair)), pair
+        assert exchanges[*pair, border][:2] == pytest.approx(expected(*pair)), pair
+
+
+@pytest.mark.parametrize("border", ["lower", "upper"])
+def test_a_gather_brings_all_of_a_group_the_same_and_all_to_all_the_rest(exchanges, border):
+    for pair in PAIRS:
+        wanted = naive.collective(*pair, ROWS, COLS)
+        assert exchanges[*pair, border][2] == ({wanted} if wanted else set()), pair
+        maker, reader = pair
+        alike = (maker[0], naive.degrees(*maker)) == (reader[0], naive.degrees(*reader))
+        if alike or (reader[0] == "RC" and naive.degrees(*reader)[1] > 1 and maker[0] != "CR"):
+            continue  # nothing moves but within the layer; or sums end wherever they are wanted
+        wanted = naive.collective(*pair, ROWS, COLS, backward=True)
+        assert exchanges[*pair, border][3] == ({wanted} if wanted else set()), pair
+
+
+@pytest.mark.parametrize("softmax", ["same", "RC-1-8-d2", "CR-4-d4", "RC-2-8"])
+@pytest.mark.parametrize("strategy", ["d16", "RC-1-2-d8", "CR-8-d2"])
+def test_exchanges_take_as_long_as_their_collectives_among_their_own_devices(
+    compose, predict, strategy, softmax
+):
+    """On a switch, where neighbours are as good as any: a layer's own exchange and its relayout, and sums."""
+    point = compose(*SMALL, f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
+    prediction = predict([point])
+    shards, took = prediction.shards, prediction.communication.exchanges
+    inputs = columns_of([point])
+
+    def alone(edges, row):
+        if not edges.collective[row]:
+            return 0.0
+        size, ranks = edges.bytes[[row]], edges.ranks[[row]]
+        return time_collectives(inputs, int(edges.collective[row]), size, ranks)[0]
+
+    assert (shards.relayout.collective > 0).any() == (softmax != "same")
+    for row in range(took.sync_s.size):
+        assert near(took.sync_s[row], alone(shards.sync, row) + alone(shards.relayout, row))
+        assert near(took.gradient_s[row], alone(shards.gradient, row))
+
+
+def test_the_longer_of_an_exchange_and_a_relayout_says_where_it_was(compose, predict):
+    """Pairs within a package gather h for the next step; the softmax's cut is over all packages."""
+    point = compose(*SMALL, "system=mcm", "parallel.strategy=RC-1-2-d8", "placement=kp2-kp1-dp-lp")
+    prediction = predict([point | {"parallel.softmax": text} for text in ("same", "RC-1-16")])
+    graph, took = prediction.graph, prediction.communication.exchanges
+    levels = [
+        took.sync_level[(graph.point == place) & (graph.names[graph.label] == "lstm gates")].tolist()
+        for place in (0, 1)
+    ]
+    assert levels == [[0, 0], [0, 1]]
+
+
+NORM_FIRST = """\
+name: norm first
+rows: 64
+layers:
+- name: low
+  kind: embedding
+  kernels: [{name: low, type: lookup, vocabulary: 100, cols: 32}]
+- name: high
+  kernels: [{name: norm, type: rowwise, cols: 32, flop: 4}, {name: high, type: gemm, inner: 32, cols: 32}]
+"""
+
+
+@pytest.mark.parametrize("embedding", ["same", "d8", "RC-1-8"])
+def test_statistics_are_summed_however_the_neighbours_are_laid_out(tmp_path, compose, predict, embedding):
+    (tmp_path / "norm.yaml").write_text(NORM_FIRST)
+    network = ("model=graph", f"model.file={tmp_path / 'norm.yaml'}", "system.devices=8")
+    prediction = predict([compose(*network, "parallel.strategy=CR-8", f"parallel.embedding={embedding}")])
+    graph, sync = prediction.graph, prediction.shards.sync
+    for name in ("norm", "norm gradient"):
+        (row,) = np.flatnonzero(graph.names[graph.label] == name)
+        moved = COLLECTIVES[sync.collective[row]], sync.bytes[row], sync.ranks[row]
+        assert moved == ("all-reduce", 64 * 4 * FP16, 8)

@@ -81,18 +81,20 @@ def test_memory_under_a_cut(base, predict, strategy, cut, rows, columns):
 
 @given(
     st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 100_000), st.integers(1, 4),
-    st.integers(1, 50), st.booleans(),
+    st.integers(1, 50), st.booleans(), st.sampled_from(sorted(STATES)),
 )  # fmt: skip
-@example(16384, 16384, 800_000, 2, 20, True)
-@example(16384, 16384, 800_000, 2, 20, False)
+@example(16384, 16384, 800_000, 2, 20, True, "sgd")
+@example(16384, 16384, 800_000, 2, 20, True, "adam")
+@example(16384, 16384, 800_000, 2, 20, False, "sgd")
 @cases(100)
-def test_flop(base, summary, hidden, batch, vocabulary, layers, sequence, training):
+def test_flop(base, summary, hidden, batch, vocabulary, layers, sequence, training, optimizer):
     point = base | {
         "model.hidden": hidden, "model.batch": batch, "model.vocabulary": vocabulary, "model.layers": layers,
-        "model.sequence": sequence, "model.training": training, "tiling.samples": 1,
+        "model.sequence": sequence, "model.training": training, "model.optimizer": optimizer,
+        "tiling.samples": 1,
     }  # fmt: skip
     got = summary([point])["flop"][0]
-    assert near(got, lstm_lm.flop(hidden, batch, vocabulary, layers, sequence, training))
+    assert near(got, lstm_lm.flop(hidden, batch, vocabulary, layers, sequence, training, optimizer))
 
 
 def test_the_published_model_by_hand(base, predict, summary):

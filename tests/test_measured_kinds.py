@@ -183,7 +183,7 @@ REFUSED = [
     (HEAD + "1,2,3,\x1b[31m1\n", "line 2 has a control character"),
     ((HEAD + "1,2,3,1\n").encode("utf-16"), "this one is not in UTF-8"),
     (",".join(f"c{i}" for i in range(20000)) + "\n1\n", "this one has 20,000 columns, and 1,000 are"),
-    (HEAD + "1,2,3," + "9" * 200_000 + "\n", "this is none (field larger than field limit"),
+    (HEAD + "1,2,3," + "9" * 200_000 + "\n", "this is not CSV (field larger than field limit"),
     (HEAD[:-1] + "," + "q" * 9000 + "," + "q" * 9000 + "\n1,2,3,1,1,1\n", f"the column {'q' * 60}... twice"),
     ('m,n,k,note,time_s\n1,2,3,"a\nb\nc",1\n1,2,x,z,1\n', f"k=x (from some.csv, line 5){WHOLE}"),
 ]  # fmt: skip

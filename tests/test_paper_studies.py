@@ -343,9 +343,9 @@ def test_what_cannot_be_reported_on(cli, tmp_path):
     fastflow.sweep("model=gemm", output=tmp_path / "taken")
     for arguments, says in (
         (["none"], r"dataset=none is invalid: expected .*; there is no such folder"),
-        (["file"], r"dataset=file is invalid: .*; this is no folder"),
-        (["empty"], r"dataset=empty is invalid: .*holds no part of one"),
-        (["foreign"], r"dataset=foreign is invalid: .*part-00000.parquet is not of fastflow"),
+        (["file"], r"dataset=file is invalid: .*; this is not a folder"),
+        (["empty"], r"dataset=empty is invalid: .*holds no part of a dataset"),
+        (["foreign"], r"dataset=foreign is invalid: .*fastflow did not write part-00000.parquet"),
         (["torn"], r"dataset=torn is invalid: .*part-00000.parquet is damaged"),
         (
             ["old"],
@@ -375,7 +375,8 @@ def test_mistakes_in_the_name_of_a_report(cli):
     refused = [f"report=fig02 (from the command line) is invalid: expected null or one of {known}"]
     assert cli(sweep, "-m", "mem=hbm2,hbm3", "report=fig02")[::2] == (2, refused)
     alone = [
-        "report=fig09 (from the command line) is invalid: expected null for one point; it is of a grid (-m)"
+        "report=fig09 (from the command line) is invalid: expected null for one point; "
+        "only a grid (-m) is a study"
     ]
     assert cli(sweep, "report=fig09")[::2] == (2, alone)
 

@@ -17,8 +17,10 @@ from fastflow.parallelism.strategy import (
     parse_column,
 )
 from fastflow.parallelism.supergraph import cut
+from fastflow.workload import build_graph
 from fastflow.workload.gemm import Gemm, build
 from fastflow.workload.graph import COLLECTIVES
+from fastflow.workload.precision import precision
 from tests.checks import cases
 from tests.naive import sharding
 from tests.naive import strategy as naive
@@ -143,6 +145,33 @@ def test_distributed_gemm(points):
             assert other.bytes[row] == 0.0
             if collective:
                 assert exchange.ranks[row] == ranks
+
+
+@given(
+    st.integers(1, 300), st.integers(1, 8), st.integers(1, 4000), st.integers(1, 64),
+    st.sampled_from(["", "RC", "CR"]), ways, ways, ways, st.sampled_from([1, 1, 3]),
+)  # fmt: skip
+@example(64, 1, 31, 8, "", 1, 1, 4, 1)  # on either side of the border, and on it
+@example(64, 1, 32, 8, "", 1, 1, 4, 1)
+@example(64, 1, 33, 8, "", 1, 1, 4, 1)
+@cases(150)
+def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
+    batch, sequence, vocabulary, hidden, kernel, kp1, kp2, dp, microbatches
+):
+    kp1, kp2 = (kp1 if kernel else 1), (kp2 if kernel == "RC" else 1)
+    inputs = {
+        "model.name": "lstm_lm", "model.hidden": hidden, "model.batch": batch, "model.vocabulary": vocabulary,
+        "model.layers": 1, "model.sequence": sequence, "model.dtype": "fp16", "model.optimizer": "sgd",
+        "model.training": True,
+    }  # fmt: skip
+    columns = {key: np.array([value]) for key, value in inputs.items()}
+    graph = build_graph(columns, precision(columns))
+    layouts = Layouts(*(np.full((1, 3), degree) for degree in (KERNELS[kernel], kp1, kp2, dp)))
+    shards = cut(graph, layouts, np.array([1]), np.array([microbatches]), np.array([2.0]))
+    (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
+    edges = shards.gradient
+    got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]
+    assert got == sharding.table_gradient(batch * sequence, vocabulary, hidden, 2, kernel, kp1, kp2, dp)
 
 
 @pytest.mark.parametrize(

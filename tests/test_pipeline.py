@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fastflow.columns import SCHEDULES
 from fastflow.timing.events import Tasks, background_segments, simulate
-from fastflow.timing.pipeline import KERNEL, Plan, Work, run_pipelines, tasks_of
+from fastflow.timing.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
+from fastflow.timing.pipeline_order import balance, block_at, in_flight
 from fastflow.timing.schedule import schedule
-from fastflow.timing.stages import balance, block_at, in_flight
 from fastflow.trace import Details, trace, write_trace
 from fastflow.workload.graph import PHASES
 from tests.checks import cases, near
@@ -131,7 +131,7 @@ def tables(*many):
     def ints(name):
         return np.array([one[name] for one in rows], dtype=np.int64)
 
-    work = Work(
+    work = TimedKernels(
         np.cumsum([0, *(len(point[0]) for point in many)]),
         np.array([PHASES.index(one["phase"]) for one in rows], dtype=np.int64),
         ints("stage"),
@@ -141,7 +141,7 @@ def tables(*many):
         *(floats("gradient"), ints("gradient_level"), floats("send"), ints("send_level")),
     )
     columns = zip(*((p[1], p[2], SCHEDULES.index(p[3]), p[4]) for p in many), strict=True)
-    return work, Plan(*(np.array(column) for column in columns))
+    return work, PipelinePlan(*(np.array(column) for column in columns))
 
 
 def kernel_row(phase, stage, kernel, **more):

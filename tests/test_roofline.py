@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
 from fastflow.timing.device import Device
-from fastflow.timing.roofline import Work, limiter_names, time_kernels
+from fastflow.timing.roofline import KernelWork, limiter_names, time_kernels
 from tests.checks import cases, near
 from tests.naive import dataflow, roofline, tiling
 from tests.tilings import designs, gemms
@@ -82,7 +82,7 @@ def test_kernels_on_their_devices(points, data):
     kinds = [np.int64] * 5 + [np.float64] * 2
     table = [column([kernel[place] for kernel in kernels], kind) for place, kind in enumerate(kinds)]
     names = ["point", "m", "k", "n", "batch", "pass_bytes", "pass_flop"]
-    work = Work(
+    work = KernelWork(
         **dict(zip(names, table, strict=True)),
         strided=column([False for _ in kernels], np.bool_),
         element_bytes=column([p.element for p in points]),

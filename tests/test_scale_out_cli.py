@@ -113,9 +113,9 @@ def test_the_screen_of_a_pipeline(cli):
         ("trace=my.json", "null here", ["-m", "model.layers=2,3"]),
         ("trace=my.txt", "a file whose name ends in .json", []),
         ("trace=no/my.json", "a file in a folder that exists", []),
-        ("parallel.microbatches=5", "at most 4, the rows of one device", []),
+        ("parallel.microbatches=5", "at most 4, the number of rows of one device", []),
         ("parallel.softmax=RC-9", "RC-KP1-KP2, CR-KP1 or neither", []),
-        ("parallel.softmax=RC-1-3", "a cut for the 16 devices", []),
+        ("parallel.softmax=RC-1-3", "a cut that uses the 16 devices of a layer", []),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, wrong, allowed, beside):
@@ -160,10 +160,12 @@ def test_sequences_are_not_cut(tmp_path):
     base = ("model=graph", f"model.file={file}", "system.devices=16")
     got = fastflow.evaluate(*base, "parallel.strategy=d4,d8,RC-2-2-d4,RC-1-4-d4,d4-p2,d2-p2,d1-p2")
     assert [reason == "" for reason in got["reason"]] == [True, False, False, True, True, True, True]
-    assert all("rows at most 4 ways" in reason for reason in got["reason"][[1, 2]])
+    assert all(
+        "batch into at most 4 parts, the number of sequences" in text for text in got["reason"][[1, 2]]
+    )
     assert got["microbatches"][4:].tolist() == [1, 2, 4]
     got = fastflow.evaluate(*base, "parallel.strategy=d2", "parallel.microbatches=2,3")
-    assert "at most 2, the sequences of one device" in got["reason"][1]
+    assert "at most 2, the number of sequences of one device" in got["reason"][1]
     file.write_text("sequences: 5\n" + three_products(64, [64, 64, 64, 64]), encoding="utf-8")
     with pytest.raises(fastflow.InputError, match="sequences is a divisor of its 64 rows"):
         fastflow.evaluate(*base)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.timing.pipeline import Plan, Work
+from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.schedule import schedule
 from fastflow.workload.graph import PHASES
 from tests.checks import cases
@@ -38,8 +38,10 @@ def test_one_device_and_one_level(points):
     zero, one = np.zeros(phase.size, dtype=np.int64), np.ones(len(points), dtype=np.int64)
     nothing = np.zeros(phase.size)
     got = schedule(
-        Work(offset, phase, zero, zero != 0, kernel, sync, zero, zero + 1, gradient, zero, nothing, zero),
-        Plan(one, one, one, one),
+        TimedKernels(
+            offset, phase, zero, zero != 0, kernel, sync, zero, zero + 1, gradient, zero, nothing, zero
+        ),
+        PipelinePlan(one, one, one, one),
     )
     for i, point in enumerate(points):
         forward, backward, update, exposed = naive.walk(point)

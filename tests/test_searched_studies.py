@@ -147,7 +147,7 @@ def test_a_search_from_the_command_line(cli, tmp_path):
     assert frames[0]["time_s"][0] == frames[1]["time_s"][0]
     code, out, err = cli(search, *SMALL, "steps=4", "output=out/mine")
     assert code == 0
-    assert any(line.endswith("designs were known from before") for line in out)
+    assert any(line.endswith("designs were scored before") for line in out)
     for name in ("out/mine", "out/mine-ranking"):
         code, out, _ = cli(report, name)
         assert code == 0
@@ -285,7 +285,11 @@ def test_a_search_where_no_design_makes_a_chip(cli):
 
 def test_what_was_not_searched_is_no_best_candidate(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    rows = [(1, "n7", 1, 1.0, ""), (2, "n7", 2, 2.0, ""), (3, "n5", 1, 1.0, "does as RC-1-4-d4 does")]
+    rows = [
+        (1, "n7", 1, 1.0, ""),
+        (2, "n7", 2, 2.0, ""),
+        (3, "n5", 1, 1.0, "gives the same results as RC-1-4-d4"),
+    ]
     frame = pd.DataFrame(
         rows, columns=["rank", "tech", "system.package.devices", "objective", "reason"]
     ).assign(**{"model.devices": [8, 8, 16], "strategy": "d16"})

@@ -92,7 +92,7 @@ def test_every_part_says_what_it_is(dataset):
     for path in dataset.iterdir():
         schema = pq.read_schema(path)
         assert schema.field("time_s").metadata[b"unit"] == b"s"
-        assert schema.field("time_s").metadata[b"meaning"].startswith(b"one iteration")
+        assert schema.field("time_s").metadata[b"meaning"].startswith(b"time of one iteration")
         assert schema.metadata[b"fastflow.points"] == b"1088"
         assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
 
@@ -179,7 +179,7 @@ def test_parts_that_do_not_arrive_are_no_success():
     # processes share no memory, and so not this folder
     with (
         joblib.parallel_config(backend="loky", n_jobs=2),
-        pytest.raises(InputError, match="5 parts are not in it"),
+        pytest.raises(InputError, match="5 parts are missing in it"),
     ):
         fastflow.sweep(*GRID, output="memory://fastflow/lost")
 
@@ -199,7 +199,7 @@ def test_urls_that_nothing_reaches_are_refused():
             r"No space left on device\); 2 of 5 parts are kept",
         ),
         (ZeroDivisionError("a defect"), ZeroDivisionError, "a defect"),
-        (KeyboardInterrupt(), KeyboardInterrupt, "2 of 5 parts are kept in .*output=.* goes on"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "2 of 5 parts are kept in .*output=.* resumes"),
     ],
 )
 def test_a_failure_keeps_what_is_done(dataset, tmp_path, monkeypatch, error, raised, says):

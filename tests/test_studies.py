@@ -149,7 +149,7 @@ def test_part_of_a_zip_may_be_fixed(study):
     ("text", "says"),
     [
         ("zip: [{model.hidden: '1,2', model.batch: '1,2,3'}]",
-         r"^model\.batch=1,2,3 \(3 instead of 2\) \(from .*mine\.yaml\) is .* expected as many values as model"),
+         r"^model\.batch=1,2,3 \(3 instead of 2\) \(from .*mine\.yaml\) is .* as many values as model"),
         (
             "zip: {model.hidden: '1,2'}",
             r"^hydra\.sweeper\.zip=.*mine\.yaml\) is invalid: expected a list of mappings",

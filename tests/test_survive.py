@@ -98,11 +98,11 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     assert 0 < len(parts) < 16
     assert err.splitlines()[-1] == (
         f"interrupted; {len(parts)} of 16 parts are kept in out; "
-        "the same command with output=out goes on from there"
+        "the same command with output=out resumes from there"
     )
     assert len(pd.read_parquet(tmp_path / "out")) == 512 * len(parts)
     again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, text=True)
-    assert f"{512 * len(parts):,} of 8,192 points are there from an earlier run" in again.stderr
-    assert f"({512 * len(parts):,} were there)" in again.stdout
+    assert f"{512 * len(parts):,} of 8,192 points are there already, from an earlier run" in again.stderr
+    assert f"({512 * len(parts):,} were there already)" in again.stdout
     frame = pd.read_parquet(tmp_path / "out")
     assert frame["point"].tolist() == list(range(8192))

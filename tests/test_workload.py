@@ -5,8 +5,9 @@ import pytest
 
 from fastflow.workload import build_graph, count_kernels
 from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, model_flop
-from fastflow.workload.precision import precision
+from fastflow.workload.precision import UPDATE_FLOP, precision
 from tests.checks import near
+from tests.naive import optimizers
 
 
 def inputs(**given):
@@ -106,6 +107,16 @@ def test_only_the_update_reads_weight_gradients():
     graph = graph_of(**LSTM)
     side = {name for row, (name, *_) in enumerate(rows_of(graph)) if graph.side[row]}
     assert side == {"softmax weight gradient", "lstm cell weight gradient", "embedding gradient"}
+
+
+@pytest.mark.parametrize("optimizer", sorted(UPDATE_FLOP))
+@pytest.mark.parametrize(("dtype", "element"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
+def test_an_update_does_and_moves_what_its_rule_says(optimizer, dtype, element):
+    graph = graph_of(**LSTM | {"optimizer": optimizer, "dtype": dtype})
+    rows = [row for row, (name, *_) in enumerate(rows_of(graph)) if name.endswith(" update")]
+    assert len(rows) == 4
+    assert (graph.flop_per_element[rows] == optimizers.operations(optimizer)).all()
+    assert (graph.bytes_per_element[rows] == optimizers.moved(optimizer, element)).all()
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fastflow.timing.candidates import Gemms, Hierarchies
 from fastflow.timing.dataflow import DATAFLOW_CODES
+from fastflow.timing.search_space import Gemms, Hierarchies
 from fastflow.timing.tiles import make_tile_sets
-from fastflow.timing.tiling import search
+from fastflow.timing.tiling import search_tilings
 from tests.checks import near
 from tests.naive import tiling
 
@@ -40,7 +40,7 @@ class Design(NamedTuple):
         return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.dealt, most)
 
 
-def solve_all(designs, rows, thinned=True, how=search):
+def solve_all(designs, rows, thinned=True, how=search_tilings):
     """Return what the kernel finds for GEMMs (design's place, (m, k, n), batch); equal numbers of levels."""
     levels = len(designs[0].capacities)
 
@@ -77,7 +77,7 @@ def solve_all(designs, rows, thinned=True, how=search):
     return how(gemms, hierarchies, sets, levels)
 
 
-def solve(gemm, batch, design, thinned=True, how=search):
+def solve(gemm, batch, design, thinned=True, how=search_tilings):
     """Return what the kernel finds for one GEMM, as the oracle puts it."""
     levels = len(design.capacities)
     found = solve_all([design], [(0, gemm, batch)], thinned, how)

@@ -1,4 +1,4 @@
-"""What the axes of any grid do: the best time of every value, and what limits the best point."""
+"""Overview figure of any grid: for every axis the best time of each value, and its limiters."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[Value]:
         shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
         values.append(
             Value(
-                _label(key, name),
-                int(counted.loc[name, "size"]),
-                int(counted.loc[name, "sum"]),
-                float(median.get(name, float("nan"))),
-                row.get("time_s", float("nan")),
-                str(row.get("bound_by", "")),
-                {one: share for one, share in shares.items() if share == share},
+                name=_label(key, name),
+                points=int(counted.loc[name, "size"]),
+                feasible=int(counted.loc[name, "sum"]),
+                median_s=float(median.get(name, float("nan"))),
+                best_s=row.get("time_s", float("nan")),
+                bound_by=str(row.get("bound_by", "")),
+                shares={one: share for one, share in shares.items() if share == share},
             )
         )
     return values
@@ -130,7 +130,7 @@ def draw(axes: Sequence[Axis], title: str) -> Figure:
     head(
         figure,
         title,
-        "best and median time over what was swept, and what limits the kernels of the best points",
+        "best and median time along each axis, and what limits the kernels of the best points",
     )
     unit, scale = _unit(axes)
     for place, axis in zip(count(), axes, strict=False):

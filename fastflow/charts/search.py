@@ -1,4 +1,4 @@
-"""The figure of a search's history: how the best design was reached, and what it is made of (section 7)."""
+"""Figure of a search: the convergence of the best design, and its breakdown (section 7)."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def draw_front(frame: pd.DataFrame, labels: Sequence[str], objective: str, secon
     shown = fronts[:_MOST]
     height = 0.8 + 3.5 * max(1, len(shown))
     figure = Figure(figsize=(12.6, height))
-    about = f"{len(frame):,} design{'' if len(frame) == 1 else 's'} that no other beats in both"
+    about = f"{len(frame):,} design{'' if len(frame) == 1 else 's'} on the Pareto front"
     more = f"; the first {len(shown)} of {len(fronts):,} fronts" if len(fronts) > len(shown) else ""
-    head(figure, "The front of two objectives", about + more)
+    head(figure, "Pareto front of two objectives", about + more)
     grid = figure.add_gridspec(
         max(1, len(shown)), 3, left=0.07, right=0.985, bottom=0.7 / height, top=1 - 0.85 / height,
         wspace=0.22, hspace=0.42,
@@ -123,7 +123,7 @@ def _draw_along(axes: Axes, front: pd.DataFrame, budget: str, objective: str) ->
     axes.set_yticks([0.0, 0.5, 1.0], ["0%", "50%", "100%"])
     axes.grid(visible=False)
     axes.set_xlabel(objective, labelpad=1.0)
-    axes.set_title(f"Shares of {budget}, a bar a design")
+    axes.set_title(f"Shares of {budget}, one bar per design")
     axes.legend(ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.13), columnspacing=0.7,
                 handlelength=0.9, handletextpad=0.3, fontsize=7.5)  # fmt: skip
 
@@ -169,7 +169,7 @@ def _draw_convergence(
             label=", ".join(_named(rows.iloc[0], apart)),
         )
     axes.set_xscale("log")
-    axes.set_xlabel("designs scored of the candidate")
+    axes.set_xlabel("designs scored of this candidate")
     axes.set_ylabel(objective)
     axes.set_title("Best so far")
     if len(order):

@@ -1,4 +1,4 @@
-"""What charts of datasets look like, and how they become files."""
+"""Style of the figures, and rendering to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of a validation: predicted against measured times, as the paper's Figures 6 to 8."""
+"""Figure of a validation: predicted against measured times, like the paper's Figures 6 to 8."""
 
 from __future__ import annotations
 

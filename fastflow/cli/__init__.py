@@ -1,1 +1,1 @@
-"""What a user types: the commands, from Hydra's hands to what they print and leave."""
+"""The commands: from Hydra to the output on the screen and the files."""

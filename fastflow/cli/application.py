@@ -1,4 +1,4 @@
-"""`python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`: from Hydra's hands to what is left."""
+"""Entry of `python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`, run by Hydra."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run_application(name: str = "sweep") -> int:
             task
         )()
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; {str(interrupt) or 'nothing is left behind'}", file=sys.stderr)
+        print(f"interrupted; {str(interrupt) or 'no file is left'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, `head` say, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -165,7 +165,9 @@ def run_from_hydra(
             run_search(composer, overrides, planned, sweeper, output)
         elif sweeper is None:
             if planned.grid.report:
-                raise InputError("report", planned.grid.report, "null for one point; it is of a grid (-m)")
+                raise InputError(
+                    "report", planned.grid.report, "null for one point; only a grid (-m) is a study"
+                )
             run_point(composer, overrides, planned, output)
         else:
             run_grid(planned, output)

@@ -1,4 +1,4 @@
-"""`python -m fastflow.calibrate`: what is found is printed, and the chip file written."""
+"""`python -m fastflow.calibrate`: prints the fit and writes the chip file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
     from fastflow.show import calibration
 
     if spans is not None:
-        raise CompositionError("a chip is calibrated in one configuration, without -m")
+        raise CompositionError("a calibration takes one configuration, without -m")
     task, where = plan_calibration(composer, overrides, None)
     if where is None:
         where = default_output(task.chip)

@@ -1,4 +1,4 @@
-"""Modules of commands that are the functions of the same name as well."""
+"""Makes the command modules callable as the functions of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One point: predicted, stored, explained on the screen, and what it leaves beside its dataset."""
+"""One point: predicted, stored, printed with its breakdown, with a trace or a picture on request."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _draw(run: Run, prediction: Prediction) -> list[str]:
             write_trace(run.trace, trace_point(prediction, 0))
         lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
     if run.picture:
-        from fastflow.figures.placement import draw_placement
+        from fastflow.figures.drawing import draw_placement
 
         with _writing("picture", run.picture):
             draw_placement(run.picture, prediction, 0)

@@ -1,4 +1,4 @@
-"""`python -m fastflow.search`: a search with progress; what it found on screen and in files."""
+"""`python -m fastflow.search`: a search with progress; its results go to the screen and to files."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def run_search(
             progress.what = f"{many}, up to {steps:,} steps of {options.rules.method}"
             progress.begin(0)
             if there:
-                print(f"{there:,} designs are known from an earlier run", file=sys.stderr, flush=True)
+                print(f"{there:,} designs were scored by an earlier run", file=sys.stderr, flush=True)
 
         answer = search_designs(run, options, output, begin, progress.advance)
     try:
         _answer(answer, composer, overrides, spans, output, progress)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the history is whole in {output}; the same command says the rest") from None
+        raise KeyboardInterrupt(
+            f"the history is complete in {output}; the same command prints the rest"
+        ) from None
 
 
 def _answer(

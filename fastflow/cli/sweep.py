@@ -21,7 +21,7 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
     spans, file = composer.sweeper(first_of_groups(read_terms(composer, overrides, COMMAND_LINE)))
     if any(spans.values()):
         raise CompositionError(
-            f"{file}: a study makes a grid, which needs -m (or `hydra.mode: MULTIRUN` in it)"
+            f"{file}: a study is a grid and needs -m (or `hydra.mode: MULTIRUN` in the file)"
         )
 
 
@@ -46,4 +46,4 @@ def run_grid(run: Run, output: str) -> None:
             print(f"Dataset: {store.folder.shown}")
         sys.stdout.flush()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the dataset is whole in {store.folder.shown}") from None
+        raise KeyboardInterrupt(f"the dataset is complete in {store.folder.shown}") from None

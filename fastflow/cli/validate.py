@@ -1,4 +1,4 @@
-"""`python -m fastflow.validate`: predictions beside measurements, stored, printed and drawn."""
+"""`python -m fastflow.validate`: compares predictions with measurements; stores, prints and draws both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_validation(
     from fastflow.show.progress import Progress
 
     if spans is not None:
-        raise CompositionError("measurements are held against one configuration, without -m")
+        raise CompositionError("a validation takes one configuration, without -m")
     planned = plan_file(composer, overrides)
     output = planned.run.output if is_url(planned.run.output) else folder
     check_validation_output(output)

@@ -1,1 +1,1 @@
-"""From files and overrides to the model's inputs: Hydra, kept to this room, and what it says of mistakes."""
+"""From YAML files and overrides to inputs of the model: Hydra, and the messages of its errors."""

@@ -1,4 +1,4 @@
-"""A design that a search has found, as the chip file that `chip=FILE` accepts and a person reads."""
+"""Chip file of a design that a search has found, for `chip=FILE`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def chip_text(
 
     section: the template, the `chip` section of a configuration as written and resolved; shares:
     "chip.area.core" and so on, written to the last bit; about: what the chip is best for, and source:
-    how it was found, in a few words each; changed: keys of the template that whoever searched has set,
+    how it was found, in a few words each; changed: keys of the template that the user of the search has set,
     as "chip.tdp", which are then no longer from where the template says.
     """
     content: dict[str, Any] = {**section, "name": _name_of(section)}

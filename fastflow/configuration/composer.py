@@ -1,4 +1,4 @@
-"""Composing configurations for a user: mistakes become one line that says where the value came from."""
+"""Composition of configurations; a mistake becomes one line that names the origin of the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composing configurations as Hydra does, from files that are each read once.
+"""Composition of configurations with Hydra, which reads each file once.
 
 Mistakes are raised as Hydra raises them; `composer` has the words for them.
 """
@@ -50,7 +50,7 @@ class Composition:
         """Take what was composed: plain containers, or a configuration where they would not do."""
         self.content = content
         self.choices = choices
-        """The final choice in each group, whoever made it."""
+        """The final choice in each group, from any source."""
         self.defaults = defaults
         """The files that it was merged from, in order."""
         self.overrides = overrides

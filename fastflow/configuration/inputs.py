@@ -27,7 +27,7 @@ _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "fit")
-"""What the configuration says of measurements that predictions are held against or fitted to."""
+"""Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
 INT64_MAX = 2**63 - 1

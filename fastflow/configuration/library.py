@@ -1,4 +1,4 @@
-"""Where fastflow's library of configurations lies, and how Hydra learns of it."""
+"""Location of the library of configurations, and its registration with Hydra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Hydra says of a user's mistake, in one line that names the key, what is allowed and where it stood."""
+"""Translation of Hydra's errors into one line with the key, the allowed values and the origin."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _missing_config(
         origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
     names = one_of(composer.choices(group))
     allowed = (
-        f"a file that exists, or {names}" if is_own_file(choice) else f"{names}, or a file, as mine.yaml"
+        f"a file that exists, or {names}" if is_own_file(choice) else f"{names}, or a file such as mine.yaml"
     )
     return InputError(group, choice, allowed, origin)
 
@@ -106,7 +106,7 @@ def _not_a_choice(composer: HydraComposer, overrides: Sequence[str]) -> InputErr
         if composer.is_group(group) and not isinstance(override.value(), str):
             choices = one_of(composer.choices(group))
             return InputError(group, override.get_value_string(), choices, composer.origin_of_overrides)
-    return CompositionError("a group takes the name of a choice")
+    return CompositionError("a group takes the name of one of its choices")
 
 
 def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:

@@ -1,4 +1,4 @@
-"""The `engine` section of a configuration: how a grid is evaluated."""
+"""The `engine` section of a configuration: settings of the evaluation of a grid."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settings(section: Any) -> Settings:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value == 0:
             raise InputError(f"engine.{key}", _as_typed(value), allowed)
     if "address" in given and not _is_address(given["address"]):
-        allowed = "that of a Dask scheduler, as tcp://10.0.0.5:8786"
+        allowed = "the address of a Dask scheduler, such as tcp://10.0.0.5:8786"
         raise InputError("engine.address", _as_typed(given["address"]), allowed)
     return Settings(**given | {"chunk_bytes": _memory("engine.chunk_bytes", given.get("chunk_bytes"))})
 
@@ -51,9 +51,9 @@ def _memory(key: str, written: Any) -> float:
     try:
         size = units.parse(str(written), "B")
     except ValueError as error:
-        raise InputError(key, _as_typed(written), f"a size above 0, as 64 MB ({error})") from None
+        raise InputError(key, _as_typed(written), f"a size above 0, such as 64 MB ({error})") from None
     if not size > 0.0:
-        raise InputError(key, written, "a size above 0, as 64 MB")
+        raise InputError(key, written, "a size above 0, such as 64 MB")
     return size
 
 

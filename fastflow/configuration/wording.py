@@ -1,4 +1,4 @@
-"""What a line on a mistake is made of: lists of choices, near names, paths as the user writes them."""
+"""Parts of error messages: lists of choices, similar names, paths as the user writes them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Datasets: folders of Parquet parts, what their columns are, written whole or not at all, and read back."""
+"""Datasets: folders of Parquet parts, with their schema, atomic writes and a reader."""

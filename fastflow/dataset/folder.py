@@ -1,4 +1,4 @@
-"""A folder that a dataset lies in, on this machine or at any fsspec URL: files appear whole or not at all.
+"""Folder of a dataset, on this machine or at any fsspec URL, with atomic writes.
 
 A file is written under a name that readers skip, which begins with "_", and gets its own name when every
 byte of it is there. On this machine both the file and its name are synced to the disk. An object store

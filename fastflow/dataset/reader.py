@@ -1,4 +1,4 @@
-"""Reading datasets back: any that fastflow leaves, at a path or URL."""
+"""Reader of all datasets that fastflow writes, at a path or a URL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PART = re.compile(r"part-\d{5,}\.parquet")
 
-_ALLOWED = "the folder or URL of a dataset of fastflow"
+_ALLOWED = "the folder or URL of a fastflow dataset"
 
 
 class Dataset(NamedTuple):
@@ -60,7 +60,7 @@ class Dataset(NamedTuple):
 def find(name: str) -> Dataset:
     """Return the dataset at a path or URL; raises InputError where there is none."""
     if not is_url(name) and not Path(name).is_dir():
-        reason = "this is no folder" if Path(name).exists() else "there is no such folder"
+        reason = "this is not a folder" if Path(name).exists() else "there is no such folder"
         raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
     try:
         folder = folder_at(name)
@@ -68,14 +68,14 @@ def find(name: str) -> Dataset:
     except InputError as error:
         raise InputError("dataset", name, error.allowed) from None
     if not parts:
-        raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of one")
+        raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of a dataset")
     try:
         with folder.open(parts[0]) as file:
             schema = pq.read_schema(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise _damaged(name, parts[0]) from error
     if b"fastflow.version" not in (schema.metadata or {}):
-        raise InputError("dataset", name, f"{_ALLOWED}; {parts[0]} is not of fastflow")
+        raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
     return Dataset(folder, parts, schema)
 
 

@@ -1,4 +1,4 @@
-"""What a dataset holds: columns with types, units and meanings, and what they follow from."""
+"""Schema of a dataset: columns with types, units and meanings, and the origin of the results."""
 
 from __future__ import annotations
 

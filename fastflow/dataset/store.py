@@ -110,7 +110,7 @@ class Store:
             with self.folder.open(name) as file:
                 about = pq.read_metadata(file)
         except (pa.ArrowInvalid, OSError, InputError) as error:
-            reason = f"{allowed}; this one's {name} is damaged: remove it and run again"
+            reason = f"{allowed}; its {name} is damaged: remove it and run again"
             raise InputError("output", self.folder.shown, reason) from error
         other = differs_in(about.metadata or {}, self.schema)
         if other:
@@ -119,7 +119,7 @@ class Store:
         start, stop = self.parts.range(number) if number is not None else (0, 0)
         points = about.row_group(0).column(0).statistics
         if (points.min, points.max + 1) != (start, stop):
-            reason = f"{allowed}; this one's {name} holds other points: remove it and run again"
+            reason = f"{allowed}; its {name} holds other points: remove it and run again"
             raise InputError("output", self.folder.shown, reason)
 
     def write(self, number: int, tables: Sequence[pa.Table]) -> None:

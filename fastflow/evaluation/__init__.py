@@ -1,1 +1,1 @@
-"""Evaluating grids: chunks of points, by threads of this machine or by a cluster, into datasets."""
+"""Evaluation of grids in chunks of points, on threads of this machine or on a cluster."""

@@ -1,4 +1,4 @@
-"""A run executed: ranges of its points evaluated by a crew, and stored, or handed over."""
+"""Execution of a run: workers evaluate ranges of points, which are stored or returned."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Job(NamedTuple):
     settings: Settings
     schema: pa.Schema
     store: Store | None
-    """Where parts go; None hands them over."""
+    """The store of the parts; None: tables are returned."""
 
 
 def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
     """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
     if job.schema.metadata[b"fastflow.model"].decode() != _jit.MODEL_DIGEST:
-        allowed = f"that of workers with the same fastflow ({version()}) and Numba as here"
+        allowed = f"the address of workers with the same fastflow ({version()}) and Numba as this machine"
         raise InputError("engine.address", job.settings.address, allowed)
     start, stop = parts_of(job.grid.points).range(number)
     tables = []
@@ -50,7 +50,7 @@ def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
 
 
 def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[pa.Table]]:
-    """Evaluate parts, by whoever is asked to; yields their tables, in order if they are handed over."""
+    """Evaluate parts on the configured workers; yields their tables, in order if they are not stored."""
     settings = run.settings
     if len(numbers) == 1 and not settings.address:
         settings = settings._replace(jobs=1)  # nobody to share it with
@@ -73,7 +73,7 @@ def collect(run: Run) -> list[pa.Table]:
             for tables in _spread(run, job, numbers, watch):
                 found += tables
     except Lost as error:
-        allowed = f"the address of a scheduler whose workers stay ({error})"
+        allowed = f"the address of a scheduler that keeps its workers ({error})"
         raise InputError("engine.address", run.settings.address, allowed) from None
     return found
 
@@ -98,7 +98,9 @@ def store(
             missing = _fewer(missing, dataset, run)
         left = dataset.missing()
         if left and not watch.asked:
-            allowed = f"a folder that whoever works shares with this process; {len(left)} parts are not in it"
+            allowed = (
+                f"a folder that the workers share with this process; {len(left)} parts are missing in it"
+            )
             raise InputError("output", dataset.folder.shown, allowed)
         if not left:
             dataset.tidy()
@@ -125,7 +127,7 @@ def _fewer(missing: Sequence[int], dataset: Store, run: Run) -> list[int]:
     """Return what is still missing; raises InputError if it is as much as before."""
     left = dataset.missing()
     if len(left) == len(missing):
-        allowed = "the address of a scheduler whose workers stay: nothing was done before they went away"
+        allowed = "the address of a scheduler that keeps its workers; they left before they wrote a part"
         raise InputError("engine.address", run.settings.address, allowed)
     return left
 
@@ -142,7 +144,7 @@ def _keeping(dataset: Store) -> Iterator[None]:
             raise
         kept = f"{there} of {dataset.parts.total} parts are kept in {dataset.folder.shown}"
         if isinstance(error, KeyboardInterrupt):
-            again = f"the same command with output={dataset.folder.shown} goes on from there"
+            again = f"the same command with output={dataset.folder.shown} resumes from there"
             raise KeyboardInterrupt(f"{kept}; {again}") from None
         if isinstance(error, InputError):
             raise InputError(error.key, error.value, f"{error.allowed}; {kept}", error.origin) from None

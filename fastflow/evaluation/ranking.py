@@ -1,4 +1,4 @@
-"""All strategies of a point, best first."""
+"""Ranking of all strategies of a point, the best first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ranking_of(composer: Composer, overrides: Sequence[str], run: Run) -> Run:
     from fastflow.optimize.strategies import rank
 
     if run.grid.points != 1:
-        raise CompositionError(f"a ranking is of one point, not of {run.grid.points:,}")
+        raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
     strategies = next(rank(run.grid.first_inputs()))
     own = [text for text in overrides if text.lstrip("+").partition("=")[0] != _KEY]
     return plan(composer, [*own, f"{_KEY}={','.join(strategies)}"], {})

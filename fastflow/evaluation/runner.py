@@ -1,4 +1,4 @@
-"""Evaluating ranges of a grid's points, in chunks of bounded size, as tables in point order."""
+"""Evaluation of ranges of points in chunks of bounded size; returns tables in the order of points."""
 
 from __future__ import annotations
 

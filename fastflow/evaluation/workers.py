@@ -1,4 +1,4 @@
-"""Who does the work: threads of this machine, or the workers of a Dask scheduler, through joblib."""
+"""Workers: threads of this machine, or the workers of a Dask scheduler, through joblib."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def interruptible(watch: Watch) -> Iterator[None]:
     """Turn Ctrl-C into a request to stop, and raise KeyboardInterrupt when everybody has.
 
     Numba runs Python code, unchecked, where a kernel hands over its results: an interrupt raised just
-    there is lost, or ends the process. Whoever presses Ctrl-C a second time gets it at once.
+    there is lost, or ends the process. A second Ctrl-C stops at once.
     """
     came = 0
 
@@ -99,7 +99,7 @@ def interruptible(watch: Watch) -> Iterator[None]:
         came += 1
         if came > 1:
             raise KeyboardInterrupt
-        sys.stderr.write("\nstopping after the chunks at hand; Ctrl-C again stops at once\n")
+        sys.stderr.write("\nstopping after the current chunks; Ctrl-C again stops at once\n")
         watch.ask()
 
     before = signal.getsignal(signal.SIGINT)
@@ -194,7 +194,7 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
     try:
         from dask.distributed import Client
     except ImportError:
-        allowed = "unset, or dask installed: pip install 'fastflow[cluster]'"
+        allowed = "an installed Dask (pip install 'fastflow[cluster]'), or no address"
         raise InputError("engine.address", address, allowed) from None
 
     from concurrent.futures import CancelledError
@@ -221,7 +221,7 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError:
-            allowed = "the address of a scheduler with workers (dask worker ADDRESS); it has none"
+            allowed = "the address of a scheduler with workers (dask worker ADDRESS); this one has none"
             raise InputError("engine.address", address, allowed) from None
         try:
             with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):

@@ -1,1 +1,1 @@
-"""Searches of designs: what competes, which of it is worth a search, every design scored, the best ones."""
+"""Searches for the best design: candidates, screening, scoring, history and answer."""

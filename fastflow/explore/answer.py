@@ -1,4 +1,4 @@
-"""What a search has found, as tables and files: a ranking, a front, and the best designs as chips."""
+"""Answer of a search as tables and files: ranking, Pareto front, and chip files of the best designs."""
 
 from __future__ import annotations
 
@@ -184,14 +184,12 @@ def check_beside(output: str) -> None:
         folder = folder_at(output + suffix)
         for name in folder.names():
             if name != PART and not name.startswith(("_", ".")):
-                allowed = f"a folder beside which nothing else lies; {folder.shown} holds {name}"
+                allowed = f"a path with nothing else beside it; {folder.shown} holds {name}"
                 raise InputError("output", output, allowed)
     best = chips_at(output)
     for path, right in ((best.with_name(f"{best.name}.yaml"), Path.is_file), (best, Path.is_dir)):
         if path.exists() and not right(path):
-            raise InputError(
-                "output", output, f"a folder beside which nothing else lies; {path} is in the way"
-            )
+            raise InputError("output", output, f"a path with nothing else beside it; {path} is in the way")
 
 
 def chips_at(output: str) -> Path:

@@ -1,4 +1,4 @@
-"""A search from the overrides to what it leaves: for Python in frames, for the command line in files."""
+"""A search from its overrides to its results: DataFrames for Python, files for the command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOp
         options = read_options(run.first.leaves)
         if run.grid.report and (options.objective, options.pareto) != ("time", None):
             key, value = ("pareto", options.pareto) if options.pareto else ("objective", options.objective)
-            raise InputError(key, value, f"{'null' if options.pareto else 'time'} for a study of the paper")
+            raise InputError(
+                key, value, f"{'null' if options.pareto else 'time'}, as the study of the paper needs it"
+            )
     if output is not None:
         check_beside(output)
     return options

@@ -1,4 +1,4 @@
-"""What a search chooses among: the points of a grid under their strategies, and which of them compete."""
+"""Candidates of a search: the points of a grid under their strategies, and which of them compete."""
 
 from __future__ import annotations
 
@@ -106,9 +106,11 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
                 strategies.append(strategy)
                 templates.append(own[place])
         for key in set(grid.keys) & set(space.keys):
-            raise InputError(key, "several values", "one: a search finds the shares, and begins with it")
+            raise InputError(
+                key, "several values", "one value; a search starts there and finds the best shares itself"
+            )
     if len(spaces) != 1 or space is None:
-        raise CompositionError("a search over chips with different on-chip levels; search them one by one")
+        raise CompositionError("the chips have different on-chip levels; search them one by one")
     order = np.argsort(points, kind="stable")
     point = np.array(points, dtype=np.int64)[order]
     group = _groups(grid, point, compete)
@@ -121,7 +123,7 @@ def _check_pins(inputs: Columns) -> None:
     for key in inputs:
         if key.startswith("chip.pinned.") and key.split(".")[2] not in ("intra_Bps", "inter_Bps"):
             allowed = (
-                "a chip whose figures its shares decide, as pathfinding; chip.pinned=null generates them"
+                "a chip generated from its shares, such as pathfinding; chip.pinned=null generates this one"
             )
             raise InputError("chip", inputs["chip.name"][0], f"{allowed} ({key} is set)")
 

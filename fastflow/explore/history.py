@@ -1,6 +1,6 @@
-"""The history of a search: every design that was scored, as a Parquet dataset, and where the search goes on.
+"""History of a search: every scored design, as a Parquet dataset from which the search resumes.
 
-Searches are deterministic: what is asked next follows from the scores so far. So a search that begins anew
+Searches are deterministic: what is asked next follows from the scores so far. So a search that restarts
 asks for what its history holds already, in the same order, and is answered from there until the history ends.
 """
 
@@ -54,13 +54,13 @@ class History:
                 with self.folder.open(name) as file:
                     table = pq.read_table(file)
             except (pa.ArrowInvalid, OSError) as error:
-                damaged = f"{_ALLOWED}; this one's {name} is damaged: remove it and those after it"
+                damaged = f"{_ALLOWED}; its {name} is damaged: remove it and the parts after it"
                 raise InputError("output", self.folder.shown, damaged) from error
             other = differs_in(table.schema.metadata or {}, self.schema)
             if other:
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; {self._others(table, other)}")
             if name != _name(len(self.stored)):
-                gap = f"{_ALLOWED}; this one lacks {_name(len(self.stored))}: remove what comes after it"
+                gap = f"{_ALLOWED}; this one lacks {_name(len(self.stored))}: remove the parts after it"
                 raise InputError("output", self.folder.shown, gap)
             self.stored.append(table)
 
@@ -69,8 +69,8 @@ class History:
         held, own = table.schema.metadata or {}, self.schema.metadata
         for key in (b"fastflow.overrides", b"fastflow.search"):
             if key in held and held[key] != own[key]:
-                return f"this one is of {held[key].decode()}"
-        return f"this one is of another {other}"
+                return f"this one belongs to {held[key].decode()}"
+        return f"this one belongs to another {other}"
 
     def recall(self, asked: ResultTable) -> pa.Table | None:
         """Return what the history knows of designs that are asked for, or None where it ends before them."""
@@ -81,7 +81,7 @@ class History:
         for name, column in asked.items():
             if not np.array_equal(table[name].to_numpy(), column):
                 assert self.folder is not None
-                raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one's designs are others")
+                raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one holds other designs")
         self.told += rows
         return table
 

@@ -1,4 +1,4 @@
-"""How a search is to be done: what `conf/search.yaml` and the command line say, checked."""
+"""Options of a search, from `conf/search.yaml` and the command line, checked."""
 
 from __future__ import annotations
 
@@ -49,11 +49,9 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
     objective = _choice(section, "objective", OBJECTIVES)
     pareto = None if section["pareto"] is None else _choice(section, "pareto", OBJECTIVES)
     if pareto == objective:
-        raise InputError("pareto", pareto, f"another objective than {objective}, or null")
+        raise InputError("pareto", pareto, f"an objective other than {objective}, or null")
     if pareto is not None and rules.starts < 2:
-        raise InputError(
-            "starts", rules.starts, "at least 2 with pareto: a start goes for each end of the front"
-        )
+        raise InputError("starts", rules.starts, "at least 2 with pareto, one for each end of the front")
     return SearchOptions(rules, objective, pareto, _choice(section, "compete", COMPETE))
 
 

@@ -1,4 +1,4 @@
-"""Scoring designs: in batches, by several threads, or out of the history of an earlier run."""
+"""Scorer of designs: in batches, on several threads, or from the history of an earlier run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastflow.evaluation.workers import Crew, Watch
 from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
-from fastflow.optimize.halving import Batch
+from fastflow.optimize.halving import DesignBatch
 from fastflow.optimize.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.tables import Bools, Floats, Ints
 
@@ -59,7 +59,7 @@ class Scorer:
                 most = max(most, int(count_kernels(inputs).max()))
         return most
 
-    def __call__(self, batch: Batch) -> Floats:
+    def __call__(self, batch: DesignBatch) -> Floats:
         """Return the scores of a batch, shape (designs,), and note the best designs."""
         before = self.history.told
         table = self.table(batch)
@@ -80,7 +80,7 @@ class Scorer:
         self.best[whose[better]] = value[rows[better]]
         self.best_row[whose[better]] = before + rows[better]
 
-    def table(self, batch: Batch) -> pa.Table:
+    def table(self, batch: DesignBatch) -> pa.Table:
         """Return the history's rows of a batch, from an earlier run or scored now."""
         shares = {key: batch.designs[:, place] for place, key in enumerate(self.candidates.space.keys)}
         asked: ResultTable = {"candidate": batch.candidate, "start": batch.start, "step": batch.step} | shares
@@ -98,7 +98,7 @@ class Scorer:
         labels = {name: column[batch.candidate] for name, column in self.labels.items()}
         return self.history.add({"design": number} | asked | labels | results)
 
-    def _score(self, batch: Batch, rows: Ints) -> ResultTable:
+    def _score(self, batch: DesignBatch, rows: Ints) -> ResultTable:
         """Predict and score some designs of a batch; columns of shape (rows,)."""
         from fastflow.crossflow import predict
         from fastflow.results import summary

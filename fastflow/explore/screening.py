@@ -1,4 +1,4 @@
-"""Which candidates are worth a search: those that suit, that some breakdown holds, and that differ."""
+"""Screening of candidates: those that fit the system and some breakdown, without duplicates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fastflow.distinct import kinds
 from fastflow.errors import CompositionError
 from fastflow.explore.scorer import Scorer
-from fastflow.optimize.halving import Batch
+from fastflow.optimize.halving import DesignBatch
 from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP, devices_short, largest_memory
 from fastflow.optimize.space import fill, random_designs
 from fastflow.tables import Bools, Floats, Ints
@@ -42,7 +42,7 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
     reason = np.full(everybody.size, "", dtype=object)
     _leave_out(reason, score == NO_CHIP, table["reason"].to_pylist())  # nothing is short, and no time
     texts = [
-        f"needs {needed / 1e9:.4g} GB of memory a device, no breakdown has more than {most / 1e9:.4g} GB"
+        f"needs {needed / 1e9:.4g} GB of memory a device; no breakdown has more than {most / 1e9:.4g} GB"
         for needed, most in zip(footprint, largest, strict=True)
     ]
     for group in np.unique(candidates.group):
@@ -58,7 +58,7 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
 def _tried(scorer: Scorer, whom: Ints, designs: Floats, largest: Floats) -> pa.Table:
     """Score a design of each of some candidates beside any search, and note them; largest: of `_largest`."""
     before, zeros = scorer.history.told, np.zeros_like(whom)
-    table = scorer.table(Batch(whom, zeros, zeros, designs))
+    table = scorer.table(DesignBatch(whom, zeros, zeros, designs))
     score: Floats = table["score"].to_numpy()
     footprint, held = (
         table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_capacity_B")
@@ -121,4 +121,4 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
     first, place = kinds(columns, whom.size)
     for candidate, other in zip(whom.tolist(), whom[first][place].tolist(), strict=True):
         if candidate != other:
-            reason[candidate] = f"does as {scorer.candidates.strategy[other]} does"
+            reason[candidate] = f"gives the same results as {scorer.candidates.strategy[other]}"

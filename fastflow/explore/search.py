@@ -1,4 +1,4 @@
-"""A search run: what is worth it searched, every design kept, the best ones noted."""
+"""Run of a search: screened candidates are searched, every design is kept, the best are selected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastflow.explore.options import SearchOptions
 from fastflow.explore.scorer import Scorer, schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
-from fastflow.optimize.halving import search, steps_of
+from fastflow.optimize.halving import steps_of, successive_halving
 from fastflow.tables import Floats, Ints
 
 
@@ -42,11 +42,11 @@ def search_designs(
 ) -> Answer:
     """Search the best designs of a run's points; raises InputError.
 
-    output: the folder or URL of the history, from which a search that was cut short goes on; None keeps none.
+    output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
     if run.settings.address:
-        raise InputError("engine.address", run.settings.address, "none: a search runs on this machine")
+        raise InputError("engine.address", run.settings.address, "no address; a search runs on this machine")
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()
@@ -56,7 +56,7 @@ def search_designs(
         alive = np.flatnonzero(reason == "")
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
         begin(alive.size, steps_of(sizes, options.rules, promise.shape[1]), history.there)
-        search(
+        successive_halving(
             candidates.templates[alive],
             candidates.space,
             candidates.group[alive],
@@ -82,6 +82,6 @@ def _keeping(history: History) -> Iterator[None]:
             where = history.folder.shown
             kept = f"{history.told:,} designs are kept in {where}"
             raise KeyboardInterrupt(
-                f"{kept}; the same command with output={where} goes on from there"
+                f"{kept}; the same command with output={where} resumes from there"
             ) from None
         raise

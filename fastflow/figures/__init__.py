@@ -1,1 +1,1 @@
-"""Pictures of predictions: files that a person looks at."""
+"""Figures of predictions."""

@@ -1,4 +1,4 @@
-"""Where a picture draws the devices and switches of a network; nothing of colours or files.
+"""Positions of the devices and switches of a network in a figure; colours and files are elsewhere.
 
 Lengths are in pitches: 1 from a device to its neighbour in a row. A network is drawn level by level: the
 devices of a package, then packages as wholes. x grows to the right, y upwards, and numbers run along
@@ -25,7 +25,7 @@ _TIER = 0.62  # from one row of bars to the next
 _MARGIN = 0.32  # around the devices of a package
 
 
-class Level(NamedTuple):
+class LevelLayout(NamedTuple):
     """One level of a network as it is drawn; a node is a device, or a package of devices."""
 
     form: int
@@ -45,8 +45,8 @@ class Level(NamedTuple):
 class Floorplan(NamedTuple):
     """A whole network as it is drawn."""
 
-    inner: Level  # of one package
-    outer: Level  # of packages
+    inner: LevelLayout  # of one package
+    outer: LevelLayout  # of packages
     devices: int  # in all
     drawn: int  # the first of them
     package: int  # devices of a package
@@ -73,10 +73,18 @@ def floorplan(topology: Topology) -> Floorplan:
     origin = outer.centre - (inner.high + inner.low) / 2
     position = origin[:, None, :] + inner.centre[None, :, :]
     package = int(topology.size[within].prod())
-    return Floorplan(inner, outer, prod(size), prod(drawn), package, origin, position.reshape(-1, 2))
+    return Floorplan(
+        inner=inner,
+        outer=outer,
+        devices=prod(size),
+        drawn=prod(drawn),
+        package=package,
+        origin=origin,
+        position=position.reshape(-1, 2),
+    )
 
 
-def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: float) -> Level:
+def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: float) -> LevelLayout:
     """Lay the chosen dimensions of a topology out; half: of a node, gap: between nodes."""
     kind, whole, leaf = topology.kind[chosen], topology.size[chosen], topology.leaf[chosen]
     drawn = drawn[chosen]
@@ -106,7 +114,20 @@ def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: fl
     low, high = centre.min(axis=0) - half, centre.max(axis=0) + half
     for line in switches:
         low, high = np.minimum(low, line.min(axis=0)), np.maximum(high, line.max(axis=0))
-    return Level(form, kind, whole, drawn, centre, half, bar, spine, post, switches, low, high)
+    return LevelLayout(
+        form=form,
+        kind=kind,
+        whole=whole,
+        drawn=drawn,
+        centre=centre,
+        half=half,
+        bar=bar,
+        spine=spine,
+        post=post,
+        switches=switches,
+        low=low,
+        high=high,
+    )
 
 
 def _form(kind: Ints, whole: Ints, drawn: Ints) -> int:

@@ -1,4 +1,4 @@
-"""The panel that tells who sits where: ranks as colours, and as text where there is room."""
+"""The panel of ranks: as colours, and as text where there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture of a placement shows, taken out of a prediction; nothing of lines or colours."""
+"""Data of a figure of a placement, read from a prediction; lines and colours are drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -61,17 +61,27 @@ def scene(prediction: Prediction, point: int) -> Scene:
         if degree > 1:
             hops, bandwidth = communication.hops[row[0], at], communication.bandwidth[row[0], at]
             links, edges = shared_edges(network, used, int(degree), int(stride), name == "lp")
-            found.append(Traffic(name, int(degree), int(stride), int(hops), float(bandwidth), links, edges))
+            found.append(
+                Traffic(
+                    name=name,
+                    degree=int(degree),
+                    stride=int(stride),
+                    hops=int(hops),
+                    bandwidth=float(bandwidth),
+                    links=links,
+                    edges=edges,
+                )
+            )
     base = (strategies.kernel, strategies.kp1, strategies.kp2, strategies.dp)
     cuts = zip(layouts, base, strict=True)
     return Scene(
-        str(prediction.parallelism.printed[point]),
-        order_name(order),
-        describe(network),
-        network,
-        used,
-        found,
-        any(bool((own[point] != of_all[point]).any()) for own, of_all in cuts),
+        strategy=str(prediction.parallelism.printed[point]),
+        order=order_name(order),
+        system=describe(network),
+        network=network,
+        used=used,
+        traffic=found,
+        has_own_cuts=any(bool((own[point] != of_all[point]).any()) for own, of_all in cuts),
     )
 
 

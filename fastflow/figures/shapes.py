@@ -1,4 +1,4 @@
-"""What pictures of networks are drawn with: lines and rectangles in bulk, titles, colours."""
+"""Drawing primitives of network figures: lines and rectangles in bulk, titles, colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines a picture draws for the links of a network, on its floor plan."""
+"""Lines that a figure draws for the links of a network, on its floor plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.figures.floorplan import CIRCLE, GRID, ROWS, SWITCHED, Floorplan, Level
+from fastflow.figures.floorplan import CIRCLE, GRID, ROWS, SWITCHED, Floorplan, LevelLayout
 from fastflow.network.links import LinkLoads
 from fastflow.network.topology import RING, Topology
 from fastflow.tables import Floats, Ints, take
@@ -51,7 +51,13 @@ def strokes(
             unit, nodes = plan.package, plan.devices // plan.package
             outside = int((topology.level == 0).sum())
         begin, end = (_recode(one[mine], base, plan.devices, unit, nodes) for one in (source, target))
-        links = _Links(package, dimension[mine] - outside, begin, end, value[rows[mine]])
+        links = _Links(
+            package=package,
+            dimension=dimension[mine] - outside,
+            source=begin,
+            target=end,
+            value=value[rows[mine]],
+        )
         origin = plan.origin if level == 0 else np.zeros((1, 2))
         found += _of_level((plan.inner, plan.outer)[level], links, origin, aside)
     return found
@@ -78,7 +84,7 @@ def _recode(end: Ints, base: Ints, devices: int, unit: int, nodes: int) -> Ints:
     return np.where(end >= 0, node, np.where(end >= -devices, -1 - node, -1 - nodes - node))
 
 
-def _of_level(level: Level, links: _Links, origin: Floats, aside: float) -> list[Strokes]:
+def _of_level(level: LevelLayout, links: _Links, origin: Floats, aside: float) -> list[Strokes]:
     """Return the lines of one level in all packages drawn, whose origins are given, (packages, 2)."""
     links = _merged(links, one_way=aside == 0.0)
     if level.form == GRID:
@@ -107,10 +113,10 @@ def _merged(links: _Links, one_way: bool) -> _Links:
     key, place = np.unique(np.stack([links.package, links.dimension, *ends]), axis=1, return_inverse=True)
     value = np.zeros(key.shape[1])
     np.maximum.at(value, place.reshape(-1), links.value)
-    return _Links(key[0], key[1], key[2], key[3], value)
+    return _Links(package=key[0], dimension=key[1], source=key[2], target=key[3], value=value)
 
 
-def _ends(level: Level, links: _Links) -> tuple[Floats, Floats, Floats]:
+def _ends(level: LevelLayout, links: _Links) -> tuple[Floats, Floats, Floats]:
     """Return both ends of links that are not cut, and how far from these they begin and end, (links, 2)."""
     if level.form != SWITCHED:
         reach = np.broadcast_to(level.half, (links.source.size, 2))
@@ -126,7 +132,7 @@ def _ends(level: Level, links: _Links) -> tuple[Floats, Floats, Floats]:
     return ends[0], ends[1], np.zeros((node.size, 2))
 
 
-def _on_grid(level: Level, links: _Links, aside: float) -> list[tuple[int, Floats, Ints]]:
+def _on_grid(level: LevelLayout, links: _Links, aside: float) -> list[tuple[int, Floats, Ints]]:
     """Return (sort, lines, whose) of links between the places of a grid."""
     stride = np.concatenate([[1], np.cumprod(level.whole)])[links.dimension]
     size = level.whole[links.dimension]

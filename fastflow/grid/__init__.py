@@ -1,1 +1,1 @@
-"""What was asked for: overrides and studies as axes, combinations composed, points decoded to columns."""
+"""Grids: overrides and studies become axes, and ranges of points become input columns."""

@@ -1,8 +1,8 @@
-"""Reading what a grid is asked to be: overrides in Hydra's grammar, and a study file's own section.
+"""Reader of the overrides of a grid, in Hydra's grammar, and of the sweeper section of a study.
 
 A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
     params  overrides whose lists and ranges multiply, as for Hydra's own sweeper
-    zip     mappings of overrides whose lists are walked together
+    zip     mappings of overrides whose lists are paired
     union   grids, each with `params` and `zip` of its own, one after the other
 What stands on the command line comes after all of that, in every grid of the union.
 """
@@ -34,7 +34,7 @@ class Term(NamedTuple):
     is_group: bool
     origin: str
     zipped: int = -1
-    """Terms of one number are walked together; -1: on its own."""
+    """Terms with the same number are paired; -1: an axis of its own."""
 
     @property
     def swept(self) -> bool:
@@ -71,7 +71,7 @@ class Term(NamedTuple):
 
 
 class TermAxis(NamedTuple):
-    """Swept terms that are walked together."""
+    """Swept terms that are paired on one axis."""
 
     terms: tuple[Term, ...]
 
@@ -129,7 +129,9 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
     if not term.is_input:
-        raise InputError(term.key, written, "a single value; it is no input of the model", term.origin)
+        raise InputError(
+            term.key, written, "a single value, since this key is not an input of the model", term.origin
+        )
     if not term.values:
         allowed = one_of(composer.choices(term.key)) if term.is_group else "at least one value"
         raise InputError(term.key, written, allowed, term.origin)
@@ -162,7 +164,7 @@ def grids_of(
 
 
 class _Part(NamedTuple):
-    """What a study says of some keys: lists that multiply, or that are walked together."""
+    """Keys of a study with their lists, which multiply or are paired."""
 
     values: Mapping[str, Any]
     zipped: bool
@@ -207,7 +209,7 @@ def _sweeper_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> l
             raise CompositionError(f"{origin}: {error}") from None
     for term in terms:
         if not term.is_input:
-            allowed = "said on the command line: a study says only what is computed"
+            allowed = "this key on the command line; a study may set only inputs of the model"
             raise InputError(term.key, term.override.get_value_string(), allowed, origin)
     return terms
 
@@ -230,7 +232,7 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
     for group in groups.values():
         for term in group[1:]:
             if len(term.values) != len(group[0].values):
-                allowed = f"as many values as {group[0].key}, which it is walked with"
+                allowed = f"as many values as {group[0].key}, since zip pairs them"
                 count = f"{len(term.values)} instead of {len(group[0].values)}"
                 value = f"{term.override.get_value_string()} ({count})"
                 raise InputError(term.key, value, allowed, term.origin)

@@ -1,4 +1,4 @@
-"""Planning a grid: from terms to axes, from axes to compositions, from those to input columns."""
+"""Plan of a grid: from terms to axes, compositions and input columns."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _compose_all(
     """Compose every combination of the axes that must be composed.
 
     Axes over leaves start as columns. One that some composition shows not to be free (something
-    else mentions it, or it is no scalar there) joins the composed axes, and all begins anew. Keys in
+    else mentions it, or it is no scalar there) joins the composed axes, and the composition restarts. Keys in
     `as_texts` are composed in any case.
     """
     axes = axes_of(terms)
@@ -148,7 +148,7 @@ def _compose_all(
     while True:
         count = prod(axis.size for axis in axes if axis.terms[0].key in keys)
         if count >= _MANY:
-            say(f"composing {count:,} configurations, one for each combination that others may depend on")
+            say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         done = _Composed(axes, keys, {}, [], [], [])
         bound: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is to be run: a planned grid, and where and how."""
+"""A planned run: its grid, its output and its settings."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def refuse_others(run: Run, command: str = "sweep") -> None:
     """
     of = "search" if run.grid.report in SEARCHED else "sweep"
     if run.grid.report and of != command:
-        raise InputError("report", run.grid.report, f"run by python -m fastflow.{of}, or null")
+        raise InputError("report", run.grid.report, f"null here; python -m fastflow.{of} runs this study")
     for key in ("trace", "picture"):
         if getattr(run, key):
-            allowed = "null here; a file belongs to one point of the command line, without -m"
+            allowed = "null here; a file belongs to one point, predicted by a command without -m"
             raise InputError(key, getattr(run, key), allowed)
 
 

@@ -36,7 +36,7 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
         rate = rates.get(str(dtype), np.zeros(wanted.size))
         for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
             others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
-            allowed = f"what chip {inputs['chip.name'][i]} computes in: {others}"
+            allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
             reason[i] = str(InputError("model.dtype", dtype, allowed))
     return reason.astype(str)
 
@@ -49,7 +49,7 @@ def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
         for i in np.flatnonzero((made != inputs[f"{group}.name"]) & (reason == "")):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
-            allowed = f"{made[i]}, whose figures {chip} pins; chip.pinned=null generates them"
+            allowed = f"{made[i]}, since {chip} pins its figures; chip.pinned=null generates them instead"
             reason[i] = str(InputError(f"{group}.name", other, allowed))
 
 
@@ -73,7 +73,9 @@ def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         )
         for i in np.flatnonzero(~rising & (reason == "")):
             volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
-            reason[i] = f"{prefix}: supplies must rise from threshold to minimum to maximum, are {volts}"
+            reason[i] = (
+                f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}"
+            )
 
 
 def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
@@ -83,7 +85,7 @@ def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         total = np.sum(list(parts.values()), axis=0)
         for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
-            expected = f"shares that sum to at most 1, these are {shares}"
+            expected = f"shares that sum to at most 1; these are {shares}"
             reason[i] = str(InputError(f"chip.{name}", f"{total[i]:.4g}", expected))
 
 
@@ -127,5 +129,5 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
             if part == "dram":
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
-            what = "has no power left to work" if has_room[i] else "has no room"
+            what = "has no power left for its work" if has_room[i] else "does not fit"
             reason[i] = f"{part} {what}: its budgets are {budgets}"

@@ -84,7 +84,7 @@ def plan_calibration(
     keys = [one.key_or_group for one in parsed if one.key_or_group.startswith("chip.")]
     for one in parsed:
         if one.key_or_group in keys and one.is_delete():
-            allowed = "a value; no chip file can take a key away"
+            allowed = "a value, since a chip file cannot remove a key"
             raise InputError(f"~{one.key_or_group}", "removed", allowed, origin)
     own = {
         key.removeprefix("chip."): value
@@ -103,7 +103,7 @@ def _paths(written: Any, origin: str) -> list[str]:
     """Return the files that a configuration names; raises InputError."""
     paths = [str(path) for path in written] if isinstance(written, list) else [written]
     if paths == [None] or not all(paths):
-        raise InputError("measurements", "null", "a CSV file, or several", origin)
+        raise InputError("measurements", "null", "one or more CSV files", origin)
     if len(set(paths)) < len(paths):
         raise InputError("measurements", ", ".join(paths), "each file once", origin)
     return paths
@@ -127,7 +127,7 @@ def _check_files(planned: Sequence[PlannedFile], origin: str) -> None:
             allowed = f"a file of one chip; this one has {', '.join(chips)}"
             raise InputError("measurements", path, allowed, origin)
         if len(measurements.devices) > 1:
-            allowed = f"one of {listed(measurements.devices)}, which {path} measures"
+            allowed = f"one of the devices in {path}: {listed(measurements.devices)}"
             raise InputError("device", "null", allowed, origin)
 
 
@@ -164,7 +164,7 @@ def _drawn(planned: Sequence[PlannedFile], before: Floats, scalars: int, origin:
         paths = ", ".join(one.measurements.file.path for one in planned)
         have = f"{fitted.size:,} to fit and {int(held.sum()):,} to hold back"
         allowed = (
-            f"at least {least} rows to fit {scalars} scalars, and a fifth of other ones; there are {have}"
+            f"at least {least} rows to fit {scalars} scalars, and some rows to hold back; there are {have}"
         )
         raise InputError("measurements", paths, allowed, origin)
     if fitted.size > MOST_ROWS:

@@ -27,17 +27,17 @@ def check_chip_output(composer: Composer, run: Run, where: str) -> None:
     """
     path = Path(where)
     if is_url(where) or not is_own_file(where):
-        raise InputError("output", where, "a file of this machine, NAME.yaml")
+        raise InputError("output", where, "a file on this machine, NAME.yaml")
     made_of = [composer.file_of(default.config_path or "") for default in run.first.defaults]
     if path.resolve() in [Path(name).resolve() for name in made_of]:
         chip = run.first.choices["chip"]
-        raise InputError("output", where, f"another file than those that chip {chip} is made of")
+        raise InputError("output", where, f"a file that chip {chip} does not use itself")
     if path.is_dir():
-        raise InputError("output", where, "a file; this is a folder")
+        raise InputError("output", where, "a file, and this is a folder")
     if path.exists():
         try:
             ours = path.read_bytes().startswith(FIRST_LINE.encode())
         except OSError:
             ours = False
         if not ours:
-            raise InputError("output", where, "a new file, or an earlier calibration; this is something else")
+            raise InputError("output", where, "a new file or an earlier calibration; this file is neither")

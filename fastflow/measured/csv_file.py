@@ -180,9 +180,9 @@ def read_csv(path: str) -> CsvFile:
     except UnicodeDecodeError:
         raise refusal("this one is not in UTF-8") from None
     except csv.Error as error:
-        raise refusal(f"this is none ({error})") from None
+        raise refusal(f"this is not CSV ({error})") from None
     if len(records) < 2:
-        raise refusal(f"this one holds {'a header alone' if records else 'nothing'}")
+        raise refusal(f"this one holds {'only a header' if records else 'nothing'}")
     (header, names), *rows = records
     _check_header(names, refusal)
     for line, cells in rows:

@@ -45,7 +45,7 @@ def fit_chip(task: CalibrationTask) -> FittedChip:
         if state != NOT_DETERMINED
     }
     if not rounded:
-        raise CompositionError(f"{', '.join(task.paths)}: determines none of {', '.join(names)}")
+        raise CompositionError(f"{', '.join(task.paths)}: these rows determine none of {', '.join(names)}")
     values = {name: float(convert(f"chip.{name}", text)) for name, text in rounded.items()}
     every = np.flatnonzero(task.known)
     after = np.full(task.before.size, np.nan)

@@ -132,7 +132,7 @@ class Measurements:
         """Plan the point, or points, that rows follow from; parsed: the overrides. Raises InputError."""
         chosen = [override for override in parsed if override.key_or_group == "model"]
         if self.model and chosen:
-            allowed = f"{self.model} for a file of {self.name}, which need not be said"
+            allowed = f"{self.model} for a file of {self.name}, or no model at all"
             origin = composer.origin_of_overrides
             raise InputError("model", chosen[-1].get_value_string(), allowed, origin)
         run = plan(composer, (f"model={self.model}", *overrides) if self.model else overrides)
@@ -228,7 +228,7 @@ class Measurements:
         """Return what a person should know of how the file was read, a line each."""
         devices, lines = self.devices, []
         if len(devices) > 1:
-            lines.append(f"devices: {listed(devices)}; device=NAME takes one of them alone")
+            lines.append(f"devices: {listed(devices)}; device=NAME selects one of them")
         lines += self.notes_of_times()
         if self.ignored:
             lines.append(f"not used: {listed(self.ignored, MOST_COLUMNS)}")
@@ -236,7 +236,7 @@ class Measurements:
 
     def notes_of_times(self) -> list[str]:
         """Return how the times were measured, as far as it says anything."""
-        how = " (the file does not say; timed=kernel or timed=call does)" if self.timed_is_assumed else ""
+        how = " (assumed; timed=kernel or timed=call sets it)" if self.timed_is_assumed else ""
         return [f"timed: {', '.join(each_once(self.timed))}{how}"]
 
     def read_with(self) -> list[object]:
@@ -257,7 +257,7 @@ def register(kind: _Kind) -> _Kind:
 
 def several_values(key: str) -> InputError:
     """Return what is wrong with a key of several values."""
-    return CompositionError(f"{key}: measurements are held against one configuration, without several values")
+    return CompositionError(f"{key}: one value only; measurements are compared with one configuration")
 
 
 def each_once(column: Any) -> list[str]:

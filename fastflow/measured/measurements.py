@@ -73,7 +73,7 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     (kind,) = claim
     if not set(kind.times) & set(columns):
         wanted = " or ".join(kind.times)
-        allowed = f"a file of {kind.name} with their times in {wanted}; this one has no such column"
+        allowed = f"a file of {kind.name} with times in {wanted}; this one has no such column"
         raise InputError("measurements", path, allowed)
     return kind
 
@@ -105,7 +105,7 @@ def _of_device(file: CsvFile, device: str) -> CsvFile:
     """Return the rows of one device of a file; raises InputError."""
     there = file.each_once("device")
     if device not in there:
-        allowed = f"one of {listed(there)}" if there else "null, as the file has no such column"
+        allowed = f"one of {listed(there)}" if there else "null, since the file has no column device"
         raise InputError("device", device, allowed, file.path)
     return file.take((file.frame["device"] == device).to_numpy(np.bool_))
 

@@ -97,7 +97,7 @@ def chosen_scalars(
         return [name for name in there if name in depend]
     named = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
     if not named:
-        raise InputError("fit", fit, f"null, or some of {', '.join(there)}", origin)
+        raise InputError("fit", fit, f"null, or one or more of {', '.join(there)}", origin)
     names = [str(name).removeprefix("chip.") for name in named]
     for number, name in enumerate(names):
         if name not in there:

@@ -166,7 +166,7 @@ def check_validation_output(output: str) -> None:
             except (pa.ArrowInvalid, OSError):
                 held = {}
             if b"fastflow.measurements" not in held:
-                raise InputError("output", output, f"{allowed} of something else")
+                raise InputError("output", output, f"{allowed} from something else")
 
 
 def write_tables(output: str, tables: ValidationTables) -> list[str]:

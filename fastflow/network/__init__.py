@@ -1,1 +1,1 @@
-"""DPE, second half: what communication costs on the system's network (Section 6.4)."""
+"""DPE, second half: the cost of communication on the system's network (Section 6.4)."""

@@ -56,7 +56,7 @@ Cost = tuple[float, float, float, float]
 
 
 class Patterns(NamedTuple):
-    """What the patterns of a whole group cost."""
+    """Cost of the patterns of a whole group."""
 
     neighbours: Cost
     pipeline: Cost  # the worse of forwards and backwards
@@ -89,7 +89,9 @@ class Phase(NamedTuple):
 def _phase(pattern: Cost, steps: int, share: float, touched: float) -> Phase:
     """Return a phase of `steps` steps that together move `share` of S over every edge of a pattern."""
     load0, load1, hops0, hops1 = pattern
-    return Phase(load0 * share, load1 * share, hops0 * steps, hops1 * steps, touched)
+    return Phase(
+        load0=load0 * share, load1=load1 * share, hops0=hops0 * steps, hops1=hops1 * steps, touched=touched
+    )
 
 
 def phases(
@@ -171,7 +173,7 @@ def _direct(collective: int, n: int, patterns: Patterns) -> list[Phase]:
     steps, touched = {
         REDUCE_SCATTER: (1, 2.0),
         ALL_GATHER: (1, 1.0 / n),
-        ALL_REDUCE: (2, 2.0),  # sums are dealt out as they are written
+        ALL_REDUCE: (2, 2.0),  # sums are distributed as they are written
         ALL_TO_ALL: (1, (n - 1) / n),
         BROADCAST: (2, 1.0),  # the root reads all but its share, every rank its share
     }.get(collective, (0, 0.0))
@@ -207,7 +209,15 @@ def _rotated(collective: int, dimensions: Sequence[Dimension], size: float) -> l
             together.append(_phase(cost, times * steps, times * steps * held[part] / ranks, touched))
             held[part] /= ranks
         load0, load1, hops0, hops1, touched_each = zip(*together, strict=True)
-        found.append(Phase(max(load0), max(load1), max(hops0), max(hops1), sum(touched_each)))
+        found.append(
+            Phase(
+                load0=max(load0),
+                load1=max(load1),
+                hops0=max(hops0),
+                hops1=max(hops1),
+                touched=sum(touched_each),
+            )
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Everyone to everyone along one dimension, counted rather than walked (6.4).
+"""All-to-all traffic along one dimension, in closed form (6.4).
 
 Groups of `ranks` coordinates, `apart` apart, fill the first `used` coordinates of a dimension. All
 results are in messages on the busiest link, where every ordered pair of a group has one message.

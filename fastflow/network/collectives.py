@@ -1,4 +1,4 @@
-"""What a collective costs on a system's network (6.4).
+"""Cost of a collective on a system's network (6.4).
 
 Two stages, so that a sweep stays cheap. `recipe.recipe` depends on the network and on how the ranks lie on
 it: it writes every algorithm of every collective (`network.algorithms`) as phases. `price` puts a device's

@@ -1,4 +1,4 @@
-"""What every cross-edge of a point takes on its network, under the best placement (5.2, 6.4).
+"""Time of every cross-edge of a point on its network, under the best placement (5.2, 6.4).
 
 A chip's links turn the recipes of a route into prices, seconds and seconds a byte, and a point's own
 bytes turn prices into times. The order of placement with the least communication in all is taken, and
@@ -25,7 +25,7 @@ from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
-    """What a device's links and memory give its collectives; shape (points,)."""
+    """Bandwidth and latency of a device's links and memory, for its collectives; shape (points,)."""
 
     intra: Floats  # one direction, within the package [B/s]
     inter: Floats  # one direction, between packages [B/s]
@@ -36,7 +36,7 @@ class Wires(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """What the cross-edges of every kernel take, of one micro-batch; shape (kernels,)."""
+    """Time of the cross-edges of every kernel, of one micro-batch; shape (kernels,)."""
 
     sync_s: Floats  # of one launch, waited for [s]
     sync_level: Ints  # 0 within the package, 1 between packages
@@ -49,7 +49,7 @@ class Exchanges(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """What the network takes of every point; shape (points,) but for `exchanges`."""
+    """Communication of every point; shape (points,) but for `exchanges`."""
 
     exchanges: Exchanges
     order: Ints  # the placement, of placement.ORDERS
@@ -76,17 +76,17 @@ def _flat(routes: list[Route]) -> _Recipes:
     start = np.cumsum([0, *(len(one.phases) for one in recipes)])
     shape = (0, KINDS, WAYS)
     return _Recipes(
-        first,
-        np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
-        np.concatenate([np.zeros(shape), *(one.sent[None] for one in recipes)]),
-        np.concatenate(
+        first=first,
+        offered=np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
+        sent=np.concatenate([np.zeros(shape), *(one.sent[None] for one in recipes)]),
+        offset=np.concatenate(
             [
                 np.zeros((0, KINDS * WAYS + 1), dtype=np.int64),
                 *((one.offset + at)[None] for one, at in zip(recipes, start[:-1], strict=True)),
             ]
         ),
-        np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
-        np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
+        phases=np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
+        level=np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
     )
 
 
@@ -110,7 +110,7 @@ def _price(recipes: _Recipes, route: Ints, wires: Wires, first: Ints) -> tuple[F
 
 
 class _Prices(NamedTuple):
-    """What points find on their networks."""
+    """Cost of each collective, by point."""
 
     order: Ints  # of placement.ORDERS, of all routes, (orders,)
     slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, GROUPS)
@@ -133,16 +133,16 @@ def _prices(routes: list[Route], of_point: Ints, wires: Wires) -> _Prices:
     count = np.array([one.orders.size for one in routes], dtype=np.int64)
     first_order = np.cumsum(count) - count
     return _Prices(
-        np.concatenate([np.zeros(0, dtype=np.int64), *(one.orders for one in routes)]),
-        np.concatenate([np.zeros((0, GROUPS), dtype=np.int64), *(one.slots for one in routes)]),
-        latency,
-        per_byte,
-        recipes.sent,
-        recipes.level,
-        first_order[of_point],
-        count[of_point],
-        first_price[:-1][place_of],
-        recipes.first[:-1][of_point],
+        order=np.concatenate([np.zeros(0, dtype=np.int64), *(one.orders for one in routes)]),
+        slots=np.concatenate([np.zeros((0, GROUPS), dtype=np.int64), *(one.slots for one in routes)]),
+        latency=latency,
+        per_byte=per_byte,
+        sent=recipes.sent,
+        level=recipes.level,
+        first_order=first_order[of_point],
+        orders=count[of_point],
+        first_price=first_price[:-1][place_of],
+        first_recipe=recipes.first[:-1][of_point],
     )
 
 
@@ -222,7 +222,7 @@ def _time_all(
     send = timed(shards.send, crossing, launches)
     spent = launches * (sync.time + relayout.time + send.time) + gradient.time
     total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
-    return _Timed(sync, relayout, gradient, send, total, sent)
+    return _Timed(sync=sync, relayout=relayout, gradient=gradient, send=send, total=total, sent=sent)
 
 
 def communicate(
@@ -259,11 +259,24 @@ def communicate(
     sync_s = sync.time + relayout.time
     longer = relayout.time > sync.time
     exchanges = Exchanges(
-        sync_s, np.where(longer, relayout.level, sync.level), np.where(longer, relayout.by, sync.by),
-        gradient.time, gradient.level, gradient.by, send.time, send.level,
-    )  # fmt: skip
+        sync_s=sync_s,
+        sync_level=np.where(longer, relayout.level, sync.level),
+        sync_by=np.where(longer, relayout.by, sync.by),
+        gradient_s=gradient.time,
+        gradient_level=gradient.level,
+        gradient_by=gradient.by,
+        send_s=send.time,
+        send_level=send.level,
+    )
     bandwidth, hops = _neighbours(routes, of_point, best_row - first, wires)
-    return Communication(exchanges, prices.order[best_row], total, (sent[0], sent[1]), bandwidth, hops)
+    return Communication(
+        exchanges=exchanges,
+        order=prices.order[best_row],
+        total=total,
+        sent=(sent[0], sent[1]),
+        bandwidth=bandwidth,
+        hops=hops,
+    )
 
 
 def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:

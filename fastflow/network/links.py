@@ -1,4 +1,4 @@
-"""What every single link of a system carries: for pictures and for checks (5.2, Figure 5)."""
+"""Load of every link of a system, for figures and for checks (5.2, Figure 5)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def link_loads(topology: Topology, source: Ints, target: Ints, weight: Floats) -
             columns = (np.full(devices.size, j), near, far, carried, carried * scale)
             parts.append(tuple(column[exists] for column in columns))
         plane, stride = end, stride * size
-    return LinkLoads(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    dimension, begins, ends, messages, load = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return LinkLoads(dimension=dimension, source=begins, target=ends, messages=messages, load=load)
 
 
 def _ends(

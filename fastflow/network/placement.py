@@ -1,4 +1,4 @@
-"""Where parallel shards sit: greedy fill in 24 orders, and what their rings cost there (5.2).
+"""Placement of parallel shards: greedy fill in 24 orders, and the cost of their rings (5.2).
 
 The first parallel dimension of an order takes adjacent devices, wrapping round into the next physical
 dimension where one is full; the next takes what is adjacent to all of these; and so on. So a

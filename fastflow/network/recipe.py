@@ -55,11 +55,16 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
                 sending[collective, algorithm] = sent(collective, algorithm, ranks)
                 rows += found
         offset.append(len(rows))
-    return Recipe(offered, np.array(offset), np.array(rows, dtype=np.float64).reshape(-1, 5), sending)
+    return Recipe(
+        offered=offered,
+        offset=np.array(offset),
+        phases=np.array(rows, dtype=np.float64).reshape(-1, 5),
+        sent=sending,
+    )
 
 
 def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
-    """Return what the patterns of a whole group cost."""
+    """Return the cost of the patterns of a whole group."""
 
     def cost(pattern: int, step: int = 0) -> Cost:
         return reach(*topology, devices, *group, pattern, step)
@@ -67,18 +72,18 @@ def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
     ranks = group.degree1 * group.degree2
     forwards, backwards = cost(FORWARD), cost(BACKWARD)
     return Patterns(
-        cost(NEIGHBOURS),
-        (
+        neighbours=cost(NEIGHBOURS),
+        pipeline=(
             max(forwards[0], backwards[0]),
             max(forwards[1], backwards[1]),
             max(forwards[2], backwards[2]),
             max(forwards[3], backwards[3]),
         ),
-        cost(FOLD) if ranks & (ranks - 1) else (0.0, 0.0, 0.0, 0.0),
-        cost(TREES),
-        cost(ALL_PAIRS),
-        [cost(EXCHANGE, step) for step in range(ranks.bit_length() - 1)],
-        _ports(topology, cost(NEIGHBOURS)),
+        fold=cost(FOLD) if ranks & (ranks - 1) else (0.0, 0.0, 0.0, 0.0),
+        trees=cost(TREES),
+        all_pairs=cost(ALL_PAIRS),
+        exchange=[cost(EXCHANGE, step) for step in range(ranks.bit_length() - 1)],
+        ports=_ports(topology, cost(NEIGHBOURS)),
     )
 
 
@@ -96,5 +101,5 @@ def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimensio
         direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
         pattern = ALL_PAIRS if direct else NEIGHBOURS
         cost = reach(*topology, devices, degree, stride, 1, 0, pattern, 0)
-        found.append(Dimension(degree, int(topology.level[dimension]), direct, cost))
+        found.append(Dimension(ranks=degree, level=int(topology.level[dimension]), direct=direct, cost=cost))
     return found

@@ -1,4 +1,4 @@
-"""Routes: what stands between the devices that exchange, before anything is known of their links (5.2).
+"""Routes: who exchanges with whom, and by which recipes, before the links' bandwidths are known (5.2).
 
 Points that agree in system, strategy and placement share a route: for every order in which parallel
 dimensions may fill the network, who exchanges with whom, and by which recipes.
@@ -55,7 +55,7 @@ def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -
 def neighbours(inputs: Inputs, ranks: int) -> Recipe:
     """Return the recipe of a group of neighbouring devices of one point's system; raises InputError."""
     system = tuple(inputs[key][0].item() for key in SYSTEM)
-    return _recipe(system, ranks, Group(ranks, 1, 1, 0))
+    return _recipe(system, ranks, Group(degree1=ranks, stride1=1, degree2=1, stride2=0))
 
 
 def _group(layout: tuple[int, int, int, int], slot: int, lp: int, order: int) -> Group:
@@ -75,7 +75,8 @@ def _group(layout: tuple[int, int, int, int], slot: int, lp: int, order: int) ->
     if len(pairs) == 2 and pairs[1][1] == pairs[0][0] * pairs[0][1]:
         pairs = [(pairs[0][0] * pairs[1][0], pairs[0][1])]  # one row of equidistant devices
     pairs += [(1, 0)] * (2 - len(pairs))
-    return Group(*pairs[0], *pairs[1])
+    (degree1, stride1), (degree2, stride2) = pairs
+    return Group(degree1=degree1, stride1=stride1, degree2=degree2, stride2=stride2)
 
 
 def _has_lp_at_an_end(order: int) -> bool:
@@ -118,7 +119,7 @@ def _route(
             layout = layouts[min(slot // 2, len(layouts) - 1)]
             group = _group(layout, slot, base[LP], order)
             if is_switch:  # wherever its ranks sit
-                group = Group(group.degree1 * group.degree2, 1, 1, 0)
+                group = Group(degree1=group.degree1 * group.degree2, stride1=1, degree2=1, stride2=0)
             if group.degree1 > 1:
                 slots[row, slot] = recipes.setdefault(group, len(recipes))
     if devices == 1 or is_switch:  # one crossing away, over links of one's own
@@ -128,7 +129,7 @@ def _route(
     else:
         load, hops = place(network, degrees)
     found = tuple(_recipe(system, devices, group) for group in recipes)
-    return Route(orders, found, slots, load[orders], hops[orders])
+    return Route(orders=orders, recipes=found, slots=slots, load=load[orders], hops=hops[orders])
 
 
 def routes_of(inputs: Inputs, strategies: Strategies, layouts: Layouts) -> tuple[list[Route], Ints]:
@@ -163,6 +164,6 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
             reason[i] = str(error)
             continue
         if differ[i] and not _has_lp_at_an_end(order):
-            allowed = "an order with lp first or last, where kinds of layer are cut differently"
+            allowed = "an order with lp first or last, since the kinds of layer have different cuts"
             reason[i] = str(InputError("placement", placement, allowed))
     return reason.astype(str)

@@ -1,4 +1,4 @@
-"""What a pattern of messages loads every link with: dimension-ordered (X-Y) routing (5.2, 6.4).
+"""Load of every link under a pattern of messages: dimension-ordered (X-Y) routing (5.2, 6.4).
 
 A message corrects its coordinate in the innermost dimension first, then in the next. In a ring it
 goes the shorter way, upwards where both are as long. A link that several messages share is derated

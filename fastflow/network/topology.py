@@ -61,7 +61,7 @@ def topology(
     Raises InputError for anything that is no such network, by its key under `system.`.
     """
     if not 1 <= devices <= MOST_DEVICES:
-        raise InputError("system.devices", devices, f"1 to {MOST_DEVICES} devices in a network")
+        raise InputError("system.devices", devices, f"a number of devices from 1 to {MOST_DEVICES}")
     if package_devices < 1 or devices % package_devices:
         allowed = f"a number of devices that divides system.devices={devices}"
         raise InputError("system.package.devices", package_devices, allowed)
@@ -73,7 +73,9 @@ def topology(
         if name not in names:
             raise InputError(key, name, "one of " + ", ".join(names))
         if name == "fully_connected" and count > MOST_CONNECTED:
-            raise InputError(key, name, f"at most {MOST_CONNECTED} in a full mesh, not {count}")
+            raise InputError(
+                key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
+            )
 
     inside = _sides("system.package.shape", package_topology, package_shape, package_devices, "devices")
     outside = _sides("system.shape", inter_topology, inter_shape, packages, "packages")
@@ -91,12 +93,12 @@ def topology(
         for _ in sides
     ]
     return Topology(
-        np.array(kinds, dtype=np.int64),
-        np.array(inside + outside, dtype=np.int64),
-        np.array([0] * len(inside) + [1] * len(outside), dtype=np.int64),
-        np.array(shares, dtype=np.float64),
-        np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
-        np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
+        kind=np.array(kinds, dtype=np.int64),
+        size=np.array(inside + outside, dtype=np.int64),
+        level=np.array([0] * len(inside) + [1] * len(outside), dtype=np.int64),
+        share=np.array(shares, dtype=np.float64),
+        leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
+        taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
 
 
@@ -109,7 +111,7 @@ def _ports(name: str, size: int) -> int:
 
 def _check_tree(packages: int, leaf: int, taper: float) -> None:
     if leaf < 1 or packages % leaf:
-        allowed = f"a number that divides the {packages} packages into leaf switches"
+        allowed = f"a divisor of the {packages} packages"
         raise InputError("system.leaf", leaf, allowed)
     if not 0.0 < taper < float("inf"):
         raise InputError("system.taper", taper, "a number above 0")

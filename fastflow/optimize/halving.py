@@ -1,4 +1,4 @@
-"""Searching the designs of many candidates at once, with successive halving among those that compete.
+"""Search of the designs of many candidates at once, with successive halving among those that compete.
 
 A *candidate* is a workload on a system under one strategy; its design is what is searched. Candidates of a
 group compete: every rung keeps the best quarter and gives each four times the steps, so that the budget
@@ -23,7 +23,7 @@ FINALISTS = 3  # of a group, at most: what the last rung keeps
 
 
 class Rules(NamedTuple):
-    """How a search is done."""
+    """Settings of a search."""
 
     method: str
     starts: int
@@ -31,7 +31,7 @@ class Rules(NamedTuple):
     seed: int
 
 
-class Batch(NamedTuple):
+class DesignBatch(NamedTuple):
     """Designs to be scored together; shape (designs,), but for `designs` (designs, shares)."""
 
     candidate: Ints
@@ -48,7 +48,7 @@ class Rung(NamedTuple):
     steps: int  # of each start, from the beginning
 
 
-Evaluate = Callable[[Batch], Floats]
+Evaluate = Callable[[DesignBatch], Floats]
 """Scores a batch, shape (designs,)."""
 
 
@@ -87,7 +87,7 @@ class _Start:
         self.over = False
 
 
-def search(
+def successive_halving(
     templates: Floats,
     space: Space,
     group: Ints,
@@ -109,7 +109,7 @@ def search(
     best = np.full(promise.shape, np.inf)
     starts: dict[tuple[int, int], _Start] = {}
 
-    def scored(batch: Batch) -> Floats:
+    def scored(batch: DesignBatch) -> Floats:
         score = evaluate(batch)
         for end, start in enumerate(ends):
             rows = batch.start == start
@@ -168,14 +168,14 @@ def _run(goals: list[tuple[_Start, int]], evaluate: Evaluate, advance: Callable[
         advance(len(asked))
 
 
-def _batch(asked: list[tuple[_Start, Floats]]) -> Batch:
+def _batch(asked: list[tuple[_Start, Floats]]) -> DesignBatch:
     """Put what starts ask for into one batch."""
     sizes = [len(designs) for _, designs in asked]
-    return Batch(
-        np.repeat([start.candidate for start, _ in asked], sizes),
-        np.repeat([start.number for start, _ in asked], sizes),
-        np.repeat([start.steps + 1 for start, _ in asked], sizes),
-        np.concatenate([designs for _, designs in asked]),
+    return DesignBatch(
+        candidate=np.repeat([start.candidate for start, _ in asked], sizes),
+        start=np.repeat([start.number for start, _ in asked], sizes),
+        step=np.repeat([start.steps + 1 for start, _ in asked], sizes),
+        designs=np.concatenate([designs for _, designs in asked]),
     )
 
 

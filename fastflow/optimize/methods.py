@@ -43,8 +43,8 @@ class Random:
         self._steps += 1
 
 
-class Plan(NamedTuple):
-    """A method, and how much of it a search takes where nothing else is asked for."""
+class MethodDefaults(NamedTuple):
+    """A method, with its default number of starts and steps."""
 
     start: Callable[[Space, Floats, int], Method]
     starts: int
@@ -52,10 +52,10 @@ class Plan(NamedTuple):
 
 
 METHODS = {
-    "mirror": Plan(Mirror, 1, 150),
-    "cma": Plan(Evolution, 1, 150),
-    "gradient": Plan(Gradient, 10, 100),  # S and T of Section 7
-    "random": Plan(Random, 10, 100),
+    "mirror": MethodDefaults(Mirror, 1, 150),
+    "cma": MethodDefaults(Evolution, 1, 150),
+    "gradient": MethodDefaults(Gradient, 10, 100),  # S and T of Section 7
+    "random": MethodDefaults(Random, 10, 100),
 }
 DEFAULT = "mirror"
 
@@ -65,16 +65,16 @@ def make(name: str, space: Space, start: Floats, seed: int) -> Method:
 
     Raises InputError where the method is none of METHODS.
     """
-    return _plan(name).start(space, project(start[None], space)[0], seed)
+    return _defaults_of(name).start(space, project(start[None], space)[0], seed)
 
 
 def defaults(name: str) -> tuple[int, int]:
-    """Return a method's starts and steps where nothing else is asked for. Raises InputError as `make`."""
-    plan = _plan(name)
-    return plan.starts, plan.steps
+    """Return a method's default number of starts and steps. Raises InputError as `make`."""
+    found = _defaults_of(name)
+    return found.starts, found.steps
 
 
-def _plan(name: str) -> Plan:
+def _defaults_of(name: str) -> MethodDefaults:
     if name not in METHODS:
         raise InputError("method", name, "one of " + ", ".join(METHODS))
     return METHODS[name]

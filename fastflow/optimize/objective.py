@@ -1,4 +1,4 @@
-"""What a search makes small: the iteration's time or energy, a product of both, or time by area (9.2).
+"""The objective of a search: the iteration's time or energy, a product of both, or time by area (9.2).
 
 A design's *score* is what search methods see, lower is better and always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;

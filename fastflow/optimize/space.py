@@ -18,7 +18,7 @@ BUDGETS = ("area", "power", "perimeter")
 
 
 class Space(NamedTuple):
-    """What the entries of a design are."""
+    """Meaning of each entry of a design."""
 
     keys: tuple[str, ...]
     """Input columns: `chip.area.core` and so on."""

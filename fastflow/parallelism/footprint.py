@@ -10,7 +10,7 @@ from fastflow._jit import kernel
 from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.supergraph import Supergraph
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.stages import in_flight
+from fastflow.timing.pipeline_order import in_flight
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision
 
@@ -77,9 +77,9 @@ def footprint(
     a_weight = precision.operand + precision.master + gradient + precision.state
     weights, activations, stage = _fullest_stage(graph.numbers, shards, pipeline, a_weight, precision.operand)
     return Footprint(
-        weights * (precision.operand + precision.master),
-        weights * gradient,
-        weights * precision.state,
-        activations * precision.operand,
-        stage,
+        weights=weights * (precision.operand + precision.master),
+        gradients=weights * gradient,
+        optimizer=weights * precision.state,
+        activations=activations * precision.operand,
+        stage=stage,
     )

@@ -56,9 +56,11 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     that has no data parallelism, the devices that the cut leaves share the batch. Raises InputError.
     """
     points, kinds = strategies.dp.size, len(LAYER_KINDS)
-    layouts = Layouts(
-        *(np.repeat(column[:, None], kinds, axis=1) for column in strategies[: len(Layouts._fields)])
+    kernel, kp1, kp2, dp = (
+        np.repeat(column[:, None], kinds, axis=1)
+        for column in (strategies.kernel, strategies.kp1, strategies.kp2, strategies.dp)
     )
+    layouts = Layouts(kernel=kernel, kp1=kp1, kp2=kp2, dp=dp)
     reason = np.full(points, "", dtype=object)
     for kind, name in enumerate(LAYER_KINDS):
         key = f"parallel.{name}"
@@ -69,7 +71,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             if own.dp == 1 and available % cut == 0:
                 own = own._replace(dp=available // cut)
             if own.devices != available and reason[i] == "":
-                allowed = f"a cut for the {available} devices that the strategy gives a layer"
+                allowed = f"a cut that uses the {available} devices of a layer under the strategy"
                 reason[i] = str(InputError(key, inputs[key][i], allowed))
             for column, degree in zip(layouts, own[: len(Layouts._fields)], strict=True):
                 column[i, kind] = degree
@@ -79,10 +81,10 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
 def parse_layout(text: str, key: str) -> Strategy:
     """Read the cut of one kind of layer; raises InputError where it is none or has pipeline stages."""
     if text == SAME:
-        return Strategy(NO_KERNEL, 1, 1, 1, 1)
+        return Strategy(kernel=NO_KERNEL, kp1=1, kp2=1, dp=1, lp=1)
     own = parse(text, key)
     if own.lp > 1:
         raise InputError(
-            key, text, "a cut without pipeline stages, which parallel.strategy sets for all layers"
+            key, text, "a cut without pipeline stages; parallel.strategy sets those for all layers"
         )
     return own

@@ -12,7 +12,7 @@ from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
-from fastflow.timing.stages import GPIPE, ONE_F_ONE_B, balance
+from fastflow.timing.pipeline_order import GPIPE, ONE_F_ONE_B, balance
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
@@ -44,10 +44,12 @@ def microbatches(
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = np.full(asked.size, "", dtype=object)
     for i in np.flatnonzero(most < 1):
-        allowed = f"one that cuts rows at most {rows[i]} ways, since so many sequences belong together"
+        allowed = f"a strategy that cuts the batch into at most {rows[i]} parts, the number of sequences"
         reason[i] = str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed))
     for i in np.flatnonzero((asked > most) & (most >= 1)):
-        allowed = f"at most {most[i]}, the {'sequences' if indivisible[i] else 'rows'} of one device"
+        allowed = (
+            f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
+        )
         reason[i] = str(InputError("parallel.microbatches", int(asked[i]), allowed))
     return np.where(asked > 0, asked, usual), reason.astype(str)
 
@@ -103,4 +105,6 @@ def pipeline(inputs: Inputs, graph: Graph, stages: Ints, microbatched: Ints, ker
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
     busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
-    return Pipeline(stages, microbatched, order, stage, crosses, busiest)
+    return Pipeline(
+        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest
+    )

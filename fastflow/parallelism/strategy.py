@@ -68,11 +68,11 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     if not degrees or 0 in degrees:
         raise InputError(key, text, NOTATION)
     if prod(degrees) > MOST_DEVICES:
-        raise InputError(key, text, f"one that takes at most {MOST_DEVICES:,} devices")
+        raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
     if groups[0]:
-        return Strategy(ROW_COLUMN, row, column, dp, lp)
-    return Strategy(COLUMN_ROW if groups[2] else NO_KERNEL, inner, 1, dp, lp)
+        return Strategy(kernel=ROW_COLUMN, kp1=row, kp2=column, dp=dp, lp=lp)
+    return Strategy(kernel=COLUMN_ROW if groups[2] else NO_KERNEL, kp1=inner, kp2=1, dp=dp, lp=lp)
 
 
 def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
@@ -81,7 +81,8 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     parsed = [parse(text) for text in known]
     degrees = np.array(parsed, dtype=np.int64)[place]
     printed = np.array([str(strategy) for strategy in parsed])[place]
-    return Strategies(*np.ascontiguousarray(degrees.T)), printed
+    kernel, kp1, kp2, dp, lp = np.ascontiguousarray(degrees.T)
+    return Strategies(kernel=kernel, kp1=kp1, kp2=kp2, dp=dp, lp=lp), printed
 
 
 def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
@@ -90,9 +91,11 @@ def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
     for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
         strategy = Strategy(*(int(column[i]) for column in strategies))
         if strategy.lp > layers[i]:
-            allowed = f"one of at most {layers[i]} pipeline stages, the model's layers"
+            allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
         else:
-            allowed = f"one whose {strategy.devices} devices divide system.devices={devices[i]}"
+            allowed = (
+                f"a number of devices ({strategy.devices} here) that divides system.devices={devices[i]}"
+            )
         reason[i] = str(InputError("parallel.strategy", strategy, allowed))
     return reason.astype(str)
 
@@ -111,10 +114,14 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
 
     One that cuts a kernel into a single piece is left out, since it is the one without the cut.
     """
-    found = [Strategy(NO_KERNEL, 1, 1, dp, lp) for dp, lp in _factorisations(devices, 2)]
-    found += [Strategy(COLUMN_ROW, kp1, 1, dp, lp) for kp1, dp, lp in _factorisations(devices, 3) if kp1 > 1]
+    found = [Strategy(kernel=NO_KERNEL, kp1=1, kp2=1, dp=dp, lp=lp) for dp, lp in _factorisations(devices, 2)]
     found += [
-        Strategy(ROW_COLUMN, kp1, kp2, dp, lp)
+        Strategy(kernel=COLUMN_ROW, kp1=kp1, kp2=1, dp=dp, lp=lp)
+        for kp1, dp, lp in _factorisations(devices, 3)
+        if kp1 > 1
+    ]
+    found += [
+        Strategy(kernel=ROW_COLUMN, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
         for kp1, kp2, dp, lp in _factorisations(devices, 4)
         if kp1 * kp2 > 1
     ]

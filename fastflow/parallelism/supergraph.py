@@ -83,7 +83,7 @@ class Supergraph(NamedTuple):
 
 
 class _Shares(NamedTuple):
-    """What a point's layouts make of its kernels; shape (points, kinds of layer) or (points,)."""
+    """How a point's layouts cut its kernels; shape (points, kinds of layer) or (points,)."""
 
     kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
     row_shards: Ints  # of one micro-batch
@@ -128,7 +128,7 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
         activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p, own] * shares.inner_shards[p, own])
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
         out.batch[row] = graph.batch[row]
-        if kind == BATCHED:  # products of activations are dealt out whole, over all devices of the layer
+        if kind == BATCHED:  # whole products of activations are distributed over all devices of the layer
             products = graph.products[row]
             out.batch[row] = _ceil_div(products, shares.row_shards[p, own] * shares.ranks[p, own])
             out.m[row] = graph.rows[row] // products
@@ -288,9 +288,16 @@ def cut(
     rows = layouts.row_shards
     is_rc = layouts.kernel == ROW_COLUMN
     shares = _Shares(
-        layouts.kernel, rows * microbatches[:, None], layouts.inner_shards, np.where(is_rc, layouts.kp2, 1),
-        layouts.kernel_ranks, rows, operand_bytes, stages, layouts.differ,
-    )  # fmt: skip
+        kernel=layouts.kernel,
+        row_shards=rows * microbatches[:, None],
+        inner_shards=layouts.inner_shards,
+        col_shards=np.where(is_rc, layouts.kp2, 1),
+        ranks=layouts.kernel_ranks,
+        sharing=rows,
+        operand=operand_bytes,
+        stages=stages,
+        differ=layouts.differ,
+    )
     kernels = graph.point.size
 
     def column() -> Ints:
@@ -298,13 +305,27 @@ def cut(
 
     def edges() -> CrossEdges:
         whole = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
-        return CrossEdges(next(whole), np.zeros(kernels), next(whole), next(whole))
+        return CrossEdges(
+            collective=next(whole), bytes=np.zeros(kernels), ranks=next(whole), group=next(whole)
+        )
 
     out = Supergraph(
-        column(), column(), column(), column(), np.empty(kernels),
-        column(), column(), column(), column(), column(), column(),
-        edges(), edges(), edges(), edges(),
-    )  # fmt: skip
+        m=column(),
+        k=column(),
+        n=column(),
+        batch=column(),
+        elements=np.empty(kernels),
+        rows=column(),
+        inner=column(),
+        cols=column(),
+        activation_cols=column(),
+        read_rows=column(),
+        read_cols=column(),
+        sync=edges(),
+        relayout=edges(),
+        gradient=edges(),
+        send=edges(),
+    )
     _cut(graph.numbers, shares, out)
     if shares.differ.any():
         _write_relayout(graph.numbers, shares, out, out.relayout)

@@ -1,1 +1,1 @@
-"""What a person reads on screen: tables, explanations and progress."""
+"""Output on the screen: tables, breakdowns and progress."""

@@ -1,4 +1,4 @@
-"""What a person sees of a calibration: every scalar before and after, and the errors."""
+"""Output of a calibration: every scalar before and after, and the errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def show(fitted: FittedChip) -> None:
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
     lost = task.measured.size - sum(count.values())
     if lost:
-        out.print(f"{lost:,} rows cannot be predicted, and are left out")
+        out.print(f"{lost:,} rows cannot be predicted and are left out")
     if task.fitted.size < count["fitted"]:
-        out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are drawn at random")
+        out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
     sheet = new_sheet(
         "Scalars", [("chip.", False), ("before", True), ("after", True), ("std. error", True), ("", False)]
     )
@@ -33,7 +33,7 @@ def show(fitted: FittedChip) -> None:
         before, after, error = (
             _written(float(row[name]), row["unit"]) for name in ("before", "after", "standard_error")
         )
-        state = "not determined by these rows, left as it was" if flat else row["state"]
+        state = "not determined by these rows, not changed" if flat else row["state"]
         sheet.add_row(row["scalar"], before, after, error, "" if state == "fitted" else state)
     out.print(sheet)
     sheet = new_sheet("Mean relative error", [("", False), ("rows", True), ("before", True), ("after", True)])

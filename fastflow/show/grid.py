@@ -1,4 +1,4 @@
-"""What a person sees of a grid at the end of a run."""
+"""Output of a grid at the end of a run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def show_ranking(store: Store) -> None:
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
     frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
-    title = f"Best of {store.parts.points:,} strategies, alike ones once"
+    title = f"Best of {store.parts.points:,} strategies (identical results shown once)"
     out.print(listing(title, columns, records(frame.head(_FIRST))))
     print(f"Ranking: {store.folder.shown}")
 
@@ -88,9 +88,9 @@ def _speed(grid: Grid, progress: Progress) -> None:
     """Print how many points came in which time."""
     points = grid.points - progress.there
     if not points:
-        print(f"all {grid.points:,} points were there")
+        print(f"all {grid.points:,} points were there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
-    already = f" ({progress.there:,} were there)" if progress.there else ""
+    already = f" ({progress.there:,} were there already)" if progress.there else ""
     speed = f"{points:,} points{already} in {progress.seconds:.2f} s: {rate} points/s"
     print(f"{speed}; {grid.compositions:,} compositions")

@@ -1,4 +1,4 @@
-"""What a dataset of any grid shows, on screen: feasible points, the best of them, what every axis does."""
+"""Overview of any grid: feasible points, the fastest points, and the best time along every axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: one point explained, or a grid in short."""
+"""Output of one point: its chip, the breakdown of its time, its limiter and its memory."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
-        "exposed_comm_s": f"communication that nothing hides, of {quantity('comm_s', row['comm_s'])} in all",
-        "bubble_s": f"of the busiest pipeline stage, over {row['microbatches']} micro-batches",
+        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
+        "bubble_s": f"busiest pipeline stage, over {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
         if row[name] > 0:
@@ -87,7 +87,7 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
 
 
 def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
-    """Put kernels that are alike (the layers of a stack) into one row, largest first."""
+    """Merge identical kernels (the layers of a stack) into one row, the longest first."""
     keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     merged = {name: values[first] for name, values in kernels.items()}
@@ -99,10 +99,10 @@ def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
     """Tell where the time goes: the largest kernels of each phase."""
-    launches = [("times", True)] if wide else []
+    launches = [("count", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
-    sheet = new_sheet("Kernels, all launches", [*names, *size, ("exchange", False)])
+    sheet = new_sheet("Kernels, all launches", [*names, *size, ("communication", False)])
     total = kernels["time_s"].sum()
     shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
@@ -140,7 +140,7 @@ def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell what one launch takes on each level; the longest limits it."""
     names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
-        "One launch: time on each level", [("kernel", False), *((name, True) for name in names)]
+        "Time of one launch on each level", [("kernel", False), *((name, True) for name in names)]
     )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
@@ -152,7 +152,7 @@ def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell how many bytes each level serves in one launch of a GEMM."""
     names = [*(f"l{level}" for level in range(levels)), "dram"]
     sheet = new_sheet(
-        "One launch: bytes served by each level", [("kernel", False), *((name, True) for name in names)]
+        "Bytes of one launch served by each level", [("kernel", False), *((name, True) for name in names)]
     )
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
         if kernels["l0_tile"][i]:
@@ -164,9 +164,7 @@ def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
 def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
     """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
     names = [f"l{level}" for level in reversed(range(levels))]
-    title = (
-        "Tiles of the GEMMs, m x k x n, and the operand that stays put; waves over the bundles, parts of k"
-    )
+    title = "Tiles of the GEMMs: m x k x n and the stationary operand; waves over the bundles, parts of k"
     columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
     sheet = new_sheet(title, columns)
     for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
@@ -185,13 +183,13 @@ def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
     )
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
     out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
-    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in all; {q['energy_J']} an iteration")
+    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration")
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
     )
-    fullest = f", pipeline stage {row['fullest_stage']} the fullest" if row["lp_hops"] > 0 else ""
-    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} a device{fullest}")
+    fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
+    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}")
     out.print(f"             {parts}")
     if not row["feasible"]:
         out.print(f"[bold red]Not feasible[/] {row['reason']}")

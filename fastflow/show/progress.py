@@ -1,4 +1,4 @@
-"""How far a grid is: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a run: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Progress:
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(
-                f"{there:,} of {self.points:,} points are there from an earlier run",
+                f"{there:,} of {self.points:,} points are there already, from an earlier run",
                 file=sys.stderr,
                 flush=True,
             )
@@ -70,7 +70,7 @@ class Progress:
             rate = (self.done - self.there) / (now - self._start)
             left = (self.points - self.done) / rate
             print(
-                f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} a second, {left:.0f} s left",
+                f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} {self.unit}/s, {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )

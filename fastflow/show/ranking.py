@@ -1,4 +1,4 @@
-"""Candidates and designs of a search as tables for a person: a ranking, a front, the best of a history."""
+"""Tables of a search: the ranking, the Pareto front, the best designs of a history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Sch
 
 
 def _short(labels: Sequence[str]) -> dict[str, str]:
-    """Return the last part of every key, or the last two where keys end alike."""
+    """Return the last part of every key, or the last two if several keys have the same last part."""
     ends = [name.rpartition(".")[2] for name in labels]
     return {
         name: end if ends.count(end) == 1 else ".".join(name.split(".")[-2:])
@@ -77,7 +77,7 @@ def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
     """
     heads = frame[frame["rank"] == 1]
     if len(heads) > _MOST_PROBLEMS:
-        return f"{len(heads):,} problems; their best designs have rank 1 in the ranking"
+        return f"{len(heads):,} problems; the best design of each has rank 1 in the ranking"
     if len(heads) > 1:
         return sheet_of("Best design of each problem", frame, heads, schema)
     fits = frame[frame["reason"] == ""]
@@ -90,7 +90,7 @@ def front_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
     if frame.empty:
         return "no front: no design has a time"
     rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MOST_OF_FRONT)).round().astype(int))
-    thinned = f", {len(rows)} of them" if len(rows) < len(frame) else ""
+    thinned = f", {len(rows)} shown" if len(rows) < len(frame) else ""
     return sheet_of(f"Front of {_many(len(frame), 'design')}{thinned}", frame, frame.iloc[rows], schema)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a search: the best design beside the chip's own, and the ranking."""
+"""Output of a search: the best design compared with the chip's own breakdown, and the ranking."""
 
 from __future__ import annotations
 
@@ -112,6 +112,6 @@ def speed(answer: Answer, progress: Progress) -> None:
     fresh = answer.history.told - answer.history.there
     if fresh:
         rate = fresh / max(progress.seconds, 1e-9)
-        print(f"{fresh:,} designs scored in {progress.seconds:.2f} s: {rate:,.0f} a second")
+        print(f"{fresh:,} designs scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
-        print(f"all {answer.history.told:,} designs were known from before")
+        print(f"all {answer.history.told:,} designs were scored before")

@@ -1,4 +1,4 @@
-"""Tables for a person: quantities with their units, in columns as wide as the terminal allows."""
+"""Tables on the screen: quantities with units, in columns as wide as the terminal allows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def console() -> Console:
 
 
 def quantity(name: str, value: Any) -> str:
-    """Write the value of a column for a person, with its unit."""
+    """Write the value of a column with its unit."""
     if value is None or value is np.ma.masked or value != value:
         return "-"
     if isinstance(value, bool | np.bool_):

@@ -1,4 +1,4 @@
-"""What a person sees of a validation: errors by group, and the worst rows with what was thought of them."""
+"""Output of a validation: errors by group, and the worst rows explained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 
 def title(dataset: Dataset) -> str:
-    """Say what was held against what."""
+    """Return the title: the rows, the file and the chip or system."""
     name = Path(dataset.about("measurements")).name
     return f"rows of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
 
@@ -52,9 +52,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
     keys = [name for name in own if "." in name or name == "model"]
     naming = (*naming_columns(dataset.about("kind")), *keys)
-    out.print(
-        "\n[bold]Worst rows[/]: what each thing would take alone, and how work was dealt (tiles: m x k x n)"
-    )
+    out.print("\n[bold]Worst rows[/]: time of each resource alone, and how the GEMM was tiled (m x k x n)")
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
         if row["predicted_s"] == row["predicted_s"]:
             head, *more = _explained(row, naming)
@@ -97,7 +95,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
-    """Yield what a row is and came to, what each thing takes of it alone, and how its work was dealt.
+    """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM.
 
     naming: columns that say what a row is, in the order of saying.
     """
@@ -117,7 +115,7 @@ def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
         yield _dealt(row)
 
 
-_WORDS = {"exposed_comm": "communication", "latency": "an empty message"}
+_WORDS = {"exposed_comm": "communication", "latency": "empty message"}
 
 
 def _named(row: Mapping[str, Any], naming: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The paper's studies: what each claims, judged by a dataset, and its figure (sections 2 and 9)."""
+"""The paper's studies: the claims of each, judged on a dataset, and its figure (sections 2 and 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim of the paper: its words, the figures that decide on it, and whether it holds.
+"""A claim of the paper: its text, the computed values, and the outcome.
 
 The words "counts", "marginal", "much", "large" and "significant" mean the same in every study; the
 thresholds were fixed before any study was run (docs/paper.md).

@@ -1,4 +1,4 @@
-"""Computation intensity of one product over degrees of parallelism and strategies (section 2, Figure 1)."""
+"""Computation intensity of one product, by degree of parallelism and strategy (section 2, Figure 1)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
     return [
         judge("intensity is much smaller at higher degrees of parallelism", absent, lambda: _falls(spread)),
         judge("the spread is large at every degree", absent, lambda: _is_large(spread)),
-        judge("particularly at lower degrees", absent, lambda: _is_larger_below(spread)),
+        judge("the spread is larger at lower degrees", absent, lambda: _is_larger_below(spread)),
         judge(
             f"the optimum differs between strategies on {_short(most)} devices",
             few,
@@ -110,7 +110,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     strategies = _by_strategy(frame, most)
     best = frame[(frame["tiling"] == _BEST) & frame["intensity"].notna()]
     figure = Figure(figsize=(13.0, 5.4))
-    about = "operations over bytes of main memory; boxes are quartiles, whiskers reach the extremes"
+    about = "operations over bytes of main memory; boxes show quartiles, whiskers the extremes"
     head(figure, "Computation intensity of a matrix product (section 2)", about)
     left, right = (figure.add_axes((x / 13.0, 0.95 / 5.4, 6.0 / 13.0, 3.42 / 5.4)) for x in (0.7, 6.85))
     _draw_boxes(left, [_short(d) for d in spread], list(spread.values()))

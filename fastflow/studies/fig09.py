@@ -26,7 +26,7 @@ Point = tuple[str, str, str]
 
 
 class Grid:
-    """Times and shares of kernel time by node, memory and network; of rows alike in these the first."""
+    """Times and shares of kernel time by node, memory and network; of several such rows, the first."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         """Take rows in point order."""
@@ -65,7 +65,9 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
     """Judge the claims of section 9.1; rows in point order."""
     grid = Grid(frame)
     return [
-        judge("N12 to N7 jumps with every memory", grid.missing(), lambda: _jumps(grid)),
+        judge(
+            "the step from N12 to N7 is the largest with every memory", grid.missing(), lambda: _jumps(grid)
+        ),
         judge(
             "at N12 a significant share of kernel time is L2-bound, with every memory",
             grid.missing(NODES[:1]),
@@ -88,7 +90,7 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             lambda: _saturates_at_n3(grid),
         ),
         judge(
-            "beyond N3 logic hardly gains even with HBM4 and GDR",
+            "beyond N3 the gain of logic is marginal, even with HBM4 and GDR",
             grid.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
             lambda: _hardly_gains(grid),
         ),
@@ -207,7 +209,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         for axis, known in enumerate((NODES, MEMORIES, NETWORKS))
     )
     figure = Figure(figsize=(13.0, 7.0))
-    about = "time of one iteration over logic nodes, and what limits the kernels of a device"
+    about = "time of one iteration by logic node, and limiters of the kernels of a device"
     head(figure, "Scaling logic, memory and network technology (section 9.1)", about)
     above, below = (
         figure.add_gridspec(1, max(1, columns), left=0.055, right=0.985, bottom=bottom, top=top, wspace=space)

@@ -1,4 +1,4 @@
-"""Strategy, architecture and model searched one after the other, over nodes (section 9.2, Figure 10)."""
+"""Search over strategy, architecture and model in turn, for each node (section 9.2, Figure 10)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
             ("the strategy alone is worth about 2x", _strategy),
             ("the architecture adds a meaningful gain at N12 and N7", _mature),
             ("the architecture adds 20 to 30% from N5 on", _advanced),
-            ("the model adds what almost two nodes do, at N12, N7 and N5", _model),
+            ("the model adds as much as almost two nodes, at N12, N7 and N5", _model),
         ):
             judged.append(judge(f"{where}, {text}", missing, partial(decide, curve)))
     return judged
@@ -133,7 +133,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Draw the time of every level over nodes, a panel for each memory and network."""
     found = curves(frame)
     figure = Figure(figsize=(7.2 * max(1, len(found)) + 0.4, 4.6))
-    about = "time of one iteration; every level adds to the one before what is searched"
+    about = "time of one iteration; every level adds one search to the level before"
     head(figure, "Strategy, architecture and model searched together (section 9.2)", about)
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(

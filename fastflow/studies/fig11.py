@@ -1,4 +1,4 @@
-"""Packages of several accelerators, strategy and architecture searched for each (section 9.2, Figure 11)."""
+"""Packages of several accelerators, with strategy and architecture searched for each (9.2, Figure 11)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
     ] or ([] if found else ["any point"])
     return [
         judge("larger packages gain at most about 32%", missing, lambda: _at_best(found)),
-        judge("beyond 4 accelerators a package the gain is marginal", missing, lambda: _beyond_four(found)),
+        judge("beyond 4 accelerators per package the gain is marginal", missing, lambda: _beyond_four(found)),
     ]
 
 
@@ -73,8 +73,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     found = times(frame)
     networks = list(dict.fromkeys((mem, net) for _, mem, net in found))
     figure = Figure(figsize=(4.6 * max(1, len(networks)) + 0.6, 4.0))
-    about = "iterations in the time of one without packages; strategy and architecture searched for each"
-    head(figure, "Accelerators a package (section 9.2)", about)
+    about = "speedup over single accelerators; strategy and architecture searched for each size"
+    head(figure, "Accelerators per package (section 9.2)", about)
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(
         1, max(1, len(networks)), left=0.6 / width, right=1 - 0.15 / width, bottom=0.12, top=0.78, wspace=0.1
@@ -100,8 +100,8 @@ def draw(frame: pd.DataFrame) -> Figure:
         axes.text(0.0, 1.325, "the paper's best, 32%", size=7, color="#5c6b7a", va="bottom")
         axes.set_ylim(0.97, max(1.45, 1.06 * most))
         axes.set_title(f"{written(mem)}, {written(net)}")
-        axes.set_xlabel("accelerators a package")
+        axes.set_xlabel("accelerators per package")
         axes.legend(loc="upper left", ncols=3, fontsize=7.5, columnspacing=1.2, handlelength=1.4)
         if place == 0:
-            axes.set_ylabel("speed-up")
+            axes.set_ylabel("speedup")
     return figure

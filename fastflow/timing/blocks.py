@@ -1,9 +1,9 @@
-"""What a kernel library's GEMM takes: thread blocks of a few shapes, dealt out to the bundles (6.1).
+"""Time of a GEMM of a kernel library: thread blocks of a few shapes, distributed over the bundles (6.1).
 
 A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
 the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
 
-- *compute*: blocks are dealt out in waves, one to each bundle (SM); the last wave leaves some idle, and
+- *compute*: blocks run in waves, one on each bundle (SM); the last wave leaves some idle, and
   blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
   bundle at once, and each such round begins and ends with one trip through the memories;
 - *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
@@ -45,7 +45,7 @@ SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
 
 
 class Library(NamedTuple):
-    """What the kernels of a library meet on each point's chip; shape (points,)."""
+    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
 
     peak_flops: Floats  # of the units that multiply [flop/s]
     registers: Floats  # of one bundle [B]
@@ -119,10 +119,10 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
         for tile in str(name).split():
             parts = tile.split("x")
             if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-                raise InputError(key, name, "tiles as 128x64, with spaces between them")
+                raise InputError(key, name, "tiles such as 128x64, with spaces between them")
             sides.append((float(parts[0]), float(parts[1])))
         if offset[-1] == len(sides):
-            raise InputError(key, name, "at least one tile, as 128x64")
+            raise InputError(key, name, "at least one tile, such as 128x64")
         offset.append(len(sides))
     table = np.array(sides, dtype=np.float64).reshape(-1, 2)
     return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place
@@ -241,14 +241,32 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         float(machines.unit_n[p]),
     )
     strided = products.strided[g]
+    # Numba takes this many keywords only where none of their values is a condition
+    cost = library.strided[p] if strided else 0.0
+    miss = library.miss[p] if strided else 0.0
     return _Gemm(
-        float(products.m[g]), float(products.k[g]), float(products.n[g]), float(products.batch[g]),
-        machines.size[p], machines.flops[p], library.peak_flops[p], machines.bundles[p],
-        library.registers[p], library.warp_m[p], library.warp_n[p], library.latency[p], library.launch[p],
-        library.drive[p], machines.order[p],
-        library.strided[p] if strided else 0.0, library.reach[p], library.miss[p] if strided else 0.0,
-        levels, max(machines.dealt[p], 0), unit,
-    )  # fmt: skip
+        m=float(products.m[g]),
+        k=float(products.k[g]),
+        n=float(products.n[g]),
+        batch=float(products.batch[g]),
+        size=machines.size[p],
+        flops=machines.flops[p],
+        peak=library.peak_flops[p],
+        bundles=machines.bundles[p],
+        registers=library.registers[p],
+        warp_m=library.warp_m[p],
+        warp_n=library.warp_n[p],
+        latency=library.latency[p],
+        launch=library.launch[p],
+        drive=library.drive[p],
+        order=machines.order[p],
+        strided=cost,
+        reach=library.reach[p],
+        miss=miss,
+        levels=levels,
+        dealt=max(machines.dealt[p], 0),
+        unit=unit,
+    )
 
 
 @kernel
@@ -279,14 +297,14 @@ def run_blocks(
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
     out = Launched(
-        np.empty(gemms),
-        np.empty((gemms, levels + 3)),
-        np.empty((gemms, levels + 1)),
-        np.empty((gemms, levels, 3), dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms),
-        np.empty(gemms, dtype=np.int64),
+        time=np.empty(gemms),
+        times=np.empty((gemms, levels + 3)),
+        bytes=np.empty((gemms, levels + 1)),
+        tile=np.empty((gemms, levels, 3), dtype=np.int64),
+        parts=np.empty(gemms, dtype=np.int64),
+        waves=np.empty(gemms, dtype=np.int64),
+        busy=np.empty(gemms),
+        candidates=np.empty(gemms, dtype=np.int64),
     )
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(gemms):

@@ -1,10 +1,11 @@
-"""Brute force over tiles, parts and operands that stay (6.2), for whoever doubts the search."""
+"""Brute force over tiles, parts and operands that stay (6.2), to check the search."""
 
 from __future__ import annotations
 
-from fastflow._jit import kernel
+from fastflow._jit import inline_kernel, kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import (
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
@@ -17,6 +18,7 @@ from fastflow.timing.candidates import (
     Gemms,
     Hierarchies,
     K,
+    Layout,
     M,
     N,
     Problem,
@@ -31,9 +33,54 @@ from fastflow.timing.candidates import (
     record,
     step,
 )
-from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import A_STAYS, OPERANDS, served
+
+
+@inline_kernel
+def _try_innermost(
+    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
+    path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+) -> int:  # fmt: skip
+    """Try every innermost tile, each operand staying, on the path outside; returns how many they are."""
+    levels, tried = problem.levels, 0
+    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    serving = bandwidth[problem.at + 1]
+    per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
+    outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
+    idle_outside = idle if problem.dealt > 0 else 1.0
+    registers, shortest = bandwidth[problem.at], best[0, TIME]
+    behind = False  # whether the levels outside move more bytes than the best tiling's
+    for outer in range(levels - 1, 0, -1):
+        if path[outer, MOVED] != best[outer, MOVED]:
+            behind = path[outer, MOVED] > best[outer, MOVED]
+            break
+    for i in range(count[0]):
+        k = max(tile[0, K, i], out_k)
+        if problem.dealt == 0:
+            if not step(problem, sides, 0, i, exponent, path, path_exponent):
+                continue
+            outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
+            passes = max(out_k, path[0, PARTS])
+            k = max(k, passes)
+        m, n = max(tile[0, M, i], out_m), max(tile[0, N, i], out_n)
+        accessed = problem.access * register_accesses_per_flop(
+            problem.unit,
+            max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
+        )  # fmt: skip
+        inside = max(outside, level_time(accessed, registers, idle))
+        tried += len(OPERANDS)
+        for stays in range(len(OPERANDS)):
+            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+            time = max(inside, level_time(moved, serving, idle_outside))
+            if time > shortest or (behind and time == shortest):
+                continue
+            step(problem, sides, 0, i, exponent, path, path_exponent)
+            path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
+            if precedes(levels, path, best):
+                adopt(levels, path, path_exponent, best, best_exponent)
+                behind, shortest = False, time
+    return tried
 
 
 @kernel
@@ -71,49 +118,18 @@ def _try_all(
             level -= 1
             turn[level, 0], turn[level, 1] = 0, -1
             continue
-        per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
-        outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
-        idle_outside = idle if dealt > 0 else 1.0
-        registers, shortest = bandwidth[problem.at], best[0, TIME]
-        behind = False  # whether the levels outside move more bytes than the best tiling's
-        for outer in range(levels - 1, 0, -1):
-            if path[outer, MOVED] != best[outer, MOVED]:
-                behind = path[outer, MOVED] > best[outer, MOVED]
-                break
-        for i in range(count[0]):
-            k = max(tile[0, K, i], out_k)
-            if dealt == 0:
-                if not step(problem, sides, 0, i, exponent, path, path_exponent):
-                    continue
-                outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
-                passes = max(out_k, path[0, PARTS])
-                k = max(k, passes)
-            m, n = max(tile[0, M, i], out_m), max(tile[0, N, i], out_n)
-            accessed = problem.access * register_accesses_per_flop(
-                problem.unit,
-                max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
-            )  # fmt: skip
-            inside = max(outside, level_time(accessed, registers, idle))
-            tried += len(OPERANDS)
-            for stays in range(len(OPERANDS)):
-                moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
-                time = max(inside, level_time(moved, serving, idle_outside))
-                if time > shortest or (behind and time == shortest):
-                    continue
-                step(problem, sides, 0, i, exponent, path, path_exponent)
-                path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
-                if precedes(levels, path, best):
-                    adopt(levels, path, path_exponent, best, best_exponent)
-                    behind, shortest = False, time
+        tried += _try_innermost(
+            problem, bandwidth, sides, count, exponent, tile, path, path_exponent, best, best_exponent
+        )
         level += 1
     return tried
 
 
 @kernel
-def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
-    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
-    out = new_tilings(gemms.m.size, levels)
-    layout = new_layout(gemms, hierarchies, sets, levels)
+def _try_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout, out: Tilings
+) -> None:
+    """Try all tilings of every GEMM, one after the other in the same room, and write the best to `out`."""
     for g in range(gemms.m.size):
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
@@ -127,4 +143,10 @@ def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
             layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, tried, g, out)
+
+
+def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
+    out = new_tilings(gemms.m.size, levels)
+    _try_each(gemms, hierarchies, sets, levels, new_layout(gemms, hierarchies, sets, levels), out)
     return out

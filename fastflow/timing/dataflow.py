@@ -33,11 +33,13 @@ def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
     """Return a matrix unit with one dataflow, or with all of them (BEST)."""
     every = dataflow == BEST
     return Unit(
-        m, k, n,
-        streamed_accesses(k, n) if every or dataflow == WEIGHT_STATIONARY else np.inf,
-        streamed_accesses(m, k) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
-        streamed_accesses(m, n) if every or dataflow == OUTPUT_STATIONARY else np.inf,
-    )  # fmt: skip
+        m=m,
+        k=k,
+        n=n,
+        weight=streamed_accesses(k, n) if every or dataflow == WEIGHT_STATIONARY else np.inf,
+        activation=streamed_accesses(m, k) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
+        output=streamed_accesses(m, n) if every or dataflow == OUTPUT_STATIONARY else np.inf,
+    )
 
 
 @kernel

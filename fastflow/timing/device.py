@@ -1,4 +1,4 @@
-"""What a kernel finds on its device: achievable rates, capacities, latencies."""
+"""The device that kernels run on: achievable rates, capacities, latencies."""
 
 from __future__ import annotations
 
@@ -50,32 +50,36 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
+    warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     return Device(
-        utilization * peak,
-        inputs["chip.vector_utilization"] * peak_flops(inputs, chip, vector),
-        tuple(level.design.capacity / level.instances for level in chip.levels),
-        tuple(level.design.bandwidth * level.utilization for level in chip.levels),
-        inputs["chip.dram_utilization"] * chip.dram.bandwidth,
-        inputs["chip.launch_overhead"] + latency,
-        inputs["chip.mcu.m"],
-        inputs["chip.mcu.k"],
-        inputs["chip.mcu.n"],
-        look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
-        dealt,
-        instances,
-        Library(
-            peak,
-            registers,
-            *_warp(inputs["chip.blocks.warp"]),
-            latency,
-            inputs["chip.launch_overhead"],
-            inputs.get("chip.pinned.boost_W", np.zeros(dtype.size)) / inputs["chip.tdp"],
-            inputs["chip.strided.cost"],
-            inputs["chip.strided.reach"],
-            inputs["chip.strided.miss"],
+        matrix_flops=utilization * peak,
+        vector_flops=inputs["chip.vector_utilization"] * peak_flops(inputs, chip, vector),
+        capacity=tuple(level.design.capacity / level.instances for level in chip.levels),
+        bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
+        dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
+        launch=inputs["chip.launch_overhead"] + latency,
+        unit_m=inputs["chip.mcu.m"],
+        unit_k=inputs["chip.mcu.k"],
+        unit_n=inputs["chip.mcu.n"],
+        dataflow=look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
+        dealt_level=dealt,
+        instances=instances,
+        library=Library(
+            peak_flops=peak,
+            registers=registers,
+            warp_m=warp_m,
+            warp_n=warp_n,
+            latency=latency,
+            launch=inputs["chip.launch_overhead"],
+            drive=inputs.get("chip.pinned.boost_W", np.zeros(dtype.size)) / inputs["chip.tdp"],
+            strided=inputs["chip.strided.cost"],
+            reach=inputs["chip.strided.reach"],
+            miss=inputs["chip.strided.miss"],
         ),
-        np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
-        np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]),
+        blocks=np.where(by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.vector"]),
+        batched_blocks=np.where(
+            by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]
+        ),
     )
 
 

@@ -184,11 +184,16 @@ def _new_queues(tasks: Tasks) -> _Queues:
     for resource in range(resources):
         beside_at[resource + 1] = beside_at[resource] + tasks.capacity[resource]
     return _Queues(
-        np.empty(count, dtype=np.int64), at, np.zeros(2 * resources, dtype=np.int64),
-        np.zeros(resources, dtype=np.int64),
-        np.empty(beside_at[resources], dtype=np.int64), beside_at, np.zeros(resources, dtype=np.int64),
-        np.empty(count), np.empty(count),
-    )  # fmt: skip
+        heap=np.empty(count, dtype=np.int64),
+        at=at,
+        size=np.zeros(2 * resources, dtype=np.int64),
+        busy=np.zeros(resources, dtype=np.int64),
+        beside=np.empty(beside_at[resources], dtype=np.int64),
+        beside_at=beside_at,
+        besides=np.zeros(resources, dtype=np.int64),
+        left=np.empty(count),
+        since=np.empty(count),
+    )
 
 
 @kernel
@@ -201,7 +206,25 @@ def _touch(resource: int, touched: Ints, is_touched: Bools, touches: int) -> int
 
 
 @kernel
-def run(
+def _release_first(
+    tasks: Tasks, duration: Floats, queues: _Queues, waits: Ints, start: Floats, end: Floats,
+    touched: Ints, is_touched: Bools,
+) -> int:  # fmt: skip
+    """Queue the tasks that wait for none; returns how many resources have something to decide."""
+    touches = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
+    for task in range(duration.size):
+        waits[task], queues.left[task] = tasks.needs[task], duration[task]
+        start[task], end[task] = np.inf, np.inf
+        if waits[task] == 0:
+            queue = 2 * tasks.resource[task] + tasks.background[task]
+            _push(queues.heap, queues.at[queue], queues.size[queue], task)
+            queues.size[queue] += 1
+            touches = _touch(tasks.resource[task], touched, is_touched, touches)
+    return touches
+
+
+@kernel
+def simulate_once(
     tasks: Tasks, duration: Floats, queues: _Queues, ends: Floats, running: Ints, waits: Ints,
     start: Floats, end: Floats, segments: Segments,
 ) -> int:  # fmt: skip
@@ -215,15 +238,8 @@ def run(
     capacity, heap, at, waiting, busy = tasks.capacity, queues.heap, queues.at, queues.size, queues.busy
     besides, touched, is_touched = queues.besides, np.empty_like(busy), np.zeros(busy.size, dtype=np.bool_)
     none = 0 * duration.size  # for the literal 0 Numba would compile all that it is passed to twice
-    touches, size, logged, now = none, none, none, 0.0
-    for task in range(duration.size):
-        waits[task], queues.left[task] = tasks.needs[task], duration[task]
-        start[task], end[task] = np.inf, np.inf
-        if waits[task] == 0:
-            queue = 2 * resource[task] + background[task]
-            _push(heap, at[queue], waiting[queue], task)
-            waiting[queue] += 1
-            touches = _touch(resource[task], touched, is_touched, touches)
+    size, logged, now = none, none, 0.0
+    touches = _release_first(tasks, duration, queues, waits, start, end, touched, is_touched)
     while True:
         for i in range(touches):
             r = touched[i]
@@ -280,7 +296,7 @@ def simulate(tasks: Tasks, durations: Floats) -> tuple[Floats, Floats]:
     queues, nothing = _new_queues(tasks), _new_segments(0)
     ends, running, waits = np.empty(2 * count), np.empty(2 * count, np.int64), np.empty(count, np.int64)
     for row in range(rows):
-        run(tasks, durations[row], queues, ends, running, waits, start[row], end[row], nothing)
+        simulate_once(tasks, durations[row], queues, ends, running, waits, start[row], end[row], nothing)
     return start, end
 
 
@@ -291,5 +307,7 @@ def background_segments(tasks: Tasks, duration: Floats) -> Segments:
     # a task is paused when one starts or is released
     segments, floats, ints = _new_segments(2 * count), np.empty((2, count)), np.empty(count, np.int64)
     ends, running = np.empty(2 * count), np.empty(2 * count, np.int64)
-    logged = run(tasks, duration, _new_queues(tasks), ends, running, ints, floats[0], floats[1], segments)
+    logged = simulate_once(
+        tasks, duration, _new_queues(tasks), ends, running, ints, floats[0], floats[1], segments
+    )
     return Segments(segments.task[:logged], segments.start[:logged], segments.end[:logged])

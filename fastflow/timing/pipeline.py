@@ -3,7 +3,7 @@
 All replicas of a stage do the same at the same time, so a stage counts as one device: a resource for
 its kernels, and a port to the network of each level, which its collectives and its sends share. A
 device works through its blocks, the forward or the backward pass of one micro-batch, in an order of
-`stages`.
+`pipeline_order`.
 
 With one slot, kernels run in the order of blocks and rows. With more, a row waits for what it reads: for
 the row before it in its block (of several rows whose result the update alone reads, for the one before
@@ -20,7 +20,7 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.events import Tasks, simulate
-from fastflow.timing.stages import GPIPE, block_at
+from fastflow.timing.pipeline_order import GPIPE, block_at
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 KERNEL, SYNC, SEND, GRADIENT, BARRIER = 0, 1, 2, 3, 4
@@ -30,14 +30,15 @@ RESOURCES = 3
 
 # What the parts of this file pass on is kept in plain tables: a tuple of arrays costs at every call.
 _PHASE, _STAGE, _SIDE, _WAIT, _SYNC, _SUM, _LOCAL = 0, 1, 2, 3, 4, 5, 6
-"""Of a row, (7, rows): columns of `Work`; whether it has a collective, and a sum of gradients; its kernel's
-place in its block, of an update row its task. A block lists each kernel, its collective, its send."""
+"""Of a row, (7, rows): columns of `TimedKernels`; whether it has a collective, and a sum of gradients; its
+kernel's place in its block, or the task of an update row. A block lists each kernel, its collective, its
+send."""
 _FIRST, _LAST, _TAIL, _LEAVES, _BEFORE = 0, 1, 2, 3, 4
 """Of a phase on a stage, (5, 2, stages): rows first to last; the last row that other rows read; the row that
 is sent to the next stage, -1 for none; the stage that the phase comes from, -1 for none."""
 
 
-class Work(NamedTuple):
+class TimedKernels(NamedTuple):
     """Kernels as an undivided device launches them, rows offset[p] to offset[p + 1] of point p.
 
     Forward rows of all layers, backward rows from the last layer to the first, update rows. A stage's rows
@@ -58,7 +59,7 @@ class Work(NamedTuple):
     send_level: Ints
 
 
-class Plan(NamedTuple):
+class PipelinePlan(NamedTuple):
     """How a point's iteration is run; shape (points,)."""
 
     stages: Ints
@@ -76,15 +77,15 @@ class Labels(NamedTuple):
 
 
 @kernel
-def _rows_of(work: Work, point: int) -> Ints:
+def _rows_of(kernels: TimedKernels, point: int) -> Ints:
     """Return what the task graph of a point depends on, (7, rows)."""
-    begin, count = work.offset[point], work.offset[point + 1] - work.offset[point]
+    begin, count = kernels.offset[point], kernels.offset[point + 1] - kernels.offset[point]
     rows = np.empty((7, count), dtype=np.int64)
     for row in range(count):
-        rows[_PHASE, row], rows[_STAGE, row] = work.phase[begin + row], work.stage[begin + row]
-        rows[_SIDE, row], rows[_WAIT, row] = work.side[begin + row], work.wait[begin + row]
-        rows[_SYNC, row] = work.sync_s[begin + row] > 0.0
-        rows[_SUM, row] = work.gradient_s[begin + row] > 0.0 and work.phase[begin + row] != UPDATE
+        rows[_PHASE, row], rows[_STAGE, row] = kernels.phase[begin + row], kernels.stage[begin + row]
+        rows[_SIDE, row], rows[_WAIT, row] = kernels.side[begin + row], kernels.wait[begin + row]
+        rows[_SYNC, row] = kernels.sync_s[begin + row] > 0.0
+        rows[_SUM, row] = kernels.gradient_s[begin + row] > 0.0 and kernels.phase[begin + row] != UPDATE
     return rows
 
 
@@ -299,37 +300,37 @@ def _pack(edges: Ints, joined: int, barrier: int, tasks: int) -> tuple[Ints, Int
 
 @kernel
 def _occupy(
-    work: Work, begin: int, labels: Ints, resource: Ints, background: Bools, durations: Floats
+    kernels: TimedKernels, begin: int, labels: Ints, resource: Ints, background: Bools, durations: Floats
 ) -> None:
     """Write which resource each task occupies, whether in the background, and for how long."""
     for task in range(resource.size):
         kind, row = labels[0, task], begin + labels[1, task]
-        resource[task] = 0 if kind == BARRIER else RESOURCES * work.stage[row]
+        resource[task] = 0 if kind == BARRIER else RESOURCES * kernels.stage[row]
         background[task] = kind == GRADIENT
         durations[0, task] = durations[1, task] = 0.0
         if kind == KERNEL:
-            durations[0, task] = durations[1, task] = work.kernel_s[row]
+            durations[0, task] = durations[1, task] = kernels.kernel_s[row]
         elif kind == SYNC:
-            resource[task] += 1 + work.sync_level[row]
-            durations[0, task] = work.sync_s[row]
+            resource[task] += 1 + kernels.sync_level[row]
+            durations[0, task] = kernels.sync_s[row]
         elif kind == SEND:
-            resource[task] += 1 + work.send_level[row]
-            durations[0, task] = work.send_s[row]
+            resource[task] += 1 + kernels.send_level[row]
+            durations[0, task] = kernels.send_s[row]
         elif kind == GRADIENT:
-            resource[task] += 1 + work.gradient_level[row]
-            durations[0, task] = work.gradient_s[row]
+            resource[task] += 1 + kernels.gradient_level[row]
+            durations[0, task] = kernels.gradient_s[row]
 
 
 @kernel
-def tasks_of(work: Work, plan: Plan, point: int) -> tuple[Tasks, Floats, Labels]:
+def tasks_of(kernels: TimedKernels, plan: PipelinePlan, point: int) -> tuple[Tasks, Floats, Labels]:
     """Return the task graph of one point, its durations [s], and what its tasks are.
 
     Durations: (2, tasks), the second row without communication. Resource 3 s is the kernels of stage s,
     3 s + 1 and 3 s + 2 its ports within the package and between packages.
     """
-    stages, microbatches, begin = plan.stages[point], plan.microbatches[point], work.offset[point]
-    order, slots, rows = plan.order[point], plan.slots[point], _rows_of(work, point)
-    blocks, turn = _find_blocks(rows, work.send_s[begin : work.offset[point + 1]], stages)
+    stages, microbatches, begin = plan.stages[point], plan.microbatches[point], kernels.offset[point]
+    order, slots, rows = plan.order[point], plan.slots[point], _rows_of(kernels, point)
+    blocks, turn = _find_blocks(rows, kernels.send_s[begin : kernels.offset[point + 1]], stages)
     base = np.empty((2, stages, microbatches), dtype=np.int64)
     barrier, tasks = _number(rows, blocks, order, base)
     labels, edges = np.empty((3, tasks), dtype=np.int64), np.empty((2, 4 * tasks), dtype=np.int64)
@@ -338,31 +339,38 @@ def tasks_of(work: Work, plan: Plan, point: int) -> tuple[Tasks, Floats, Labels]
     needs, offset, successors = _pack(edges, joined, barrier, tasks)
     resource, background = np.empty(tasks, dtype=np.int64), np.empty(tasks, dtype=np.bool_)
     durations, capacity = np.empty((2, tasks)), np.empty(RESOURCES * stages, dtype=np.int64)
-    _occupy(work, begin, labels, resource, background, durations)
+    _occupy(kernels, begin, labels, resource, background, durations)
     for i in range(capacity.size):
         capacity[i] = slots if i % RESOURCES == 0 else 1
-    graph = Tasks(resource, background, needs, offset, successors, capacity)
+    graph = Tasks(
+        resource=resource,
+        background=background,
+        needs=needs,
+        offset=offset,
+        successors=successors,
+        capacity=capacity,
+    )
     return graph, durations, Labels(labels[0], labels[1], labels[2])
 
 
 @kernel
-def run_pipelines(work: Work, plan: Plan, points: Ints, out: Floats) -> None:
+def run_pipelines(kernels: TimedKernels, plan: PipelinePlan, points: Ints, out: Floats) -> None:
     """Simulate the given points and write their phases; out [s]: (5, all points).
 
     Rows: forward, backward and update, exposed communication, and bubble, as `schedule.Timeline` says.
     """
     for point in points:
-        tasks, durations, labels = tasks_of(work, plan, point)
+        tasks, durations, labels = tasks_of(kernels, plan, point)
         start, end = simulate(tasks, durations)
-        begin, busy = work.offset[point], np.zeros(plan.stages[point])
+        begin, busy = kernels.offset[point], np.zeros(plan.stages[point])
         turn, until, total, bare, busiest = np.inf, 0.0, 0.0, 0.0, 0.0
         for task in range(labels.kind.size):
             total, bare = max(total, end[0, task]), max(bare, end[1, task])
             if labels.kind[task] == KERNEL:
                 row = begin + labels.row[task]
-                busy[work.stage[row]] += work.kernel_s[row]
-                busiest = max(busiest, busy[work.stage[row]])
-                if work.phase[row] == BACKWARD:
+                busy[kernels.stage[row]] += kernels.kernel_s[row]
+                busiest = max(busiest, busy[kernels.stage[row]])
+                if kernels.phase[row] == BACKWARD:
                     turn = min(turn, start[0, task])
             elif labels.kind[task] == BARRIER:
                 until = start[0, task]

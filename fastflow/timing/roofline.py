@@ -12,14 +12,14 @@ from fastflow.distinct import kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue, run_blocks
 from fastflow.timing.brute import search_all
-from fastflow.timing.candidates import Gemms, Hierarchies, Tilings
 from fastflow.timing.device import Device
+from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.tiles import TileSets, make_tile_sets
-from fastflow.timing.tiling import search
+from fastflow.timing.tiling import search_tilings
 from fastflow.timing.traffic import C_STAYS
 
 
-class Work(NamedTuple):
+class KernelWork(NamedTuple):
     """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but from `element_bytes` on (points,)."""
 
     point: Ints
@@ -60,7 +60,7 @@ def limiter_names(levels: int) -> list[str]:
     return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
 
 
-def hierarchies_of(device: Device, work: Work, thinned: bool) -> tuple[Hierarchies, TileSets, Ints]:
+def hierarchies_of(device: Device, work: KernelWork, thinned: bool) -> tuple[Hierarchies, TileSets, Ints]:
     """Return the distinct memory hierarchies, their tile sets, and the place of each point's hierarchy."""
     levels, points = len(device.capacity), work.samples.size
     columns = (
@@ -84,32 +84,39 @@ def hierarchies_of(device: Device, work: Work, thinned: bool) -> tuple[Hierarchi
     )
     return (
         Hierarchies(
-            work.element_bytes[first], device.matrix_flops[first],
-            device.unit_m[first], device.unit_k[first], device.unit_n[first], device.dataflow[first],
-            device.dealt_level[first], device.instances[first], bandwidth.reshape(-1), tiles,
+            element_bytes=work.element_bytes[first],
+            compute_flops=device.matrix_flops[first],
+            unit_m=device.unit_m[first],
+            unit_k=device.unit_k[first],
+            unit_n=device.unit_n[first],
+            dataflow=device.dataflow[first],
+            dealt_level=device.dealt_level[first],
+            instances=device.instances[first],
+            bandwidth=bandwidth.reshape(-1),
+            tiles=tiles,
         ),
         sets,
         place,
-    )  # fmt: skip
+    )
 
 
-def _search(device: Device, work: Work, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
+def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
     """Return the best tilings of the distinct GEMMs among `rows`, and each row's place in them.
 
     Brute force leaves nothing out of random sets; of all powers of two, what another tile contains.
     """
     levels = len(device.capacity)
     hierarchies, sets, hierarchy = hierarchies_of(device, work, not brute or bool((work.samples == 0).all()))
-    columns = (hierarchy[work.point], work.m, work.k, work.n, work.batch)
-    of_rows = [column[rows] for column in columns]
-    first, place = kinds(of_rows, rows.size)
-    gemms = Gemms(*(column[first] for column in of_rows))
-    found: Tilings = (search_all if brute else search)(gemms, hierarchies, sets, levels)
+    every = Gemms(hierarchy=hierarchy[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch)
+    gemms = take(every, rows)
+    first, place = kinds(gemms, rows.size)
+    search = search_all if brute else search_tilings
+    found: Tilings = search(take(gemms, first), hierarchies, sets, levels)
     return found, place
 
 
 @kernel
-def _lay_passes(work: Work, vector_flops: Floats, idle: Floats, out: Timing) -> None:
+def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
     """Write what memory-bound passes compute and move: all of it through every level."""
     for row in range(work.m.size):
         if work.m[row] > 0:
@@ -127,7 +134,7 @@ def _lay_passes(work: Work, vector_flops: Floats, idle: Floats, out: Timing) -> 
 
 @kernel
 def _lay_gemms(
-    work: Work, rows: Ints, found: Tilings, place: Ints, levels: int, idle: Floats, out: Timing
+    work: KernelWork, rows: Ints, found: Tilings, place: Ints, levels: int, idle: Floats, out: Timing
 ) -> None:
     """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found."""
     for i in range(rows.size):
@@ -148,7 +155,7 @@ def _lay_gemms(
 def _limit(
     point: Ints, timed: Bools, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing
 ) -> None:  # fmt: skip
-    """Write how long every level takes, what limits a kernel, and its time; but of kernels that are timed.
+    """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
 
     bandwidth: (points, levels + 1); dealt, launch: (points,). Idle bundles leave their own levels
     unused; what is shared by the chip serves the others.
@@ -170,7 +177,7 @@ def _limit(
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
 
-def _run_blocks(device: Device, work: Work, rows: Ints) -> tuple[Launched, Ints]:
+def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
     """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
     of_machines = (
         device.matrix_flops, work.element_bytes, *device.bandwidth, device.dram_bandwidth, *device.capacity,
@@ -180,14 +187,29 @@ def _run_blocks(device: Device, work: Work, rows: Ints) -> tuple[Launched, Ints]
     catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(listed, 2)
     one, machine = kinds((*of_machines, single, batched), work.samples.size)
-    products = take(Products(machine[work.point], work.m, work.k, work.n, work.batch, work.strided), rows)
+    products = take(
+        Products(
+            point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
+        ),
+        rows,
+    )
     first, place = kinds(products, rows.size)
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
     capacity = np.stack(device.capacity, axis=1)
     machines = Machines(
-        device.matrix_flops, work.element_bytes, bandwidth, capacity, device.dealt_level, device.instances,
-        device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap, work.parts,
-    )  # fmt: skip
+        flops=device.matrix_flops,
+        size=work.element_bytes,
+        bandwidth=bandwidth,
+        capacity=capacity,
+        dealt=device.dealt_level,
+        bundles=device.instances,
+        unit_m=device.unit_m,
+        unit_k=device.unit_k,
+        unit_n=device.unit_n,
+        dataflow=device.dataflow,
+        order=work.overlap,
+        parts=work.parts,
+    )
     launched = run_blocks(
         take(products, first), take(machines, one), take(device.library, one),
         single[one], batched[one], catalogue,
@@ -196,7 +218,7 @@ def _run_blocks(device: Device, work: Work, rows: Ints) -> tuple[Launched, Ints]
 
 
 @kernel
-def _lay_blocks(work: Work, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
+def _lay_blocks(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
     """Write how the GEMMs in `rows` run as blocks, `place` among those launched; C stays in registers."""
     for i in range(rows.size):
         row, g = rows[i], place[i]
@@ -208,7 +230,7 @@ def _lay_blocks(work: Work, rows: Ints, launched: Launched, place: Ints, out: Ti
         out.limiter[row] = np.argmax(out.times[row, : last + 1])
 
 
-def time_kernels(device: Device, work: Work) -> Timing:
+def time_kernels(device: Device, work: KernelWork) -> Timing:
     """Time one launch of every kernel.
 
     A GEMM takes the largest of its compute and level times under its best tiling; a memory-bound

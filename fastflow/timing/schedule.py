@@ -18,7 +18,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.pipeline import Plan, Work, run_pipelines
+from fastflow.timing.pipeline import PipelinePlan, TimedKernels, run_pipelines
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 
@@ -37,17 +37,19 @@ class Timeline(NamedTuple):
         return self.forward + self.backward + self.update
 
 
-def schedule(work: Work, plan: Plan) -> Timeline:
+def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
     """Return the time of each phase of every point; see `pipeline` for what a plan means."""
     out = np.zeros((5, plan.stages.size))
     alone = (plan.stages == 1) & (plan.microbatches == 1) & (plan.slots == 1)
     _walk(
-        work.offset, work.phase, work.kernel_s, work.sync_s, work.sync_level, work.wait, work.gradient_s,
-        work.gradient_level, np.flatnonzero(alone), out,
+        kernels.offset, kernels.phase, kernels.kernel_s, kernels.sync_s, kernels.sync_level, kernels.wait,
+        kernels.gradient_s, kernels.gradient_level, np.flatnonzero(alone), out,
     )  # fmt: skip
     if not alone.all():
-        run_pipelines(work, plan, np.flatnonzero(~alone), out)
-    return Timeline(*out)
+        run_pipelines(kernels, plan, np.flatnonzero(~alone), out)
+    return Timeline(
+        forward=out[FORWARD], backward=out[BACKWARD], update=out[UPDATE], exposed=out[3], bubble=out[4]
+    )
 
 
 @kernel

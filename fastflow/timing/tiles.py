@@ -8,13 +8,13 @@ by doubling one dimension at a time until the next doubling would not fit.
 
 *divisors*: every power-of-two tile that fits, N = 0.
 
-The outermost level that is not shared by the whole chip (L1 of an SM, say) has its tiles dealt out to
-its instances, which work side by side. There a smaller tile can win, as it gives more of them work: a
+The outermost level that is not shared by the whole chip (L1 of an SM, say) has its tiles distributed
+over its instances, which work in parallel. There a smaller tile can win, as it gives more of them work: a
 random tile stops at a share of the capacity that is drawn with its direction, one of 1, 1/2, ... 1/32.
 
 A *thinned* set leaves out tiles that cannot win, whatever the GEMM:
   - a tile that is there twice;
-  - at the level that is dealt out, a tile that another one of the same m and n exceeds in k;
+  - at the level whose tiles are distributed, a tile that another one of the same m and n exceeds in k;
   - inside of that level, a tile that another one contains: it moves no fewer bytes;
   - outside of it the same among all power-of-two tiles, where whatever the larger one leaves too large
     for good shares is there in a smaller size too. That is not so in a random set.
@@ -161,8 +161,8 @@ def make_tile_sets(
 ) -> TileSets:  # fmt: skip
     """Return tile sets; every argument but the last of shape (sets,).
 
-    capacity: of one instance of the level [B]; dealt_level: the level whose tiles are dealt out to
-    its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
+    capacity: of one instance of the level [B]; dealt_level: the level whose tiles are distributed
+    over its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
     cannot win. Where nothing fits, one element of each operand is all a tile holds.
     """
     sets = capacity.size
@@ -190,5 +190,9 @@ def make_tile_sets(
         total += count
         offset[i + 1] = total
     return TileSets(
-        offset, samples == 0, tiles[:total, 0].copy(), tiles[:total, 1].copy(), tiles[:total, 2].copy()
+        offset=offset,
+        closed=samples == 0,
+        m=tiles[:total, 0].copy(),
+        k=tiles[:total, 1].copy(),
+        n=tiles[:total, 2].copy(),
     )

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import inline_kernel, kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import (
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
@@ -31,6 +32,7 @@ from fastflow.timing.candidates import (
     Gemms,
     Hierarchies,
     K,
+    Layout,
     M,
     N,
     Problem,
@@ -48,13 +50,199 @@ from fastflow.timing.candidates import (
     record,
     step,
 )
-from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import fewest_served
 
 BOUND, BYTES, LEAST = 0, 1, 2
 """Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
 and the least time it can come to whatever is outside."""
+
+
+@inline_kernel
+def _least_times_alone(
+    problem: Problem, bandwidth: Floats, level: int, count: Ints, tile: Floats, node: Floats, listed: Ints
+) -> float:
+    """List a level's candidates, each with its least time whatever is outside; returns the least [s]."""
+    least = np.inf
+    for i in range(count[level]):
+        node[level, LEAST, i], listed[i] = tile[level, COMPUTE, i], i
+        if problem.closed:
+            m, k, n = tile[level, M, i], tile[level, K, i], tile[level, N, i]
+            moved = fewest_served(problem.whole, 1.0, tile[level, PARTS, i], 1.0, m, k, n)
+            serving = level_time(moved, bandwidth[problem.at + level + 1], 1.0)
+            node[level, LEAST, i] = max(tile[level, COMPUTE, i], serving)
+        least = min(least, node[level, LEAST, i])
+    return least
+
+
+@inline_kernel
+def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
+    """Return the fewest bytes of register accesses that any innermost tiles allow."""
+    per_m, per_k, per_n = 1.0, 1.0, 1.0
+    for i in range(count[0]):
+        per_m = min(per_m, tile[0, PER_M, i])
+        per_k = min(per_k, tile[0, PER_K, i])
+        per_n = min(per_n, tile[0, PER_N, i])
+    return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
+
+
+@inline_kernel
+def _deal_clipped(
+    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
+) -> tuple[bool, float, float]:
+    """Distribute a candidate that the tile outside clips.
+
+    Returns whether its parts may be tried there, the compute time [s] and the idle factor.
+    """
+    m = min(exponent[level, M, i], path_exponent[level + 1, M])
+    n = min(exponent[level, N, i], path_exponent[level + 1, N])
+    part = exponent[level, PART, i]
+    if not may_split(problem, sides, m, n, part):
+        return False, np.inf, 1.0
+    compute, idle = deal(problem, sides, m, n, part)
+    return True, compute, idle
+
+
+@inline_kernel
+def _choose_innermost(
+    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
+    path: Floats, path_exponent: Ints,
+) -> tuple[int, float]:  # fmt: skip
+    """Choose the best innermost tile on the path outside: every one is timed exactly.
+
+    Writes its TIME, MOVED and ACCESSED to the path. Returns the tile, -1 for none, and the least time
+    that any of them takes to serve its own bytes.
+    """
+    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
+    outside, idle_outside = path[1, TIME], path[1, IDLE]
+    registers, serving = bandwidth[problem.at], bandwidth[problem.at + 1]
+    chosen, least_within = -1, np.inf
+    best_time, best_moved, best_accessed = np.inf, np.inf, np.inf
+    best_m, best_k, best_n = np.inf, np.inf, np.inf
+    for i in range(count[0]):
+        m, k, n = max(tile[0, M, i], out_m), max(tile[0, K, i], out_k), max(tile[0, N, i], out_n)
+        time, idle = outside, idle_outside
+        if problem.dealt == 0:
+            compute, idle = tile[0, COMPUTE, i], tile[0, IDLE, i]
+            if m > tile[0, M, i] or n > tile[0, N, i]:
+                is_allowed, compute, idle = _deal_clipped(problem, sides, 0, i, exponent, path_exponent)
+                if not is_allowed:
+                    continue
+            time = max(outside, compute)
+        moved = fewest_served(problem.whole, out_m, max(out_k, tile[0, PARTS, i]), out_n, m, k, n)
+        accessed = problem.access * register_accesses_per_flop(
+            problem.unit,
+            max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
+        )  # fmt: skip
+        within = max(level_time(moved, serving, idle_outside), level_time(accessed, registers, idle))
+        least_within, time = min(least_within, within), max(time, within)
+        if time > best_time:
+            continue
+        if (
+            time < best_time or moved < best_moved or (moved == best_moved and (
+                accessed < best_accessed or (accessed == best_accessed and (
+                    m < best_m or (m == best_m and (k < best_k or (k == best_k and n < best_n)))
+                ))
+            ))
+        ):  # fmt: skip
+            chosen, best_time, best_moved, best_accessed = i, time, moved, accessed
+            best_m, best_k, best_n = m, k, n
+    path[0, TIME], path[0, MOVED], path[0, ACCESSED] = best_time, best_moved, best_accessed
+    return chosen, least_within
+
+
+@inline_kernel
+def _learn_inside(level: int, i: int, within: float, count: Ints, node: Floats, listed: Ints) -> float:
+    """Raise the least time of a candidate by what its inside takes, which is the same wherever the tile is.
+
+    Returns the least time of its level [s].
+    """
+    node[level, LEAST, i] = max(node[level, LEAST, i], within)
+    least = np.inf
+    for row in range(count[level]):
+        least = min(least, node[level, LEAST, listed[row]])
+    return least
+
+
+@inline_kernel
+def _drop_slower(level: int, time: float, count: Ints, node: Floats, listed: Ints) -> None:
+    """Take a level's candidates off its list that need more than `time` whatever is outside of them.
+
+    A tile that is clipped need not be tried: in a closed set the clipped tile is a candidate too.
+    """
+    left = 0
+    for i in listed[: count[level]]:
+        if node[level, LEAST, i] <= time:
+            listed[left] = i
+            left += 1
+    count[level] = left
+
+
+@inline_kernel
+def _bound_inside(
+    problem: Problem, bandwidth: Floats, least: Floats, level: int, m: float, k: float, n: float,
+    idle: float, bound: float,
+) -> float:  # fmt: skip
+    """Raise a bound [s] to what every level inside takes with the least visits of any of its tiles."""
+    for inner in range(level):
+        fewest = fewest_served(
+            problem.whole, m, k, n,
+            max(m, least[inner, M]), max(k, least[inner, K]), max(n, least[inner, N]),
+        )  # fmt: skip
+        idle_there = idle if inner < problem.dealt else 1.0
+        bound = max(bound, level_time(fewest, bandwidth[problem.at + inner + 1], idle_there))
+    return bound
+
+
+@inline_kernel
+def _bound_level(
+    problem: Problem, bandwidth: Floats, sides: Floats, level: int, count: Ints, exponent: Ints, tile: Floats,
+    least: Floats, node: Floats, listed: Ints, path: Floats, path_exponent: Ints,
+    least_accessed: float, least_dealt: float,
+) -> None:  # fmt: skip
+    """Bound the time of every candidate of a level after the path outside; infinite where it may not be."""
+    dealt, registers, serving = problem.dealt, bandwidth[problem.at], bandwidth[problem.at + level + 1]
+    out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
+    outside, idle_outside = path[level + 1, TIME], path[level + 1, IDLE]
+    for row in range(count[level]):
+        i = listed[row] if level == dealt else row
+        m = max(tile[level, M, i], out_m)
+        k = max(tile[level, K, i], out_k)
+        n = max(tile[level, N, i], out_n)
+        bound, idle = outside, idle_outside
+        if level == dealt:
+            compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
+            if m > tile[level, M, i] or n > tile[level, N, i]:
+                is_allowed = False
+                if not problem.closed:
+                    is_allowed, compute, idle = _deal_clipped(
+                        problem, sides, level, i, exponent, path_exponent
+                    )
+                if not is_allowed:
+                    node[level, BOUND, i] = np.inf
+                    continue
+            bound = max(bound, compute)
+        elif problem.closed or (level == dealt + 1 and m <= least[dealt, M] and n <= least[dealt, N]):
+            bound = max(bound, least_dealt)
+        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
+        bound = max(bound, level_time(moved, serving, idle_outside))
+        bound = max(bound, level_time(least_accessed, registers, idle))
+        bound = _bound_inside(problem, bandwidth, least, level, m, k, n, idle, bound)
+        node[level, BOUND, i], node[level, BYTES, i] = bound, moved
+
+
+@inline_kernel
+def _next_tile(level: int, dealt: int, count: Ints, node: Floats, listed: Ints) -> tuple[int, float, float]:
+    """Return a level's candidate with the least bound, then the fewest bytes, -1 for none; and both."""
+    chosen, bound, moved = -1, np.inf, np.inf
+    for row in range(count[level]):
+        i = listed[row] if level == dealt else row
+        if node[level, BOUND, i] < bound or (
+            node[level, BOUND, i] == bound and node[level, BYTES, i] < moved
+        ):
+            chosen, bound, moved = i, node[level, BOUND, i], node[level, BYTES, i]
+    return chosen, bound, moved
 
 
 @kernel
@@ -65,163 +253,42 @@ def _search_one(
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
-    One loop for all levels, since every call that takes arrays costs as much as several tiles.
-
     node: room for BOUND, BYTES and LEAST of every candidate, (levels, 3, candidates); listed: room for
-    the candidates that can still win at the level that is dealt out, (candidates,).
+    the candidates that can still win at the level whose tiles are distributed, (candidates,).
     """
-    levels, dealt, at, whole = problem.levels, problem.dealt, problem.at, problem.whole
-    least_dealt, per_m, per_k, per_n = np.inf, 1.0, 1.0, 1.0
-    looked = 0
-    for i in range(count[dealt] if dealt >= 0 else 0):
-        node[dealt, LEAST, i], listed[i] = tile[dealt, COMPUTE, i], i
-        if problem.closed:
-            moved = fewest_served(
-                whole,
-                1.0,
-                tile[dealt, PARTS, i],
-                1.0,
-                tile[dealt, M, i],
-                tile[dealt, K, i],
-                tile[dealt, N, i],
-            )
-            node[dealt, LEAST, i] = max(
-                tile[dealt, COMPUTE, i], level_time(moved, bandwidth[at + dealt + 1], 1.0)
-            )
-            looked += 1
-        least_dealt = min(least_dealt, node[dealt, LEAST, i])
-    for i in range(count[0]):
-        per_m, per_k, per_n = (
-            min(per_m, tile[0, PER_M, i]),
-            min(per_k, tile[0, PER_K, i]),
-            min(per_n, tile[0, PER_N, i]),
-        )
-    registers = bandwidth[at]
-    least_accessed = problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
+    levels, dealt, looked = problem.levels, problem.dealt, 0
+    least_dealt = np.inf  # time of any tile that is distributed, whatever is outside
+    if dealt >= 0:
+        looked = count[dealt] if problem.closed else 0
+        least_dealt = _least_times_alone(problem, bandwidth, dealt, count, tile, node, listed)
+    least_accessed = _least_accesses(problem, count, tile)
     level, followed, is_new = levels - 1, 0, True
     while level < levels:
-        out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
-        outside, idle_outside = path[level + 1, TIME], path[level + 1, IDLE]
-        serving = bandwidth[at + level + 1]
         if level == 0:
             looked += count[0]
-            # what is left to choose is exact
-            per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
-            chosen, within = -1, np.inf
-            time, moved, accessed, m, k, n = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
-            for i in range(count[0]):
-                this_m, this_k, this_n = (
-                    max(tile[0, M, i], out_m),
-                    max(tile[0, K, i], out_k),
-                    max(tile[0, N, i], out_n),
-                )
-                idle = idle_outside
-                this_time = outside
-                if dealt == 0:
-                    compute, idle = tile[0, COMPUTE, i], tile[0, IDLE, i]
-                    if this_m > tile[0, M, i] or this_n > tile[0, N, i]:
-                        e_m = min(exponent[0, M, i], path_exponent[1, M])
-                        e_n = min(exponent[0, N, i], path_exponent[1, N])
-                        if not may_split(problem, sides, e_m, e_n, exponent[0, PART, i]):
-                            continue
-                        compute, idle = deal(problem, sides, e_m, e_n, exponent[0, PART, i])
-                    this_time = max(outside, compute)
-                this_moved = fewest_served(
-                    whole, out_m, max(out_k, tile[0, PARTS, i]), out_n, this_m, this_k, this_n
-                )
-                this_accessed = problem.access * register_accesses_per_flop(
-                    problem.unit,
-                    max(tile[0, PER_M, i], per_m),
-                    max(tile[0, PER_K, i], per_k),
-                    max(tile[0, PER_N, i], per_n),
-                )  # fmt: skip
-                this_within = max(
-                    level_time(this_moved, serving, idle_outside), level_time(this_accessed, registers, idle)
-                )
-                within, this_time = min(within, this_within), max(this_time, this_within)
-                if this_time > time:
-                    continue
-                if (
-                    this_time < time or this_moved < moved or (this_moved == moved and (
-                        this_accessed < accessed or (this_accessed == accessed and (
-                            this_m < m or (this_m == m and (this_k < k or (this_k == k and this_n < n)))
-                        ))
-                    ))
-                ):  # fmt: skip
-                    chosen, time, moved, accessed = i, this_time, this_moved, this_accessed
-                    m, k, n = this_m, this_k, this_n
-            level, is_new = 1, False
-            if problem.closed and dealt == 1 and out_k == tile[1, K, followed]:
-                # the same inside of this tile wherever it is
-                node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
-                least_dealt = np.inf
-                for row in range(count[1]):
-                    least_dealt = min(least_dealt, node[1, LEAST, listed[row]])
-            if time <= best[0, TIME] and chosen >= 0:
+            chosen, within = _choose_innermost(
+                problem, bandwidth, sides, count, exponent, tile, path, path_exponent
+            )
+            if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
+                least_dealt = _learn_inside(1, followed, within, count, node, listed)
+            if path[0, TIME] <= best[0, TIME] and chosen >= 0:
                 step(problem, sides, 0, chosen, exponent, path, path_exponent)
-                path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
                 if precedes(levels, path, best):
                     adopt(levels, path, path_exponent, best, best_exponent)
+            level, is_new = 1, False
             continue
         if is_new:
             if level == dealt and problem.closed:
-                # any other tile clips to one that is here, or takes longer than the best in any place
-                left = 0
-                for i in listed[: count[level]]:
-                    if node[level, LEAST, i] <= best[0, TIME]:
-                        listed[left] = i
-                        left += 1
-                count[level] = left
+                _drop_slower(level, best[0, TIME], count, node, listed)
             looked += count[level]
-            for row in range(count[level]):
-                i = listed[row] if level == dealt else row
-                m = max(tile[level, M, i], out_m)
-                k = max(tile[level, K, i], out_k)
-                n = max(tile[level, N, i], out_n)
-                idle = idle_outside
-                bound = outside
-                if level == dealt:
-                    compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
-                    if m > tile[level, M, i] or n > tile[level, N, i]:
-                        e_m = min(exponent[level, M, i], path_exponent[level + 1, M])
-                        e_n = min(exponent[level, N, i], path_exponent[level + 1, N])
-                        part = exponent[level, PART, i]
-                        if problem.closed or not may_split(problem, sides, e_m, e_n, part):
-                            node[level, BOUND, i] = np.inf
-                            continue
-                        compute, idle = deal(problem, sides, e_m, e_n, part)
-                    bound = max(bound, compute)
-                elif problem.closed or (level == dealt + 1 and m <= least[dealt, M] and n <= least[dealt, N]):
-                    bound = max(bound, least_dealt)
-                moved = fewest_served(whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
-                bound = max(bound, level_time(moved, serving, idle_outside))
-                bound = max(bound, level_time(least_accessed, registers, idle))
-                for inner in range(level):
-                    fewest = fewest_served(
-                        whole,
-                        m,
-                        k,
-                        n,
-                        max(m, least[inner, M]),
-                        max(k, least[inner, K]),
-                        max(n, least[inner, N]),
-                    )
-                    idle_there = idle if inner < dealt else 1.0
-                    bound = max(bound, level_time(fewest, bandwidth[at + inner + 1], idle_there))
-                node[level, BOUND, i], node[level, BYTES, i] = bound, moved
-        chosen, bound, moved = -1, np.inf, np.inf
-        for row in range(count[level]):
-            i = listed[row] if level == dealt else row
-            if node[level, BOUND, i] < bound or (
-                node[level, BOUND, i] == bound and node[level, BYTES, i] < moved
-            ):
-                chosen, bound, moved = i, node[level, BOUND, i], node[level, BYTES, i]
+            _bound_level(
+                problem, bandwidth, sides, level, count, exponent, tile, least, node, listed,
+                path, path_exponent, least_accessed, least_dealt,
+            )  # fmt: skip
+        chosen, bound, moved = _next_tile(level, dealt, count, node, listed)
         path[level, MOVED] = moved
-        if (
-            chosen < 0
-            or bound > best[0, TIME]
-            or (bound == best[0, TIME] and moves_more(levels, level, path, best))
-        ):
+        shortest = best[0, TIME]
+        if chosen < 0 or bound > shortest or (bound == shortest and moves_more(levels, level, path, best)):
             level, is_new = level + 1, False
             continue
         node[level, BOUND, chosen] = np.inf
@@ -229,23 +296,23 @@ def _search_one(
             followed = chosen
         elif (
             problem.closed and level > dealt
-            and least_dealt >= best[0, TIME]  # more is known by now of what is inside
-            and (least_dealt > best[0, TIME] or moves_more(levels, level, path, best))
+            and least_dealt >= shortest  # more is known by now of what is inside
+            and (least_dealt > shortest or moves_more(levels, level, path, best))
         ):  # fmt: skip
             continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
-        path[level, TIME] = max(max(outside, path[level, COMPUTE]), level_time(moved, serving, idle_outside))
+        serving = level_time(moved, bandwidth[problem.at + level + 1], path[level + 1, IDLE])
+        path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
         level, is_new = level - 1, True
     return looked
 
 
 @kernel
-def search(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
-    """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
-    out = new_tilings(gemms.m.size, levels)
-    layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, 3, layout.tile.shape[2]))
-    listed = np.empty(layout.tile.shape[2], dtype=np.int64)
+def _search_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
+    node: Floats, listed: Ints, out: Tilings,
+) -> None:  # fmt: skip
+    """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
     for g in range(gemms.m.size):
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
@@ -260,4 +327,13 @@ def search(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) 
             layout.least, node, listed, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
+
+
+def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
+    out = new_tilings(gemms.m.size, levels)
+    layout = new_layout(gemms, hierarchies, sets, levels)
+    node = np.empty((levels, 3, layout.tile.shape[2]))
+    listed = np.empty(layout.tile.shape[2], dtype=np.int64)
+    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, out)
     return out

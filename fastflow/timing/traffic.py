@@ -1,4 +1,4 @@
-"""What a tiling moves, and how its tiles are dealt out: the terms that every search adds up (6.1, 6.2).
+"""Bytes that a tiling moves, and how its tiles are distributed: the terms of every search (6.1, 6.2).
 
 A GEMM C[m, n] = A[m, k] B[k, n] is cut into tiles for the outermost on-chip memory, each of those
 into tiles for the next one in, down to the registers; no tile is larger than the one around it. V
@@ -15,8 +15,8 @@ while the tiles of the others stream by. The level's instances then load over th
 
 These are bytes that the outer level's bandwidth serves. The registers' own traffic is Equation 5's.
 
-Tiles of the outermost level that is not shared by the whole chip are dealt out to its instances
-(bundles), a wave of one tile each at a time; the last wave leaves some of them idle. The inner
+Tiles of the outermost level that is not shared by the whole chip are distributed over its
+instances (bundles), a wave of one tile each at a time; the last wave leaves some of them idle. The inner
 dimension can be cut into parts that different instances work on; where C stays, every part but one
 then adds a pass of its partial sums.
 """
@@ -47,10 +47,10 @@ class Operands(NamedTuple):
 def operands(m: float, k: float, n: float, batch: float, element_bytes: float) -> Operands:
     """Return the bytes of a GEMM's operands."""
     return Operands(
-        batch * m * k * element_bytes,
-        batch * k * n * element_bytes,
-        batch * m * n * element_bytes,
-        batch * m * n * 2.0 * PARTIAL_SUM_BYTES,
+        a=batch * m * k * element_bytes,
+        b=batch * k * n * element_bytes,
+        c=batch * m * n * element_bytes,
+        pass_c=batch * m * n * 2.0 * PARTIAL_SUM_BYTES,
     )
 
 

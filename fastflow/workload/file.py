@@ -219,7 +219,7 @@ def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
             raise _wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
         width, rest = divmod(batch * own_rows * cols, rows)
         if rest or width > MOST:
-            allowed = f"such that batch x rows x cols divides by the {rows} rows of the model"
+            allowed = f"such that batch x rows x cols is a multiple of the {rows} rows of the model"
             raise _wrong(f"{where}.batch", allowed, batch)
     return Node(
         given["name"], kind, own_rows // steps, cols, counts.get("vocabulary", counts.get("inner", 1)),
@@ -252,7 +252,7 @@ def _check_layer(where: str, layer: Layer, found: _Found, below: int | None) -> 
         for read in node.reads:
             if read not in known and read not in later and read != INPUT:
                 here = [name for name in own if name in known or name in later]
-                allowed = f"{_one_of((INPUT, *here))} (of this layer), or layer.kernel of one below"
+                allowed = f"{_one_of((INPUT, *here))} (of this layer), or layer.kernel of a layer below"
                 raise _wrong(f"{at}.reads", allowed, read)
         cols = {read: _output(own[read]) for read in later} | known
         entered = _check_node(at, node, [cols.get(read) for read in node.reads], found.rows)
@@ -308,7 +308,7 @@ def _mapping(where: str, value: Any, needed: Iterable[str], more: Iterable[str])
     prefix = f"{where}." if where else ""
     for key in value:
         if key not in allowed:
-            raise _MistakeError(f"a file without {prefix}{key}; known there: {', '.join(allowed)}")
+            raise _MistakeError(f"a file without {prefix}{key}; the keys there are {', '.join(allowed)}")
     for key in needed:
         if key not in value:
             raise _MistakeError(f"a file that gives {prefix}{key}")
@@ -317,7 +317,7 @@ def _mapping(where: str, value: Any, needed: Iterable[str], more: Iterable[str])
 
 def _entries(where: str, value: Any) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise _wrong(where, "a list of at least one", value)
+        raise _wrong(where, "a list with at least one entry", value)
     return value
 
 
@@ -327,7 +327,7 @@ def _name(where: str, entry: Any, taken: Sequence[str]) -> str:
     if not isinstance(name, str) or not name.strip() or "." in name or "\n" in name or name == INPUT:
         raise _wrong(f"{where}.name", f"a text without a dot, other than {INPUT}", name)
     if name in taken:
-        raise _wrong(f"{where}.name", f"another than those before it ({', '.join(taken)})", name)
+        raise _wrong(f"{where}.name", f"different from those before it ({', '.join(taken)})", name)
     return name
 
 

@@ -1,7 +1,7 @@
 """The whole chip from a configuration point: dotted key to scalar, in SI units (4.2 to 4.4).
 
-DESIGN.md, "Section 9's inputs": area and power of a cell shrink 1.8x and 1.3x a node at the same
-performance. Scopes (4.2.2): what one instance of a level serves.
+Section 9: area and power of a cell shrink 1.8x and 1.3x a node at the same performance. Scopes (4.2.2):
+what one instance of a level serves.
 """
 
 from math import ceil, sqrt

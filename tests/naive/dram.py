@@ -1,4 +1,8 @@
-"""Main memory (4.4.3, Equation 4; DESIGN.md, "Main memory")."""
+"""Main memory (4.4.3, Equation 4).
+
+Devices are bounded by the package, the controllers' area and the die edge; bandwidth is that of their links
+at the frequency that the power left over allows.
+"""
 
 from tests.naive import voltage
 
@@ -27,11 +31,7 @@ def generate(
     package_area, controller_budget, perimeter, power, links_per_device, links_per_length, dynamic_energy,
     static_power, device_bytes, device_area, controller_area, link_rate, supply,
 ):  # fmt: skip
-    """Return (devices, capacity [B], bandwidth [B/s], energy [J/bit], standby power [W]).
-
-    "Bandwidth from links (perimeter and device bounds) times the link frequency that the power left
-    over allows."
-    """
+    """Return (devices, capacity [B], bandwidth [B/s], energy [J/bit], standby power [W])."""
     count = devices(
         package_area, device_area, controller_budget, controller_area, perimeter, links_per_length,
         links_per_device,

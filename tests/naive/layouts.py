@@ -72,3 +72,25 @@ def backward(maker, reader, rows, cols):
 def arriving(collective, ranks, size):
     """Return what reaches a rank of a collective over `size`: of the tensor, or of what one deals out."""
     return {"": 0.0, "all-gather": (ranks - 1) / ranks, "all-to-all": (ranks - 1) / ranks}[collective] * size
+
+
+def collective(maker, reader, rows, cols, backward=False):
+    """Return what brings every device the part of an activation that its layer reads; "" where all have it.
+
+    Within runs of as many devices as the end that has more of them: a gather where all of a run want what the
+    run has, else all-to-all. Backward: of a gradient, the part that the maker's own products want; where
+    the reader makes partial sums, from equal parts of them to all that a Column-Row maker wants.
+    """
+    have, want = blocks(maker, reader, rows, cols), read(reader, maker, rows, cols)
+    if backward:
+        made, summed = have, reader[0] == "RC" and degrees(*reader)[1] > 1
+        have = blocks(reader, maker, rows, cols) if summed else want
+        want = [(own, range(cols)) for own, _ in made] if maker[0] == "CR" else made
+    if missing(have, want) == 0:
+        return ""
+    run = max(degrees(*maker)[1], degrees(*reader)[1])
+    for first in range(0, len(have), run):
+        union = set().union(*(elements(block) for block in have[first : first + run]))
+        if any(elements(block) != union for block in want[first : first + run]):
+            return "all-to-all"
+    return "all-gather"

@@ -1,12 +1,14 @@
 """Hand formulas of the LSTM language model (Section 8, 9; issue 2, item 5)."""
 
+from tests.naive import optimizers
+
 # A cell's pass over each element of h: four biases added, five activations (four gates and tanh of
 # c), f c + i g (three) and o tanh(c) (one).
 CELL = 4 + 5 + 3 + 1
 # Its backward, each element of h: do, dc, di, dg, df, dc' and the five derivatives, as the model counts it.
 CELL_BACKWARD = 24
 LOSS, LOSS_BACKWARD = 4, 3  # an element of the logits: max, subtract, exp, sum; scale, subtract, scale
-NORM, SGD = 2, 3  # a weight: square and add; clip, scale by the rate, subtract
+NORM = 2  # a weight: square and add
 
 
 def parameters(hidden, vocabulary, layers):
@@ -20,7 +22,7 @@ def gemm_flop(hidden, batch, vocabulary, layers, sequence):
     return cells + 2 * (batch * sequence) * hidden * vocabulary
 
 
-def flop(hidden, batch, vocabulary, layers, sequence, training):
+def flop(hidden, batch, vocabulary, layers, sequence, training, optimizer="sgd"):
     """All operations of one iteration; a training GEMM has two more of the same size behind it."""
     tokens = batch * sequence
     forward = gemm_flop(hidden, batch, vocabulary, layers, sequence)
@@ -32,7 +34,7 @@ def flop(hidden, batch, vocabulary, layers, sequence, training):
     backward += tokens * hidden  # a token's row is added to the table's gradient
     # only embedding rows that a token touched are clipped and updated
     moved = min(vocabulary, tokens) * hidden + layers * 8 * hidden * hidden + hidden * vocabulary
-    return forward + backward + moved * (NORM + SGD)
+    return forward + backward + moved * (NORM + optimizers.operations(optimizer))
 
 
 def kept(hidden, rows, tokens, vocabulary, layers, sequence):

@@ -1,4 +1,8 @@
-"""End-to-end time (6.5; DESIGN.md, "Schedule"): a walk in ticks, task graphs, and pipelines."""
+"""End-to-end time (6.5): a walk in ticks, task graphs, and pipelines.
+
+A device runs at most so many kernels at once, a link one transfer; ties break by a fixed rule, so that
+results are the same to the bit.
+"""
 
 import heapq
 from math import inf

@@ -1,4 +1,4 @@
-"""A distributed GEMM (3.3, 5.1; DESIGN.md, "Distributed GEMM"): C[m,n] = A[m,k] B[k,n], rows m of the batch.
+"""A distributed GEMM (3.3, 5.1): C[m,n] = A[m,k] B[k,n], rows m of the batch.
 
 CR-KP1 cuts k: local (m, k/KP1, n), then reduce-scatter of C. Backward: all-gather dC, then dA and dB
 locally. RC-KP1-KP2 cuts m by KP1 and n by KP2: local (m/KP1, k, n/KP2), then all-gather of C along
@@ -36,3 +36,23 @@ def cut(m, k, n, element, kernel, kp1, kp2, dp):
         (size, exchange if exchange[2] > 1 else ("", 0, 1))
         for size, exchange in (forward, input_gradient, weight_gradient)
     ]
+
+
+def table_gradient(tokens, vocabulary, cols, element, kernel, kp1, kp2, dp):
+    """Return (collective, bytes, ranks) of an embedding's gradient, over the devices that share its weights.
+
+    Each of them has the gradients of its own tokens' rows: they are gathered, or the whole table is summed
+    by a reduce-scatter and an all-gather of the sums, whichever brings a device fewer bytes.
+    """
+    ranks = dp * (kp1 if kernel == "RC" else 1)
+    rows, width = vocabulary, shard(cols, kp2 if kernel == "RC" else 1)
+    narrow = width
+    if kernel == "CR":
+        rows, narrow = shard(vocabulary, kp1), shard(cols, kp1)
+    table, gathered = rows * width * element, shard(tokens, ranks) * ranks * narrow * element
+    others = ranks - 1
+    if ranks == 1:
+        return "", 0, 1
+    if others * gathered < others * table + others * table:
+        return "all-gather", gathered, ranks
+    return "all-reduce", table, ranks

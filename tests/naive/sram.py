@@ -1,4 +1,8 @@
-"""Registers and caches (4.4.2, Equations 2 and 3; DESIGN.md, "On-chip memory")."""
+"""Registers and caches (4.4.2, Equations 2 and 3).
+
+The number of banks is the largest whose banks (cell area over 1 - overhead) and crossbar (banks x components
+in scope x area of a link) fit the area, and whose leakage and controllers leave power to move data.
+"""
 
 
 def banks_of_one(

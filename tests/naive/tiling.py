@@ -1,8 +1,8 @@
-"""The tiling search (6.1, 6.2; DESIGN.md, "Tiling").
+"""The tiling search (6.1, 6.2).
 
-"For each level a fixed, seeded sequence of random tiles that meet the level's capacity per scope; the
+For each level there is a fixed, seeded sequence of random tiles that meet the level's capacity per scope; the
 first N of it are tried, every combination across L levels, every choice of the operand that stays put
-at each level", or every tile of power-of-two sides that fits. The work inside the tiles of the level
+at each level. Or else every tile of power-of-two sides that fits. The work inside the tiles of the level
 that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
 parts where bundles would be idle. Time is the maximum over compute and all levels. Ties go to the
 fewest DRAM bytes, then L2 bytes, and so on; then to the largest tiles from the outermost level

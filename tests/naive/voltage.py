@@ -1,6 +1,6 @@
 """Voltage and frequency: the operating point that a power budget allows.
 
-DESIGN.md, "Voltage and frequency (4.4.1, 4.4.3, 4.4.4)": alpha-power law, alpha = 2,
+Sections 4.4.1, 4.4.3 and 4.4.4, by the alpha-power law with alpha = 2:
 f/f_nom = [(V-Vt)^2/V] / [(Vn-Vt)^2/Vn] and P/P_nom = (f/f_nom)(V/Vn)^2. The operating point is the
 highest V in [V_min, V_max] whose power fits the budget. When even V_min does not fit, V stays at
 V_min and the number of units falls until it fits.

@@ -27,7 +27,7 @@ class Collectives(Measurements):
     other_columns = ("collective",)
     named_by = ("collective", "ranks", "bytes", "dtype")
     is_of_a_system = True
-    not_fitted = "a file of kernels or iterations; what a collective takes follows from the network"
+    not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read sizes and names too; raises InputError."""
@@ -36,7 +36,7 @@ class Collectives(Measurements):
         self.ranks = file.whole_numbers("ranks", 1, _MOST_RANKS)
         self.bytes = file.numbers("bytes")
         fits = (self.bytes >= 0.0) & (self.bytes <= _MOST_BYTES)
-        file.refuse("bytes", ~fits, f"a number of bytes at least 0 and at most {_MOST_BYTES:g}")
+        file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MOST_BYTES:g}")
         self.collective = file.choices("collective", COLLECTIVES[1:], "all-reduce")
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
@@ -46,7 +46,7 @@ class Collectives(Measurements):
         inputs = grid.first_inputs()
         devices = int(inputs["system.devices"][0])
         ranks, size = self.ranks[rows], self.bytes[rows]
-        allowed = f"at most the {devices:,} devices of the system"
+        allowed = f"at most {devices:,}, the devices of the system"
         self.file.take(rows).refuse("ranks", ranks > devices, allowed)
         time, latency = np.empty(rows.size), np.empty(rows.size)
         for name in np.unique(self.collective[rows]).tolist():

@@ -99,7 +99,7 @@ class Iterations(Measurements):
         for row, said in enumerate(self.overrides):
             for key in said:
                 if key.startswith("chip."):
-                    raise self.file.mistake(key, row, "a key that is none of the chip's, which is fitted")
+                    raise self.file.mistake(key, row, "a key outside the chip, since the chip is fitted")
 
     def shapes(self) -> list[str]:
         """Return what every row says."""

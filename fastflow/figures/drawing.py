@@ -1,4 +1,4 @@
-"""A picture of a placement: who sits where, and what every link carries (5.2, Figure 5).
+"""A figure of a placement: the ranks of every device, and the load of every link (5.2, Figure 5).
 
 The first panel tells ranks apart; each of the others shows the load of one parallel dimension.
 """
@@ -55,7 +55,7 @@ class _Sheet(NamedTuple):
 
 
 def draw_placement(path: str | Path, prediction: Prediction, point: int) -> None:
-    """Draw who sits where at one point, and how many logical edges share every link.
+    """Draw the placement of one point, and how many logical edges share every link.
 
     path: ends in .svg, .png or .pdf. The same prediction gives the same file, byte for byte.
     Raises InputError for another ending, ValueError for a point without a time, and OSError where the
@@ -118,7 +118,7 @@ def _sheet(plan: Floorplan, panels: int) -> _Sheet:
 
     columns = max(range(1, panels + 1), key=pitch)
     height = _TOP + ceil(panels / columns) * (_TITLE + pitch(columns) * tall) + _BOTTOM
-    return _Sheet(columns, pitch(columns), low, high, height)
+    return _Sheet(columns=columns, pitch=pitch(columns), low=low, high=high, height=height)
 
 
 def _panel(figure: Figure, sheet: _Sheet, number: int) -> Axes:
@@ -190,7 +190,7 @@ def _scale(figure: Figure, norm: LogNorm, least: float, most: float, sheet: _She
 
 
 def _caption(shown: Scene, plan: Floorplan, pitch: float, sorts: set[int]) -> list[str]:
-    """Return what a reader must know of this picture."""
+    """Return the notes below the figure."""
     network = shown.network
     told: list[str] = []
     if plan.drawn < plan.devices:

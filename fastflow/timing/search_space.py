@@ -1,4 +1,4 @@
-"""GEMMs on memory hierarchies, and one of them laid out for a search: its candidate tiles and its paths.
+"""The search space of tilings: GEMMs, memory hierarchies, and the candidate tiles of one GEMM (6.1, 6.2).
 
 Kernels that run once for a tile take plain arrays and scalars alone: Numba counts references for
 tuples that hold arrays, which costs more than the arithmetic here.
@@ -22,7 +22,7 @@ M, K, N = 0, 1, 2
 PER_M, PER_K, PER_N = 3, 4, 5
 """1 / side of the tile."""
 PARTS, COMPUTE, IDLE = 6, 7, 8
-"""Parts of the inner dimension; compute time [s] and idle factor once tiles are dealt out."""
+"""Parts of the inner dimension; compute time [s] and idle factor once tiles are distributed."""
 MOVED, TIME, ACCESSED = 9, 10, 11
 """Bytes moved in to the tile's level; time [s] of all that is fixed; bytes of register accesses."""
 _TILE_COLUMNS, _PATH_COLUMNS = 9, 12
@@ -45,7 +45,7 @@ class Hierarchies(NamedTuple):
     unit_k: Ints
     unit_n: Ints
     dataflow: Ints
-    dealt_level: Ints  # the level whose tiles are dealt out to its instances, -1 for none
+    dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
     bandwidth: Floats  # achievable, all instances [B/s]
     tiles: Ints
@@ -75,7 +75,7 @@ class Tilings(NamedTuple):
     tile: Ints
     stays: Ints
     parts: Ints  # of the inner dimension, that different instances work on
-    waves: Ints  # of tiles, one for every instance of the level that is dealt out
+    waves: Ints  # of tiles, one for every instance of the level whose tiles are distributed
     idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
     candidates: Ints  # how many tiles, or whole tilings, the search looked at
 
@@ -93,9 +93,9 @@ class Problem(NamedTuple):
     floor: float  # time of the operations with nothing idle [s]
     access: float  # bytes of register accesses at one access an operation
     levels: int
-    dealt: int  # the level whose tiles are dealt out, -1 for none
+    dealt: int  # the level whose tiles are distributed, -1 for none
     instances: float
-    closed: bool  # no tile that is dealt out can be clipped to one that is not a candidate too
+    closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
     at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
 
 
@@ -126,30 +126,25 @@ def _exponent(side: int) -> int:
     return exponent - 1 if fraction == 0.5 else exponent
 
 
-@kernel
 def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Layout:
-    """Return room for any of the GEMMs."""
-    most, top, instances = 1, 1, 1.0
-    for i in range(sets.offset.size - 1):
-        most = max(most, sets.offset[i + 1] - sets.offset[i])
-    for g in range(gemms.m.size):
-        top = max(top, max(gemms.m[g], max(gemms.k[g], gemms.n[g])))
-    for h in range(hierarchies.instances.size):
-        instances = max(instances, hierarchies.instances[h])
+    """Return room for any of the GEMMs. Not a kernel: it runs once a batch, and would take 1 s to compile."""
+    most = int(np.diff(sets.offset).max(initial=1))
+    longest = max(int(side.max(initial=1)) for side in (gemms.m, gemms.k, gemms.n))
+    instances = hierarchies.instances.max(initial=1.0)
     rows = most * (3 + int(np.ceil(np.log2(instances))))  # parts about double until no instance is idle
-    exponents = _exponent(top) + 1
+    exponents = (longest - 1).bit_length() + 1
     return Layout(
-        np.empty((3, 3, exponents)),
-        np.zeros((exponents, exponents, exponents), dtype=np.int64),
-        np.zeros(levels, dtype=np.int64),
-        np.empty((levels, 4, rows), dtype=np.int64),
-        np.empty((levels, _TILE_COLUMNS, rows)),
-        np.empty((levels, 3)),
-        np.empty((levels + 1, _PATH_COLUMNS)),
-        np.empty((levels + 1, _PATH_COLUMNS)),
-        np.empty((levels + 1, 3), dtype=np.int64),
-        np.empty((levels + 1, 3), dtype=np.int64),
-        np.empty((levels, 2), dtype=np.int64),
+        sides=np.empty((3, 3, exponents)),
+        seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
+        counts=np.zeros(levels, dtype=np.int64),
+        exponent=np.empty((levels, 4, rows), dtype=np.int64),
+        tile=np.empty((levels, _TILE_COLUMNS, rows)),
+        least=np.empty((levels, 3)),
+        path=np.empty((levels + 1, _PATH_COLUMNS)),
+        best=np.empty((levels + 1, _PATH_COLUMNS)),
+        path_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        best_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        turn=np.empty((levels, 2), dtype=np.int64),
     )
 
 
@@ -198,15 +193,26 @@ def lay_gemm(
     for level in range(levels):
         layout.best[level, MOVED] = np.inf
     return Problem(
-        operands(m, k, n, batch, size), unit, batch, top_m, top_k, top_n, flops, floor,
-        2.0 * m * k * n * batch * size, levels,
-        dealt, hierarchies.instances[h], closed, h * (levels + 1),
-    )  # fmt: skip
+        whole=operands(m, k, n, batch, size),
+        unit=unit,
+        batch=batch,
+        top_m=top_m,
+        top_k=top_k,
+        top_n=top_n,
+        flops=flops,
+        floor=floor,
+        access=2.0 * m * k * n * batch * size,
+        levels=levels,
+        dealt=dealt,
+        instances=hierarchies.instances[h],
+        closed=closed,
+        at=h * (levels + 1),
+    )
 
 
 @inline_kernel
 def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
-    """Deal tiles out to the instances of their level, each over a part of the inner dimension.
+    """Distribute tiles over the instances of their level, each over a part of the inner dimension.
 
     m, n, part: exponents. Returns the compute time [s] and the idle factor.
     """
@@ -235,7 +241,7 @@ def lay_tiles(
 ) -> int:  # fmt: skip
     """List tiles `first` to `last` of a set as a level's candidates; returns how many they are.
 
-    Tiles are clipped to the GEMM. Where they are dealt out, each is there once for every length of the
+    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
     inner dimension's parts that may be tried. mark: 0 keeps tiles that are alike once clipped; any
     other number, a new one at every call, drops all but the first of them.
     """
@@ -319,7 +325,7 @@ def precedes(levels: int, path: Floats, best: Floats) -> bool:
 
 @kernel
 def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
-    """Return whether a path that is fixed as far in as a level moves more bytes than the best so far."""
+    """Return whether a path, fixed from the outside to a level, moves more bytes than the best so far."""
     for level in range(levels - 1, inner - 1, -1):
         if path[level, MOVED] != best[level, MOVED]:
             return bool(path[level, MOVED] > best[level, MOVED])
@@ -342,19 +348,18 @@ def level_time(moved: float, bandwidth: float, idle: float) -> float:
     return moved / bandwidth * idle
 
 
-@kernel
 def new_tilings(gemms: int, levels: int) -> Tilings:
     """Return room for the tilings of so many GEMMs."""
     return Tilings(
-        np.empty(gemms),
-        np.empty(gemms),
-        np.empty(gemms * (levels + 1)),
-        np.empty(gemms * levels * 3, dtype=np.int64),
-        np.empty(gemms * levels, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms, dtype=np.int64),
-        np.empty(gemms),
-        np.empty(gemms, dtype=np.int64),
+        time=np.empty(gemms),
+        compute_time=np.empty(gemms),
+        bytes=np.empty(gemms * (levels + 1)),
+        tile=np.empty(gemms * levels * 3, dtype=np.int64),
+        stays=np.empty(gemms * levels, dtype=np.int64),
+        parts=np.empty(gemms, dtype=np.int64),
+        waves=np.empty(gemms, dtype=np.int64),
+        idle=np.empty(gemms),
+        candidates=np.empty(gemms, dtype=np.int64),
     )
 
 

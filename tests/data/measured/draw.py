@@ -1,0 +1,48 @@
+"""Draw the sample in this folder from the whole files: python tests/data/measured/draw.py FOLDER.
+
+Rows are copied as they are, in their order.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SEED = 20261122
+ROWS = {
+    "gemm_a100_fp16": 150,
+    "gemm_v100_deepbench": 120,
+    "gemm_v100_fp32": 120,
+    "gemm_p100_fp32": 120,
+    "gemm_a100_40_fp32": 120,
+    "rnn_v100_fp32": 60,
+    "ops_v100_a100_fp32": 150,
+    "collectives_a100": 30,
+}
+LEAST_BYTES = 1 << 20
+
+
+def eligible(name, line):
+    """Say whether a row may be drawn: any, but of collectives the all-reduces from 1 MiB alone."""
+    if name != "collectives_a100":
+        return True
+    _, collective, _, _, size, _ = line.split(",")
+    return collective == "all-reduce" and int(size) >= LEAST_BYTES
+
+
+def drawn(name, lines):
+    """Return the header and the rows of a file's sample; lines: of the whole file, with its header."""
+    rows = [line for line in lines[1:] if eligible(name, line)]
+    chosen = np.random.default_rng(SEED).choice(len(rows), ROWS[name], replace=False)
+    return [lines[0], *(rows[i] for i in sorted(chosen.tolist()))]
+
+
+def main(folder):
+    for name in ROWS:
+        lines = (Path(folder) / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+        text = "\n".join(drawn(name, lines)) + "\n"
+        Path(__file__).with_name(f"{name}.csv").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
