@@ -178,7 +178,7 @@ def test_gradient_accumulation(base, predict, schedule, share):
 
 
 def test_what_crosses_a_border_of_stages(prediction, got, cases):
-    graph, shards, work = prediction.graph, prediction.shards, prediction.work
+    graph, shards, work = prediction.graph, prediction.shards, prediction.kernels
     for place, (_, lm, cut, stages) in enumerate(cases):
         first, rows = first_layers(prediction, place), kernels_of(prediction, place)
         sends = rows[work.send_s[rows] > 0.0]
@@ -234,7 +234,7 @@ def sent_by_hand(prediction, place):
             n = int(edges.ranks[row])
             share = {0: 0.0, 1: 1.0, 2: 1.0, 3: 2.0}[int(edges.collective[row])] * (n - 1) / n
             total += often * share * edges.bytes[row]
-        total += turns * shards.send.bytes[row] * (prediction.work.send_s[row] > 0.0)
+        total += turns * shards.send.bytes[row] * (prediction.kernels.send_s[row] > 0.0)
     return total
 
 

@@ -168,7 +168,7 @@ def test_part_of_a_zip_may_be_fixed(study):
         ("params: {model.batch: 'range(1,5'}", r"mine\.yaml: model\.batch=range\(1,5: cannot be read"),
         (
             "params: {output: foo}",
-            r"^output=foo \(from .*mine\.yaml\) is invalid: expected said on the command line",
+            r"^output=foo \(from .*mine\.yaml\) is invalid: expected this key on the command line",
         ),
         ("unoin: [{params: {tech: n7}}]", r"^hydra\.sweeper\.unoin=.*expected one of params, zip, union"),
     ],
