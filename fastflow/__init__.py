@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.explore.api import Search
-    from fastflow.measured.calibrate import Calibration
-    from fastflow.measured.validate import Validation
+    from fastflow.measured.calibration import Calibration
+    from fastflow.measured.validation import Validation
 
 __all__ = [
     "InputError", "calibrate", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search",
@@ -133,7 +133,7 @@ def validate(
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
-    from fastflow.measured.validate import validate
+    from fastflow.measured.validation import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
 
@@ -154,7 +154,7 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
-    from fastflow.measured.calibrate import calibrate
+    from fastflow.measured.calibration import calibrate
 
     return calibrate(*overrides, output=output, config_dir=config_dir)
 

@@ -6,13 +6,13 @@ import sys
 
 from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.measured.calibrate.calibrate")
+make_callable(__name__, "fastflow.measured.calibration.calibrate")
 
 
 def main() -> int:
     """Run the command line; returns the exit code: 0, or 2 after a user's mistake."""
     from fastflow.cli.application import run_application
-    from fastflow.measured.calibrate import as_lists
+    from fastflow.measured.calibration_task import as_lists
 
     sys.argv[1:] = as_lists(sys.argv[1:])
     return run_application("calibrate")

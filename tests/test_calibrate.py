@@ -12,10 +12,10 @@ import fastflow
 from fastflow.calibrate import main
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
-from fastflow.measured.calibrate import as_lists
-from fastflow.measured.least_squares import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
+from fastflow.measured.calibration_task import as_lists
+from fastflow.measured.planned_file import plan_file
+from fastflow.measured.robust_fit import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
 from fastflow.measured.scalars import points_of, times
-from fastflow.measured.validate import prepare
 from tests.checks import cases, near
 from tests.naive import calibration as naive
 
@@ -254,7 +254,7 @@ def test_the_command_prints_and_writes(cli, planted, tmp_path):
 def no_fit(monkeypatch):
     """What is fitted stays as it is."""
     monkeypatch.setattr(
-        "fastflow.measured.least_squares.fit",
+        "fastflow.measured.robust_fit.fit",
         lambda model, measured, own, bounds: Fit(own, 0.0 * own, [FITTED] * own.size),
     )
 
@@ -295,7 +295,7 @@ def test_rows_of_all_kinds_are_predicted_as_by_a_validation(tmp_path, monkeypatc
         composer = Composer.of_library(config_name="calibrate")
         for name, text in KINDS.items():
             (tmp_path / name).write_text(text)
-        planned = [prepare(composer, (f"measurements={name}", "chip=a100")) for name in KINDS]
+        planned = [plan_file(composer, (f"measurements={name}", "chip=a100")) for name in KINDS]
     expected = np.concatenate(
         [fastflow.validate(f"measurements={name}", "chip=a100").rows["predicted_s"] for name in KINDS]
     )
@@ -421,7 +421,7 @@ def test_a_fit_that_is_cut_short_leaves_nothing(cli, files, tmp_path, monkeypatc
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastflow.measured.least_squares.fit", stopped)
+    monkeypatch.setattr("fastflow.measured.robust_fit.fit", stopped)
     code, _, err = cli(main, HERE, A100, "output=new/mine.yaml")
     assert (code, err[-1]) == (130, "interrupted; no file is left")
     assert {path.name for path in tmp_path.iterdir()} == files.keys()

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.measured import predict as validation
 from fastflow.measured.accuracy import accuracy, categories_of, errors
+from fastflow.measured.kind import KINDS
 from fastflow.report import main as report
 from fastflow.sweep import main as sweep
 from fastflow.validate import main
@@ -319,8 +319,8 @@ def test_rows_of_several_workloads_stay_in_their_order(file):
 @pytest.mark.parametrize(("text", "key"), [(GEMMS, "chip=a100"), (ITERATIONS, "model.devices=16")])
 def test_rows_do_not_depend_on_how_many_go_together(file, monkeypatch, text, key):
     whole = fastflow.validate(file(text), key).rows
-    monkeypatch.setattr(validation, "AT_ONCE", 1)
-    monkeypatch.setattr(validation, "ITERATIONS_AT_ONCE", 1)
+    for kind in KINDS:
+        monkeypatch.setattr(kind, "at_once", 1)
     pd.testing.assert_frame_equal(fastflow.validate(file(text), key).rows, whole, check_exact=True)
 
 

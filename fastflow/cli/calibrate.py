@@ -8,15 +8,9 @@ from typing import Any
 
 from fastflow.configuration.composer import Composer
 from fastflow.errors import CompositionError
-from fastflow.measured.calibrate import (
-    check_chip_file,
-    default_output,
-    error_frame,
-    fit_and_write,
-    prepare_calibration,
-    scalar_frame,
-)
-from fastflow.measured.validate import said
+from fastflow.measured.calibration import fit_and_write
+from fastflow.measured.calibration_task import plan_calibration
+from fastflow.measured.chip_output import check_chip_output, default_output
 
 
 def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None) -> None:
@@ -25,14 +19,13 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
 
     if spans is not None:
         raise CompositionError("a calibration takes one configuration, without -m")
-    asked, where = prepare_calibration(composer, overrides, None)
+    task, where = plan_calibration(composer, overrides, None)
     if where is None:
-        where = default_output(asked.chip)
-        check_chip_file(composer, asked.planned[0], where)
-    count = f"{len(asked.names)} scalar{'' if len(asked.names) == 1 else 's'}"
-    print(f"fitting {count} of {asked.chip} to {asked.fitted.size:,} rows", file=sys.stderr, flush=True)
-    answer, _ = fit_and_write(composer, asked, where)
-    lines = list(dict.fromkeys(line for one in asked.planned for line in said(one.measurements)))
-    calibration.show(asked, lines, scalar_frame(answer), error_frame(answer))
+        where = default_output(task.chip)
+        check_chip_output(composer, task.planned[0].run, where)
+    count = f"{len(task.names)} scalar{'' if len(task.names) == 1 else 's'}"
+    print(f"fitting {count} of {task.chip} to {task.fitted.size:,} rows", file=sys.stderr, flush=True)
+    fitted, _ = fit_and_write(composer, task, where)
+    calibration.show(fitted)
     print(f"Chip: {where}")
     sys.stdout.flush()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError
 from fastflow.grid.run import explaining
-from fastflow.measured.validate import check_validation_output, predicted_tables, prepare, write_tables
-
-if TYPE_CHECKING:
-    pass
+from fastflow.measured.planned_file import plan_file
+from fastflow.measured.validation_tables import check_validation_output, predicted_tables, write_tables
 
 
 def run_validation(
@@ -26,12 +24,12 @@ def run_validation(
 
     if spans is not None:
         raise CompositionError("a validation takes one configuration, without -m")
-    planned = prepare(composer, overrides)
+    planned = plan_file(composer, overrides)
     output = planned.run.output if is_url(planned.run.output) else folder
     check_validation_output(output)
-    rows = planned.measurements.measured.size
-    what = f"{rows:,} rows of {planned.measurements.path} ({planned.measurements.kind.name})"
-    with explaining(composer, planned.run), Progress(what, rows, "rows") as progress:
+    measurements = planned.measurements
+    what = f"{measurements.rows:,} rows of {measurements.file.path} ({measurements.name})"
+    with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)
     write_tables(output, tables)

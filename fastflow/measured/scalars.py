@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.grid.grid import Columns
-from fastflow.measured.host import with_host
-from fastflow.measured.least_squares import Bounds
-from fastflow.measured.measurements import EXCHANGES, GEMMS, ITERATIONS, OPERATORS, Measurements
-from fastflow.measured.predict import AT_ONCE, ITERATIONS_AT_ONCE, inputs_of
-from fastflow.measured.validate import Planned, set_of
+from fastflow.measured.kind import Measurements
+from fastflow.measured.planned_file import PlannedFile
+from fastflow.measured.points import device_times
+from fastflow.measured.robust_fit import Bounds
 from fastflow.tables import Floats, Ints
 
 LAUNCH, CALL = "launch_overhead", "call_overhead"
@@ -30,8 +29,8 @@ _SHARE = (0.05, 1.0)  # a kernel library reaches more than a twentieth of a peak
 _TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and one of 10 ns cannot be told from none
 
 
-class Points(NamedTuple):
-    """Rows that share a call of the model."""
+class FilePoints(NamedTuple):
+    """Rows of one file that share a call of the model."""
 
     rows: Ints  # among those that were asked for
     inputs: Columns
@@ -39,50 +38,39 @@ class Points(NamedTuple):
     place: Ints  # and their rows in it
 
 
-def points_of(planned: Sequence[Planned], rows: Ints) -> list[Points]:
-    """Return the model's inputs of some rows; rows: among those of all files, rising.
-
-    Raises InputError as `validation.inputs_of` does.
-    """
+def points_of(planned: Sequence[PlannedFile], rows: Ints) -> list[FilePoints]:
+    """Return the model's inputs of some rows; rows: among those of all files, rising. Raises InputError."""
     found = []
     for own, at in _by_file(planned, rows):
-        measurements, grid = planned[own].measurements, planned[own].run.grid
-        first = sum(before.measurements.measured.size for before in planned[:own])
-        step = ITERATIONS_AT_ONCE if measurements.kind is ITERATIONS else AT_ONCE
-        for start in range(0, at.size, step):
-            some = at[start : start + step]
-            for of, inputs in inputs_of(grid, measurements, rows[some] - first):
+        measurements, run = planned[own]
+        first = sum(before.measurements.rows for before in planned[:own])
+        for some in measurements.batches(at):
+            for of, inputs in measurements.points(run.grid, rows[some] - first):
                 place = np.searchsorted(rows, of + first)
-                found.append(Points(place, inputs, measurements, of))
+                found.append(FilePoints(place, inputs, measurements, of))
     return found
 
 
-def _by_file(planned: Sequence[Planned], rows: Ints) -> Iterator[tuple[int, Ints]]:
+def _by_file(planned: Sequence[PlannedFile], rows: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield the number of a file, and the places of those rows that are its own."""
-    ends = np.cumsum([one.measurements.measured.size for one in planned])
+    ends = np.cumsum([one.measurements.rows for one in planned])
     file = np.searchsorted(ends, rows, side="right")
     for number in np.unique(file).tolist():
         yield number, np.flatnonzero(file == number)
 
 
-def times(points: Sequence[Points], values: Mapping[str, float], rows: int) -> Floats:
+def times(points: Sequence[FilePoints], values: Mapping[str, float], rows: int) -> Floats:
     """Return what rows take under some values of the scalars [s], shape (rows,); NaN for no time."""
-    from fastflow import crossflow
-    from fastflow.optimize.strategies import settle
-
     found = np.full(rows, np.nan)
     for some in points:
         inputs = some.inputs | {
             f"chip.{name}": np.full(some.rows.size, value) for name, value in values.items()
         }
-        prediction = crossflow.predict(settle(inputs))
-        of_device = np.full(some.rows.size, np.nan)
-        of_device[prediction.timed] = prediction.timeline.total
-        found[some.rows] = with_host(some.measurements, some.place, inputs, of_device)
+        found[some.rows] = some.measurements.with_host(some.place, inputs, device_times(inputs))
     return found
 
 
-def own_values(planned: Sequence[Planned], names: Sequence[str]) -> Floats:
+def own_values(planned: Sequence[PlannedFile], names: Sequence[str]) -> Floats:
     """Return the chip's own figures of some scalars, in SI units, shape (names,)."""
     inputs = planned[0].run.grid.first_inputs()
     return np.array([float(inputs[f"chip.{name}"][0]) for name in names])
@@ -95,26 +83,9 @@ def bounds_of(names: Sequence[str]) -> Bounds:
     return Bounds(low, high, is_time)
 
 
-def check_files(planned: Sequence[Planned], origin: str) -> None:
-    """Refuse files from which no chip can be calibrated; raises InputError."""
-    for one in planned:
-        measurements, labels = one.measurements, one.run.grid.labels
-        if measurements.kind is EXCHANGES:
-            allowed = "a file of kernels or iterations; the time of a collective depends on the network only"
-            raise InputError("measurements", measurements.path, allowed, origin)
-        if len(set_of(labels["chip"])) > 1:
-            allowed = f"a file of one chip; this one has {', '.join(set_of(labels['chip']))}"
-            raise InputError("measurements", measurements.path, allowed, origin)
-        if len(measurements.devices) > 1:
-            allowed = f"one of the devices in {measurements.path}: {', '.join(measurements.devices)}"
-            raise InputError("device", "null", allowed, origin)
-        for row, said in enumerate(measurements.overrides):
-            for key in said:
-                if key.startswith("chip."):
-                    raise measurements.mistake(key, row, "a key outside the chip, since the chip is fitted")
-
-
-def chosen(planned: Sequence[Planned], points: Sequence[Points], fit: object, origin: str) -> list[str]:
+def chosen_scalars(
+    planned: Sequence[PlannedFile], points: Sequence[FilePoints], fit: str | list[Any] | None, origin: str
+) -> list[str]:
     """Return the scalars to fit, in order: those that `fit` names, or those on which rows may depend.
 
     Raises InputError.
@@ -122,36 +93,29 @@ def chosen(planned: Sequence[Planned], points: Sequence[Points], fit: object, or
     inputs = planned[0].run.grid.first_inputs()
     there = [name for name in SCALARS if f"chip.{name}" in inputs]
     if fit is None:
-        depend = _depend(planned, points)
+        depend = _depend(points)
         return [name for name in there if name in depend]
-    written = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
-    if not isinstance(written, list) or not written:
+    named = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
+    if not named:
         raise InputError("fit", fit, f"null, or one or more of {', '.join(there)}", origin)
-    asked = [str(name).removeprefix("chip.") for name in written]
-    for number, name in enumerate(asked):
+    names = [str(name).removeprefix("chip.") for name in named]
+    for number, name in enumerate(names):
         if name not in there:
             raise InputError("fit", name, f"{one_of(there)}{suggestion(name, there)}", origin)
-        if name in asked[:number]:
+        if name in names[:number]:
             raise InputError("fit", name, "each scalar once", origin)
-    if len(asked) > MOST:
-        raise InputError("fit", ", ".join(asked), f"at most {MOST} scalars", origin)
-    return [name for name in there if name in asked]
+    if len(names) > MOST:
+        raise InputError("fit", ", ".join(names), f"at most {MOST} scalars", origin)
+    return [name for name in there if name in names]
 
 
-def _depend(planned: Sequence[Planned], points: Sequence[Points]) -> set[str]:
+def _depend(points: Sequence[FilePoints]) -> set[str]:
     """Return the scalars on which some row may depend, by its data type and by how it was measured."""
     found = {"dram_utilization", "memory.l2.utilization", "memory.l1.utilization"}
-    kinds = {one.measurements.kind.name for one in planned}
-    multiply = kinds != {OPERATORS.name}
-    by_matrix, called, rows = set(), 0, 0
+    called, rows = 0, 0
     for some in points:
-        for dtype in np.unique(some.inputs["model.dtype"]).tolist():
-            by_matrix |= {bool(some.inputs.get(f"chip.matrix.{dtype}", np.zeros(1))[0])}
-        called += int((some.measurements.timed[some.place] == "call").sum())
+        found |= some.measurements.shares_of_units(some.inputs)
+        called += int(some.measurements.called(some.place).sum())
         rows += some.rows.size
     found.add(CALL if 2 * called > rows else LAUNCH)  # a call's one kernel does not tell one from the other
-    if multiply and True in by_matrix:
-        found.add("utilization")
-    if kinds != {GEMMS.name} or False in by_matrix:  # pointwise passes compute on lanes
-        found.add("vector_utilization")
     return found

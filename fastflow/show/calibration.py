@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastflow import units
-from fastflow.measured.least_squares import NOT_DETERMINED
+from fastflow.measured.fitted_chip import FittedChip, error_frame, scalar_frame
+from fastflow.measured.robust_fit import NOT_DETERMINED
 from fastflow.show.tables import console, new_sheet, records
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from fastflow.measured.calibrate import Asked
-
-
-def show(asked: Asked, said: Sequence[str], scalars: pd.DataFrame, errors: pd.DataFrame) -> None:
-    """Print a calibration; said: what is to be known of how the files were read."""
-    out = console()
-    files = ", ".join(
-        f"{Path(one.measurements.path).name} ({one.measurements.kind.name})" for one in asked.planned
-    )
-    out.print(f"[bold]{asked.measured.size:,} rows of {files} on {asked.chip}[/]")
-    for line in said:
+def show(fitted: FittedChip) -> None:
+    """Print a calibration, and how its files were read."""
+    out, task = console(), fitted.task
+    scalars, errors = scalar_frame(fitted), error_frame(fitted)
+    read = [one.measurements for one in task.planned]
+    files = ", ".join(f"{Path(one.file.path).name} ({one.name})" for one in read)
+    out.print(f"[bold]{task.measured.size:,} rows of {files} on {task.chip}[/]")
+    for line in dict.fromkeys(line for one in read for line in one.notes()):
         out.print(line, markup=False)
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
-    lost = asked.measured.size - sum(count.values())
+    lost = task.measured.size - sum(count.values())
     if lost:
         out.print(f"{lost:,} rows cannot be predicted and are left out")
-    if asked.fitted.size < count["fitted"]:
-        out.print(f"{asked.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
+    if task.fitted.size < count["fitted"]:
+        out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
     sheet = new_sheet(
         "Scalars", [("chip.", False), ("before", True), ("after", True), ("std. error", True), ("", False)]
     )

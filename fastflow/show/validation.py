@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fastflow import units
 from fastflow.measured.accuracy import ALL
+from fastflow.measured.measurements import naming_columns
 from fastflow.show.tables import console, new_sheet, records
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from fastflow.dataset.reader import Dataset
 
 _WORST = 8
-_SAYS = (
-    "m", "k", "n", "cell", "hidden", "timesteps", "op", "rows", "cols", "batch", "trans_a", "trans_b",
-    "collective", "ranks", "bytes", "dtype", "part",
-)  # fmt: skip
-"""Columns that say what a row is, in the order of saying, beside those of a file's own keys."""
 _FIGURES = ("mean_error", "median_error", "p90_error", "bias", "log_correlation")
 _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
@@ -54,10 +50,12 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
+    keys = [name for name in own if "." in name or name == "model"]
+    naming = (*naming_columns(dataset.about("kind")), *keys)
     out.print("\n[bold]Worst rows[/]: time of each resource alone, and how the GEMM was tiled (m x k x n)")
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
         if row["predicted_s"] == row["predicted_s"]:
-            head, *more = _explained(row, own)
+            head, *more = _explained(row, naming)
             for text, indent in ((head, "  "), *((text, "    ") for text in more)):
                 for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                     out.print(line, markup=False)
@@ -96,11 +94,14 @@ def _figure(name: str, value: float) -> str:
     return f"{value:.2f}" if name == "bias" else f"{value:.1%}"
 
 
-def _explained(row: Mapping[str, Any], own: list[str]) -> Iterator[str]:
-    """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM."""
+def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
+    """Yield a row with its times, the time of each resource alone, and the tiling of its longest GEMM.
+
+    naming: columns that say what a row is, in the order of saying.
+    """
     time, measured = (units.show(float(row[name]), "s") for name in ("predicted_s", "measured_s"))
     yield (
-        f"line {row['line']}: {_named(row, own)}: measured {measured}, predicted {time} "
+        f"line {row['line']}: {_named(row, naming)}: measured {measured}, predicted {time} "
         f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
     )
     names = [name for name in row if name.startswith("needs_")]
@@ -117,11 +118,9 @@ def _explained(row: Mapping[str, Any], own: list[str]) -> Iterator[str]:
 _WORDS = {"exposed_comm": "communication", "latency": "empty message"}
 
 
-def _named(row: Mapping[str, Any], own: list[str]) -> str:
+def _named(row: Mapping[str, Any], naming: Sequence[str]) -> str:
     """Say what a row is: the sizes of a GEMM as one, others by their names."""
-    names = [
-        name for name in (*_SAYS, *(name for name in own if "." in name or name == "model")) if name in row
-    ]
+    names = [name for name in naming if name in row]
     if "m" in row and "k" in row and "n" in row:
         names = [name for name in names if name not in ("m", "k", "n")]
         texts = ["m {m}, n {n}, k {k}".format_map(row)]

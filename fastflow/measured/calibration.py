@@ -1,0 +1,71 @@
+"""`fastflow.calibrate`: a chip fitted to files of measurements, and written into a chip file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import pandas as pd
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import path_of
+from fastflow.dataset.folder import LocalFolder, remove_empty
+from fastflow.grid.run import explaining
+from fastflow.measured.calibration_task import CalibrationTask, as_lists, plan_calibration
+from fastflow.measured.fitted_chip import (
+    FittedChip,
+    calibrated_chip_text,
+    error_frame,
+    fit_chip,
+    scalar_frame,
+)
+
+
+class Calibration(NamedTuple):
+    """What measurements say of a chip."""
+
+    scalars: pd.DataFrame
+    """A row a scalar: `scalar`, `before`, `after`, `standard_error`, their `unit`, and `state`."""
+    errors: pd.DataFrame
+    """A row each for the rows that were fitted and those held back: mean relative errors."""
+    text: str
+    """The chip file, which `chip=FILE.yaml` accepts."""
+    path: Path | None
+    """Where it was written, if it was."""
+
+
+def calibrate(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Calibration:
+    """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir, config_name="calibrate")
+        asked = None if output is None else str(output)
+        task, where = plan_calibration(composer, as_lists(overrides), asked)
+        fitted, text = fit_and_write(composer, task, where)
+    path = None if where is None else Path(where)
+    return Calibration(scalar_frame(fitted), error_frame(fitted), text, path)
+
+
+def fit_and_write(composer: Composer, task: CalibrationTask, where: str | None) -> tuple[FittedChip, str]:
+    """Fit, and write the chip file where one is asked for; returns its text too. Raises InputError."""
+    folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
+    made = [] if folder is None else folder.make()  # what cannot be written is not fitted first
+    try:
+        with explaining(composer, task.planned[0].run):
+            fitted = fit_chip(task)
+        text = calibrated_chip_text(fitted)
+        if folder is not None and where is not None:
+
+            def into(file: IO[bytes]) -> None:
+                file.write(text.encode())
+
+            folder.write(Path(where).name, into)
+    except BaseException:
+        remove_empty(made)
+        raise
+    return fitted, text

@@ -1,0 +1,72 @@
+"""Collectives among neighbouring devices of one system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.grid.grid import Grid
+from fastflow.measured.kind import Measurements, Options, TimedRows, register
+from fastflow.measured.points import PredictedRows
+from fastflow.tables import Bools, Ints
+from fastflow.workload.graph import COLLECTIVES
+
+_MOST_RANKS = 1e12
+_MOST_BYTES = 1e18
+
+
+@register
+class Collectives(Measurements):
+    """Collectives, which the network takes and no kernel; how they were timed does not matter."""
+
+    name = "collectives"
+    needed = ("ranks", "bytes")
+    other_columns = ("collective",)
+    named_by = ("collective", "ranks", "bytes", "dtype")
+    is_of_a_system = True
+    not_fitted = "a file of kernels or iterations; the time of a collective depends on the network only"
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read sizes and names too; raises InputError."""
+        super().__init__(rows, options)
+        file = self.file
+        self.ranks = file.whole_numbers("ranks", 1, _MOST_RANKS)
+        self.bytes = file.numbers("bytes")
+        fits = (self.bytes >= 0.0) & (self.bytes <= _MOST_BYTES)
+        file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MOST_BYTES:g}")
+        self.collective = file.choices("collective", COLLECTIVES[1:], "all-reduce")
+
+    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
+        """Predict some rows; raises InputError where there are more ranks than devices."""
+        from fastflow import crossflow
+
+        inputs = grid.first_inputs()
+        devices = int(inputs["system.devices"][0])
+        ranks, size = self.ranks[rows], self.bytes[rows]
+        allowed = f"at most {devices:,}, the devices of the system"
+        self.file.take(rows).refuse("ranks", ranks > devices, allowed)
+        time, latency = np.empty(rows.size), np.empty(rows.size)
+        for name in np.unique(self.collective[rows]).tolist():
+            some = self.collective[rows] == name
+            number = COLLECTIVES.index(name)
+            time[some] = crossflow.time_collectives(inputs, number, size[some], ranks[some])
+            latency[some] = crossflow.time_collectives(inputs, number, np.zeros(int(some.sum())), ranks[some])
+        alone = ranks < 2
+        columns: dict[str, NDArray[Any]] = {
+            "time_s": np.where(alone, np.nan, time),
+            "latency_s": latency,
+            "bound_by": np.where(latency > 0.5 * time, "latency", "network"),
+            "reason": np.where(alone, "a single rank exchanges nothing", "").astype(object),
+        }
+        yield PredictedRows(rows, columns)
+
+    def called(self, rows: Ints) -> Bools:
+        """No framework's call is in the time."""
+        return np.zeros(rows.size, dtype=np.bool_)
+
+    def notes_of_times(self) -> list[str]:
+        """How they were timed does not matter."""
+        return []
