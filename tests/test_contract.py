@@ -21,6 +21,7 @@ FLOORS = [
     {"optimize", "figures", "studies"},
     {"results", "trace"},
     {"crossflow"},
+    {"limits"},
     {"network"},
     {"parallelism"},
     {"timing"},
@@ -33,7 +34,7 @@ FLOORS = [
 DEPTH = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 # What knows the physics knows nothing of configurations, files and screens.
 MODEL = {
-    "hardware", "workload", "parallelism", "network", "timing", "crossflow", "results", "trace",
+    "hardware", "workload", "parallelism", "network", "timing", "crossflow", "limits", "results", "trace",
     "optimize", "figures",
     "distinct", "columns", "tables", "units", "errors", "_jit",
 }  # fmt: skip

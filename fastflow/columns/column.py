@@ -19,6 +19,9 @@ class Column(NamedTuple):
     high: float = inf
     above_low: bool = False  # the lower bound itself is not allowed
     choices: tuple[str, ...] = ()
+    absent: str = (
+        ""  # of an input that may be missing: what that means; others are needed where they are read
+    )
 
     def allowed(self) -> str:
         """Say in words which values the column takes."""

@@ -49,9 +49,14 @@ RESULTS: tuple[Column, ...] = (
         "intensity",
         "float",
         "flop/B",
-        "operations over bytes of main memory, all kernels and launches of a device",
+        "operations over bytes of main memory, all kernels and launches of a device; null where none move",
     ),
-    Column("mfu", "float", "", "model operations over the peak operations of all devices in time_s"),
+    Column(
+        "mfu",
+        "float",
+        "",
+        "model operations over the peak operations of all devices in time_s, of their fastest units at work",
+    ),
     Column("energy_J", "float", "J", "one iteration, all devices"),
     Column(
         "footprint_B", "float", "B", "memory that one device needs, of the pipeline stage that needs most"
