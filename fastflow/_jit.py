@@ -25,8 +25,8 @@ R = TypeVar("R")
 
 
 MODEL = (
-    "_jit.py", "columns", "crossflow.py", "distinct.py", "errors.py", "hardware", "network", "optimize",
-    "parallelism", "results.py", "tables.py", "timing", "workload",
+    "_jit.py", "columns", "crossflow.py", "distinct.py", "errors.py", "hardware", "limits.py", "network",
+    "optimize", "parallelism", "results.py", "tables.py", "timing", "workload",
 )  # fmt: skip
 """The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
 

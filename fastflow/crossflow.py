@@ -2,7 +2,7 @@
 
 `predict` is the whole model, one line a stage. Every stage works on all points at once: a point
 is a row, a quantity a column. Points whose budgets make no chip, or whose strategy does not suit
-the system, leave with a reason before anything is timed.
+the system, leave with a reason before anything is timed; so do those whose results would be no numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate, peak_flops
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
+from fastflow.limits import unnumbered, unschedulable, unsent, untimed
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.footprint import Footprint, footprint
@@ -22,13 +23,13 @@ from fastflow.parallelism.layout import Layouts, lay_out
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
-from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take
+from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import VECTOR_DTYPE, device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
 from fastflow.timing.schedule import Timeline, schedule
-from fastflow.workload import build_graph, count_layers, fewest_rows
+from fastflow.workload import build_graph, count_layers, fewest_rows, oversized
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision, precision
 
@@ -58,6 +59,7 @@ class Prediction(NamedTuple):
     pipeline: Pipeline
     footprint: Footprint
     launches: Ints  # of every kernel, in an iteration
+    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
     timing: Timing  # of one launch
     communication: Communication
     kernels: TimedKernels  # what the schedule was made of
@@ -70,29 +72,63 @@ def predict(inputs: Inputs) -> Prediction:
     """Predict one training iteration of every point.
 
     inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
-    points of a call have the same keys, so the same on-chip levels and the same workload.
+    points of a call have the same keys, so the same on-chip levels and the same workload. Raises KeyError
+    for a key that the model reads and that is not there.
     """
+    barred = np.full(inputs["model.training"].size, "")
+    while True:
+        try:
+            return _predict(inputs, barred)
+        except _NoTimeError as found:  # only inputs that are far apart come this way
+            more = np.full(barred.size, "", dtype=found.reason.dtype)
+            more[found.rows] = found.reason
+            barred = first_of(barred, more)
+
+
+class _NoTimeError(Exception):
+    """Some points turn out to have no time that is a number: the others are to be predicted without them."""
+
+    def __init__(self, rows: Ints, reason: Texts) -> None:
+        """Take points that were to be timed, and why one has no time, "" where it has."""
+        super().__init__()
+        self.rows, self.reason = rows, reason
+
+
+def _refuse(rows: Ints, reason: Texts) -> None:
+    """Raise _NoTimeError where there is a reason for any of these points."""
+    if (reason != "").any():
+        raise _NoTimeError(rows, reason)
+
+
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `unnumbered` names what comes of it
+def _predict(inputs: Inputs, barred: Texts) -> Prediction:
+    """Predict all points but those that are barred, which have a reason; raises _NoTimeError for others."""
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
-    reason = first_of(faults, misfits, crowded)
+    reason = first_of(faults, misfits, crowded, oversized(inputs), barred)
 
     timed = np.flatnonzero(reason == "")
     given, chip, spread, count = take((dict(inputs), every_chip, parallelism, every_count), timed)
     stages = spread.strategies.lp
     numbers = precision(given)
     graph = build_graph(given, numbers)
+    _refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
-    timing = _time_kernels(given, chip, graph, shards, numbers)
+    timing, rate = _time_kernels(given, chip, graph, shards, numbers), _rates(given, chip, graph, shards)
     launches = graph.repeat * microbatched(graph, count)
+    _refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
     communication = communicate(
         given, _wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
+    _refuse(timed, unsent(graph, communication.exchanges))
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
     timeline = schedule(kernels, plan)
     memory = footprint(graph, shards, pipe, numbers, given["model.training"])
-    used = _energy(given, chip, graph, shards, pipe, launches, timing, communication, timeline)
+    # a stage has its own kernels alone
+    used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
+    _refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
     return Prediction(
         inputs=inputs,
         chip=every_chip,
@@ -104,6 +140,7 @@ def predict(inputs: Inputs) -> Prediction:
         pipeline=pipe,
         footprint=memory,
         launches=launches,
+        rate=rate,
         timing=timing,
         communication=communication,
         kernels=kernels,
@@ -143,16 +180,16 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
         k=shards.k,
         n=shards.n,
         batch=shards.batch,
-        strided=inputs.get("model.transposed", np.zeros(chip.bundles.size, dtype=np.bool_))[graph.point],
+        strided=where_read(inputs["model.name"] == "gemm", inputs, "model.transposed", False)[graph.point],
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
         element_bytes=numbers.operand,
-        samples=np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.samples", 0), 0),
-        seed=np.where(inputs["tiling.tiles"] == "random", inputs.get("tiling.seed", 0), 0),
+        samples=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.samples", 0),
+        seed=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.seed", 0),
         brute=inputs["tiling.search"] == "brute",
         blocks=inputs["tiling.tiles"] == "blocks",
-        overlap=np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.overlap", 0.0), 0.0),
-        parts=np.where(inputs["tiling.tiles"] == "blocks", inputs.get("tiling.parts", 1), 1),
+        overlap=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.overlap", 0.0),
+        parts=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.parts", 1),
     )
     return time_kernels(device(inputs, chip), work)
 
@@ -210,20 +247,8 @@ def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communic
     )
 
 
-def _energy(
-    inputs: Inputs,
-    chip: Chip,
-    graph: Graph,
-    shards: Supergraph,
-    pipe: Pipeline,
-    launches: Ints,
-    timing: Timing,
-    communication: Communication,
-    timeline: Timeline,
-) -> Floats:
-    """Return the energy of one iteration of one device, on average over the stages [J], shape (points,)."""
+def _rates(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Floats:
+    """Return the peak of the units that every kernel computes on [flop/s], (kernels,)."""
     gemm_rate = peak_flops(inputs, chip, inputs["model.dtype"])
     pass_rate = peak_flops(inputs, chip, np.full(gemm_rate.size, VECTOR_DTYPE))
-    rate = np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])
-    # a stage has its own kernels alone
-    return energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
+    return np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])

@@ -16,9 +16,12 @@ from fastflow.network.placement import ORDERS, PARALLEL, order_name
 from fastflow.tables import Bools, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
-from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, sum_by_point
+from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, most_by_point, sum_by_point
 
 Columns = dict[str, NDArray[Any]]
+
+_COUNTED = 2.0**53  # floats count every whole number up to here
+_ROUNDING = 1e-9
 
 
 def summary(prediction: Prediction) -> Columns:
@@ -74,30 +77,67 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "dram_capacity_B": chip.dram.capacity,
-        "dram_devices": chip.dram.devices.astype(np.int64),
+        "dram_devices": _whole(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,
         "compute_flops": _known_peak(prediction),
         "intra_Bps": chip.intra.bandwidth,
         "inter_Bps": chip.inter.bandwidth,
         "core_V": chip.cores.voltage,
         "core_Hz": chip.cores.frequency,
-        "mcus": chip.cores.mcus.astype(np.int64),
-        "bundles": chip.bundles.astype(np.int64),
+        "mcus": _whole(chip.cores.mcus),
+        "bundles": _whole(chip.bundles),
     }
     for number, level in enumerate(chip.levels):
         columns[f"l{number}_B"] = level.design.capacity
         columns[f"l{number}_Bps"] = level.design.bandwidth
-        columns[f"l{number}_banks"] = np.nan_to_num(level.design.banks).astype(np.int64)
-    return columns
+        columns[f"l{number}_banks"] = _whole(level.design.banks)
+    return {name: _finite(column) for name, column in columns.items()}
 
 
+def _whole(counts: Floats) -> NDArray[Any]:
+    """Return counts as integers, masked where they are none: such a point has a reason."""
+    known = (counts >= 0.0) & (counts <= _COUNTED)
+    whole = np.where(known, counts, 0.0).astype(np.int64)
+    return whole if known.all() else np.ma.MaskedArray(whole, mask=~known)
+
+
+def _finite(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column with NaN for infinity: of a point whose budgets make no chip."""
+    if column.dtype.kind != "f" or np.isfinite(column).all():
+        return column
+    finite: NDArray[Any] = np.where(np.isfinite(column), column, np.nan)
+    return finite
+
+
+def _over(part: Floats, whole: Floats) -> Floats:
+    """Return a quotient, NaN over nothing."""
+    return np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0.0)
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    """Return what share of the whole a part is, 1 where only rounding makes it more."""
+    share = _over(part, whole)
+    return np.asarray(np.where((share > 1.0) & (share < 1.0 + _ROUNDING), 1.0, share))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of chips that cannot be, which have their reason
 def _known_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology knows no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
     names, place = vocabulary(dtype)
-    known = np.array([f"tech.core.flop_per_cycle.{name}" in prediction.inputs for name in names])[place]
-    safe = np.where(known, dtype, "fp32")
-    return np.where(known, peak_flops(prediction.inputs, prediction.chip, safe), np.nan)
+    known = np.array(
+        [
+            f"tech.core.flop_per_cycle.{name}" in prediction.inputs
+            and f"chip.rate.{name}" in prediction.inputs
+            for name in names
+        ]
+    )[place]
+    rows = np.flatnonzero(known)
+    peak = np.full(dtype.size, np.nan)
+    if rows.size:
+        safe = np.where(known, dtype, dtype[rows[0]])
+        peak[rows] = peak_flops(prediction.inputs, prediction.chip, safe)[rows]
+    return peak
 
 
 def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
@@ -114,7 +154,8 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     flop = model_flop(graph)
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
-    peak = peak_of_all[prediction.timed]
+    # passes compute on other units than products: shares are of the fastest ones at work
+    peak = np.maximum(peak_of_all[prediction.timed], most_by_point(graph, prediction.rate))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
         "placement": np.array([order_name(number) for number in range(len(ORDERS))])[communication.order],
@@ -128,8 +169,10 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
         "bubble_s": timeline.bubble,
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
-        "intensity": sum_by_point(graph, prediction.launches * timing.flop) / sum_by_point(graph, moved),
-        "mfu": flop / (devices * peak * timeline.total),
+        "intensity": _over(
+            sum_by_point(graph, prediction.launches * timing.flop), sum_by_point(graph, moved)
+        ),
+        "mfu": _share(flop, devices * peak * timeline.total),
         "energy_J": prediction.energy * devices,
         "footprint_B": memory.total,
         "weight_B": memory.weights,
@@ -144,7 +187,7 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction, peak)
+    return columns | _longest_gemm(prediction, peak_of_all[prediction.timed])
 
 
 @kernel
@@ -162,14 +205,15 @@ def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
     rows = _longest(graph.offset, np.where(prediction.shards.m > 0, prediction.launches * timing.time, 0.0))
     names = limiter_names(levels)
+    fastest = np.maximum(peak, prediction.rate[rows])  # of a product its own; of a pass, as for mfu
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
         "gemm_s": timing.time[rows],
         "gemm_bound_by": np.array(names)[timing.limiter[rows]],
-        "gemm_utilization": timing.flop[rows] / (peak * timing.time[rows]),
+        "gemm_utilization": _share(timing.flop[rows], fastest * timing.time[rows]),
         "gemm_waves": timing.waves[rows],
         "gemm_parts": timing.parts[rows],
-        "gemm_busy_frac": timing.busy[rows],
+        "gemm_busy_frac": _share(timing.busy[rows], np.ones(rows.size)),
         "gemm_compute_s": timing.times[rows, 0],
     }
     for number, name in enumerate(names[1:-1]):

@@ -27,6 +27,14 @@ def table(cls: type[Table], inputs: Inputs, prefix: str, **given: NDArray[Any]) 
     return cls(*(given[field] if field in given else inputs[f"{prefix}.{field}"] for field in fields))
 
 
+def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArray[Any]:
+    """Return an input in the rows that read it, and `otherwise` in the others.
+
+    Raises KeyError where the input is missing and any row reads it.
+    """
+    return np.where(rows, inputs[key] if rows.any() else otherwise, otherwise)
+
+
 Rows = TypeVar("Rows")
 
 

@@ -13,6 +13,7 @@ def markdown() -> str:
         lines += [f"## {title}", "", "| name | type | unit | meaning | allowed |", "|---|---|---|---|---|"]
         for column in columns:
             allowed = column.allowed() if columns is INPUTS else ""
+            allowed += f"; or missing: {column.absent}" if column.absent else ""
             unit = column.unit.replace("^2", "²")
             lines.append(f"| `{column.name}` | {column.kind} | {unit} | {column.meaning} | {allowed} |")
         lines.append("")

@@ -19,6 +19,7 @@ class Column(NamedTuple):
     high: float = inf
     above_low: bool = False  # the lower bound itself is not allowed
     choices: tuple[str, ...] = ()
+    absent: str = ""  # what it means that an input is missing; "": it is needed where it is read
 
     def allowed(self) -> str:
         """Say in words which values the column takes."""

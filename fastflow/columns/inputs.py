@@ -1,4 +1,7 @@
-"""The registry of inputs: the leaves of a composed configuration, by their dotted keys."""
+"""The registry of inputs: the leaves of a composed configuration, by their dotted keys.
+
+An input that the model reads must be there, unless the registry says what its absence means (`absent`).
+"""
 
 from __future__ import annotations
 
@@ -156,23 +159,28 @@ INPUTS: tuple[Column, ...] = (
     ),
     _fraction(
         "chip.rate.*", "share of the MCU's rate that the chip reaches in a data type; 0: not supported"
-    ),
-    _text("chip.made.tech", "technology node of the pinned quantities"),
-    _text("chip.made.mem", "memory technology of the pinned quantities"),
+    )._replace(absent="0"),
+    _text("chip.made.tech", "technology node of the pinned quantities")._replace(absent="any"),
+    _text("chip.made.mem", "memory technology of the pinned quantities")._replace(absent="any"),
     _text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     _text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
     _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
     # --- what a chip pins: generated quantities that are known
-    _count("chip.pinned.mcus", "number of MCUs"),
-    _positive("chip.pinned.core_Hz", "Hz", "core clock"),
-    _positive("chip.pinned.core_V", "V", "core voltage"),
-    _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
-    _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
-    _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
-    _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
-    _positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth"),
-    _positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
-    _positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
+    *(
+        column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")
+        for column in (
+            _count("chip.pinned.mcus", "number of MCUs"),
+            _positive("chip.pinned.core_Hz", "Hz", "core clock"),
+            _positive("chip.pinned.core_V", "V", "core voltage"),
+            _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
+            _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
+            _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
+            _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
+            _positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth"),
+            _positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
+            _positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
+        )
+    ),
     # --- system and strategy (3.3, 4.2.3)
     _count("system.devices", "accelerators in the system"),
     _text("system.topology", "network between packages", TOPOLOGIES),
@@ -193,7 +201,14 @@ INPUTS: tuple[Column, ...] = (
     _text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
     _count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),
     _text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
-    _count("parallel.concurrent_kernels", "kernels that a device may run at the same time"),
+    Column(
+        "parallel.concurrent_kernels",
+        "int",
+        "",
+        "kernels that a device may run at the same time",
+        1.0,
+        1024.0,
+    ),
     _text(
         "placement",
         "order in which parallel dimensions fill the network, such as kp1-kp2-dp-lp; auto: the best",
@@ -226,6 +241,6 @@ INPUTS: tuple[Column, ...] = (
     _text("model.part", "part of a recurrent layer; all: forward, and backward in training", PARTS),
     _count("model.hidden", "hidden units of a recurrent layer"),
     _count("model.vocabulary", "words of the vocabulary"),
-    _count("model.layers", "LSTM layers"),
+    Column("model.layers", "int", "", "LSTM layers", 1.0, 10_000.0),
     _count("model.sequence", "time steps per sequence"),
 )

@@ -56,10 +56,13 @@ RESULTS: tuple[Column, ...] = (
         "intensity",
         "float",
         "flop/B",
-        "arithmetic intensity: operations over bytes of main memory, all kernels of a device",
+        "arithmetic intensity: operations over bytes of main memory, all kernels of a device; null: no bytes",
     ),
     Column(
-        "mfu", "float", "", "model FLOP utilisation: flop over the peak operations of all devices in time_s"
+        "mfu",
+        "float",
+        "",
+        "model FLOP utilisation: flop over the peak operations in time_s of all devices' fastest busy units",
     ),
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
     Column(

@@ -43,17 +43,18 @@ class Chip(NamedTuple):
 def level_numbers(inputs: Inputs) -> list[int]:
     """Return the numbers of the on-chip levels that the inputs describe: [0, 1, 2] for l0 to l2.
 
+    A level is there if any of its keys is, so that one without a scope is not left out unnoticed.
     Raises InputError where a number is left out.
     """
-    keys = [key for key in inputs if re.fullmatch(r"chip\.memory\.l\d+\.scope", key)]
-    numbers = sorted(int(key.split(".")[2][1:]) for key in keys)
+    found = (re.match(r"chip\.memory\.l(\d+)\.", key) for key in inputs)
+    numbers = sorted({int(match[1]) for match in found if match})
     if not numbers or numbers != list(range(len(numbers))):
         names = " and ".join(f"l{number}" for number in numbers) or "nothing"
         raise InputError("chip.memory", names, "levels numbered l0, l1 and so on, without a gap")
     return numbers
 
 
-def _node_scaling(inputs: Inputs) -> tuple[Floats, Floats]:
+def node_scaling(inputs: Inputs) -> tuple[Floats, Floats]:
     """Return what area and power of a base-node component are divided by, `generation` nodes on."""
     generation = inputs["tech.generation"].astype(np.float64)
     return inputs["tech.scaling.area"] ** generation, inputs["tech.scaling.power"] ** generation
@@ -65,13 +66,13 @@ def _pinned(inputs: Inputs, name: str, generated: Floats) -> Floats:
     return generated if pin is None else pin.astype(np.float64)
 
 
-def _budgets(inputs: Inputs, part: str) -> dict[str, Floats]:
+def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, Floats]:
     """Return area [m^2], power [W] and, for what leaves the die, perimeter [m] of a component."""
     budgets = {
         "area": inputs[f"chip.area.{part}"] * inputs["chip.die_area"],
         "power": inputs[f"chip.power.{part}"] * inputs["chip.tdp"],
     }
-    if f"chip.perimeter.{part}" in inputs:
+    if leaves_die:
         # the die is taken as square: its edge follows from its area (4.3)
         budgets["perimeter"] = inputs[f"chip.perimeter.{part}"] * 4.0 * np.sqrt(inputs["chip.die_area"])
     return budgets
@@ -79,7 +80,7 @@ def _budgets(inputs: Inputs, part: str) -> dict[str, Floats]:
 
 def core_given(inputs: Inputs) -> tuple[Core, Supply]:
     """Return what the generator is given for the cores; shape (points,)."""
-    area_scale, power_scale = _node_scaling(inputs)
+    area_scale, power_scale = node_scaling(inputs)
     core = Core(
         **_budgets(inputs, "core"),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
@@ -113,17 +114,25 @@ def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
 
 
 def _component(inputs: Inputs, names: Texts, attribute: str) -> Floats:
-    """Return an attribute of the library component that each row names."""
-    out = np.full(names.size, np.nan)
+    """Return an attribute of the library component that each row names; NaN where it has no such component.
+
+    Raises KeyError for a component without the attribute.
+    """
+    out, library = np.full(names.size, np.nan), components_known(inputs)
     for name in np.unique(names):
-        known = inputs.get(f"tech.memory.{name}.{attribute}")
-        out = out if known is None else np.where(names == name, known, out)
+        if name in library:
+            out = np.where(names == name, inputs[f"tech.memory.{name}.{attribute}"], out)
     return out
+
+
+def components_known(inputs: Inputs) -> set[str]:
+    """Return the names of the memory components that the technology library has."""
+    return {key.split(".")[2] for key in inputs if key.startswith("tech.memory.")}
 
 
 def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
     """Yield what the generator is given for each on-chip level, from the registers outwards."""
-    area_scale, power_scale = _node_scaling(inputs)
+    area_scale, power_scale = node_scaling(inputs)
     scales = dict.fromkeys(("cell_area", "controller_area", "link_area"), area_scale)
     scales |= dict.fromkeys(("dynamic_energy", "static_power", "controller_power"), power_scale)
     inner = mcus  # what the innermost level serves
@@ -156,7 +165,7 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
 
 def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
     """Return what the generator is given for main memory; shape (points,)."""
-    budgets = _budgets(inputs, "dram")
+    budgets = _budgets(inputs, "dram", leaves_die=True)
     dram = table(
         Dram,
         inputs,
@@ -179,7 +188,7 @@ def _dram(inputs: Inputs) -> DramDesign:
 
 def link_given(inputs: Inputs, part: str) -> tuple[Link, Supply]:
     """Return what the generator is given for a network, intra or inter; shape (points,)."""
-    link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part))
+    link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part, leaves_die=True))
     return link, table(Supply, inputs, f"net.{part}")
 
 
@@ -188,6 +197,7 @@ def _links(inputs: Inputs, part: str) -> LinkDesign:
     return design._replace(bandwidth=_pinned(inputs, f"{part}_Bps", design.bandwidth))
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `hardware.limits` names what comes of it
 def generate(inputs: Inputs) -> Chip:
     """Generate a chip for every row of the inputs.
 

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.errors import InputError
-from fastflow.hardware.chip import Chip, level_numbers
+from fastflow.hardware.chip import Chip, components_known, level_numbers
+from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Texts, table
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
     reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
@@ -23,6 +25,7 @@ def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     _name_pins(inputs, reason)
     _name_supplies(inputs, reason)
     _name_sums(inputs, reason)
+    name_limits(inputs, chip, reason)
     _name_components(inputs, chip, reason)
     return reason.astype(str)
 
@@ -34,6 +37,8 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
     rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
     for dtype in np.unique(wanted):
         rate = rates.get(str(dtype), np.zeros(wanted.size))
+        if ((wanted == dtype) & (rate > 0.0)).any():
+            inputs[f"chip.matrix.{dtype}"]  # says on which units; a KeyError where it is missing
         for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
             others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
             allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
@@ -55,7 +60,7 @@ def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
 
 def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
     """Name a level whose component the technology does not have."""
-    library = sorted({key.split(".")[2] for key in inputs if key.startswith("tech.memory.")})
+    library = sorted(components_known(inputs))
     for number in level_numbers(inputs):
         key = f"chip.memory.l{number}.component"
         for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):

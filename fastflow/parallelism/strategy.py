@@ -16,7 +16,10 @@ NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
 NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
 AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
-_PATTERN = re.compile(r"(?!-)(?:RC-(\d+)-(\d+)|CR-(\d+))?(?:(?:^|-)d(\d+))?(?:(?:^|-)p(\d+))?", re.ASCII)
+_PATTERN = re.compile(
+    r"(?!-)(?:RC-(\d{1,99})-(\d{1,99})|CR-(\d{1,99}))?(?:(?:^|-)d(\d{1,99}))?(?:(?:^|-)p(\d{1,99}))?",
+    re.ASCII,
+)
 
 
 class Strategy(NamedTuple):

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from fastflow.distinct import kinds, vocabulary
-from fastflow.tables import Bools, Inputs, Ints, table, take
+from fastflow.errors import InputError
+from fastflow.tables import Bools, Inputs, Ints, Texts, table, take
 from fastflow.workload import file, gemm, lstm, operator, rnn
 from fastflow.workload.graph import Graph, join, spread
 from fastflow.workload.precision import Precision, precision
 
+MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
+# the sizes that are multiplied as integers, by workload
+_MULTIPLIED = {
+    "operator": ("model.tensors", "model.cols"),
+    "rnn": ("model.batch", "model.sequence"),
+    "lstm_lm": ("model.batch", "model.sequence"),
+}
 # the dimension that data parallelism cuts, by workload
 _ROWS = {"gemm": "model.m", "operator": "model.rows", "rnn": "model.batch", "lstm_lm": "model.batch"}
 
@@ -93,6 +101,22 @@ def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
         return np.where(sequences > 0, np.minimum(rows, sequences), rows), sequences > 0
     rows = inputs[_ROWS[name[0]]]
     return rows, np.zeros(name.size, dtype=np.bool_)
+
+
+def oversized(inputs: Inputs) -> Texts:
+    """Say for every point which sizes of its model multiply to more than integers count; or "", (points,).
+
+    inputs: the columns of `model`. A file is held to the same when it is read.
+    """
+    name = inputs["model.name"]
+    reason = np.full(name.size, "", dtype=object)
+    one, other = _MULTIPLIED.get(str(name[0]) if name.size else "", ("", ""))
+    if one:
+        amount = 1.0 * inputs[one] * inputs[other]
+        for i in np.flatnonzero(amount > MOST_IN_ALL):
+            allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
+            reason[i] = str(InputError(one, int(inputs[one][i]), allowed))
+    return reason.astype(str)
 
 
 def _of_files(inputs: Inputs) -> Ints:

@@ -190,6 +190,20 @@ def _sum_by_point(offset: Ints, values: Floats) -> Floats:
     return total
 
 
+def most_by_point(graph: Graph, values: Floats) -> Floats:
+    """Return the most that any kernel of a point has of a quantity, at least 0, shape (points,)."""
+    return _most_by_point(graph.offset, values)
+
+
+@kernel
+def _most_by_point(offset: Ints, values: Floats) -> Floats:
+    most = np.zeros(offset.size - 1)
+    for p in range(most.size):
+        for row in range(offset[p], offset[p + 1]):
+            most[p] = max(most[p], values[row])
+    return most
+
+
 def model_flop(graph: Graph) -> Floats:
     """Return the operations of one iteration of the whole model [flop], shape (points,).
 

@@ -1,0 +1,134 @@
+"""Why a point has no time though its chip, strategy and network are there: numbers past what can be computed.
+
+Inputs within their own bounds can still ask for more launches than an integer counts, for a schedule that no
+memory holds, or for a time that is no number. Such a point gets a reason, so that whatever is predicted is a
+number that means something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.network.communication import Communication, Exchanges
+from fastflow.parallelism.footprint import Footprint
+from fastflow.parallelism.stages import Pipeline
+from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.timing.roofline import Timing
+from fastflow.timing.schedule import Timeline
+from fastflow.workload.graph import Graph, model_flop, most_by_point
+
+MOST_LAUNCHES = 2.0**62  # what int64 counts
+MOST_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
+MOST_CUTS = 10_000_000  # layers times pipeline stages, of which the best cut is looked for
+MOST = 1e100  # of a time, an energy or an amount: products of two are far from the end of floats
+
+
+def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -> Texts:
+    """Say for every point why its iteration is too much to schedule; empty where it is not, shape (points,).
+
+    stages of its pipeline, micro-batches, and slots (kernels that a device runs at once): (points,).
+    """
+    kernels = np.diff(graph.offset)
+    launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
+    layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
+    simulated = (stages > 1) | (microbatches > 1) | (slots > 1)
+    tasks = np.where(simulated, 1.0 * kernels * microbatches, 0.0)
+    reason = np.full(kernels.size, "", dtype=object)
+    for what, amount, most in (
+        ("launches of one kernel", launches, MOST_LAUNCHES),
+        ("kernels over all micro-batches to schedule", tasks, MOST_TASKS),
+        ("layers times pipeline stages", layers * stages, MOST_CUTS),
+    ):
+        for i in np.flatnonzero((amount > most) & (reason == "")):
+            reason[i] = f"asks for {amount[i]:.3g} {what}, more than {most:.3g}"
+    return reason.astype(str)
+
+
+def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
+    """Say for every point why a kernel of it has no time that is a number; or "", shape (points,).
+
+    rate: of the units that a kernel computes on [flop/s], (kernels,).
+    """
+    wrong = _unsound(graph.offset, timing.times, timing.bytes, _table(timing.time), _table(timing.flop))
+    reason = np.full(wrong.size, "", dtype=object)
+    for i in np.flatnonzero(wrong):
+        idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
+        reason[i] = (
+            "a kernel has no time: the chip has a rate of 0 (chip.rate) in the data type that it computes in"
+            if idle
+            else f"a kernel's time or bytes are no number up to {MOST:g}: inputs are too far apart"
+        )
+    return reason.astype(str)
+
+
+def unsent(graph: Graph, took: Exchanges) -> Texts:
+    """Say for every point why what it sends has no time that is a number; or "", shape (points,)."""
+    wrong = _unsound(graph.offset, *map(_table, (took.sync_s, took.gradient_s, took.send_s, took.sync_s)))
+    return np.where(wrong, f"an exchange's time is no number up to {MOST:g} s: inputs are too far apart", "")
+
+
+def unnumbered(
+    graph: Graph,
+    rate: Floats,
+    pipe: Pipeline,
+    memory: Footprint,
+    communication: Communication,
+    timeline: Timeline,
+    energy: Floats,
+) -> Texts:
+    """Say for every point which of its results is no number that means something; or "", shape (points,).
+
+    Nothing may be negative, infinite or no number at all, and an iteration takes some time.
+    """
+    reason = np.full(energy.size, "", dtype=object)
+    for what, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
+        for i in np.flatnonzero(~((column >= 0.0) & (column <= MOST)) & (reason == "")):
+            reason[i] = f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}"
+    for i in np.flatnonzero(~(timeline.total > 0.0) & (reason == "")):
+        reason[i] = "an iteration takes no time: there is nothing to compute, to move or to launch"
+    return reason.astype(str)
+
+
+def _table(column: Floats) -> Floats:
+    """Return a column as a table of one."""
+    return column.reshape(-1, 1)
+
+
+@kernel
+def _unsound(offset: Ints, first: Floats, second: Floats, third: Floats, fourth: Floats) -> Bools:
+    """Return whether any kernel of a point has a value that is no number up to MOST, (points,).
+
+    first to fourth: tables of shape (kernels, columns).
+    """
+    wrong = np.zeros(offset.size - 1, dtype=np.bool_)
+    for p in range(wrong.size):
+        for row in range(offset[p], offset[p + 1]):
+            for table in (first, second, third, fourth):
+                for column in range(table.shape[1]):
+                    wrong[p] |= not 0.0 <= table[row, column] <= MOST
+    return wrong
+
+
+def _results(
+    graph: Graph,
+    rate: Floats,
+    pipe: Pipeline,
+    memory: Footprint,
+    communication: Communication,
+    timeline: Timeline,
+    energy: Floats,
+) -> Iterator[tuple[str, Floats]]:
+    """Yield what is predicted of every point, (points,)."""
+    yield "the peak of a device [flop/s]", most_by_point(graph, rate)
+    yield "the operations of the model", model_flop(graph)
+    yield "the time of the busiest stage [s]", pipe.busiest
+    yield "the communication [s]", communication.total
+    for level, sent in zip(("within packages", "between packages"), communication.sent, strict=True):
+        yield f"what is sent {level} [B]", sent
+    for name, column in zip(timeline._fields, timeline, strict=True):
+        yield f"the time of {name} [s]", column
+    yield "the memory of a device [B]", memory.total
+    yield "the energy [J]", energy

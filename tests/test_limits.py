@@ -1,0 +1,155 @@
+"""Inputs that are missing, and those that make no chip or no time: refused, or rows with a reason."""
+
+import re
+
+import numpy as np
+import pytest
+
+import fastflow
+from fastflow import crossflow, results
+from fastflow.columns import find_input
+from fastflow.errors import InputError
+from fastflow.hardware.limits import LEAST_AREA, MOST_UNITS
+from tests.conftest import columns_of
+from tests.test_fuzz import BASES, FILE, wrong
+
+COMPONENTS = ("registers", "scratchpad", "cache")
+ATTRIBUTES = (
+    "latency", "dynamic_energy", "static_power", "cell_area", "overhead", "bank_capacity", "bank_width",
+    "bank_frequency", "controller_power", "controller_area", "link_area",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_every_attribute_of_a_memory_is_needed(component, attribute):
+    key = f"tech.memory.{component}.{attribute}"
+    with pytest.raises(InputError, match=f"{key}=nothing.*it is missing"):
+        fastflow.evaluate("model=gemm", f"~{key}")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["chip.memory.l2.scope", "chip.perimeter.intra", "chip.matrix.fp16", "tiling.overlap", "tiling.parts"],
+)
+def test_what_is_missing_is_named(key):
+    with pytest.raises(InputError, match=f"{key}=nothing.*it is missing"):
+        fastflow.evaluate("model=gemm", "tiling=blocks", f"~{key}")
+
+
+@pytest.mark.parametrize("key", ["tiling.samples", "tiling.seed"])
+def test_random_tiles_need_their_number_and_seed(key):
+    with pytest.raises(InputError, match=f"{key}=nothing.*it is missing"):
+        fastflow.evaluate("model=gemm", "tiling=random", f"~{key}")
+
+
+def outcome(point):
+    """Return the results of a point as plain values, or the key that it is refused for, or its reason."""
+    try:
+        columns = results.summary(crossflow.predict(columns_of([point])))
+    except InputError as error:
+        return f"refused: {error}"
+    except KeyError as error:
+        known = find_input(error.args[0]) is not None and error.args[0] not in point
+        return f"refused: {error}" if known else f"KeyError: {error}"
+    assert wrong(columns) == ""
+    return f"reason: {columns['reason'][0]}" if not columns["feasible"][0] else str(columns)
+
+
+@pytest.mark.parametrize("number", range(len(BASES)), ids=lambda number: " ".join(BASES[number]))
+def test_no_key_is_missed_in_silence(compose, tmp_path, number):
+    """Taking an input away is refused, or has a reason, or changes nothing, or is what the registry says."""
+    path = tmp_path / "net.yaml"
+    path.write_text(FILE, encoding="utf-8")
+    point = compose(*(text.replace("FILE", str(path)) for text in BASES[number]))
+    whole = outcome(point)
+    for key in point:
+        got = outcome({name: value for name, value in point.items() if name != key})
+        optional = bool(find_input(key).absent)
+        assert optional or got == whole or got.startswith(("refused", "reason")), key
+        assert not (optional and got.startswith("refused")) or key == "chip.rate.fp32", key
+
+
+EXTREME = [
+    ({"tech.generation": 200}, "at least an atom"),
+    ({"tech.generation": 10**12}, "at least an atom"),
+    ({"tech.generation": 1, "tech.scaling.area": 1e300}, "at least an atom"),
+    ({"tech.generation": 2, "tech.scaling.power": 1e300}, "tech.scaling.power=1e.300 over 2 generations"),
+    ({"tech.core.nominal_area": 1e-22}, "at least an atom"),
+    ({"tech.core.nominal_area": 1e-18, "tech.core.nominal_power": 1e-18}, "the number of MCUs would be"),
+    ({"mem.device_capacity": 1e300}, "the capacity of main memory"),
+    ({"mem.nominal_frequency": 1e-300}, "the bandwidth of main memory|what kernels reach of main memory"),
+    ({"tech.memory.registers.bank_frequency": 1e-300}, "what kernels reach of l0"),
+    ({"tech.core.nominal_frequency": 1e300}, "the cores' clock"),
+    ({"tech.core.flop_per_cycle.fp16": 1e300}, "what kernels reach in fp16"),
+    ({"tech.core.nominal_voltage": 1e-300, "tech.core.threshold_voltage": 1e-301}, "would be"),
+    ({"mem.latency": 1e300}, "no number up to"),
+    ({"chip.launch_overhead": 1e300}, "no number up to"),
+    ({"chip.dram_utilization": 1e-300}, "what kernels reach of main memory"),
+    ({"chip.tdp": 1e300, "tech.memory.cache.dynamic_energy": 1e-300}, "would be"),
+]
+
+
+@pytest.mark.parametrize(("changed", "reason"), EXTREME, ids=lambda case: str(case))
+def test_what_no_chip_can_be_has_a_reason(compose, changed, reason):
+    columns = results.summary(crossflow.predict(columns_of([compose("model=gemm") | changed])))
+    assert re.search(reason, columns["reason"][0])
+    assert wrong(columns) == ""
+    assert not columns["feasible"][0]
+    assert np.isnan(columns["time_s"][0])
+
+
+def test_a_node_too_far_ahead_has_no_counts():
+    row = fastflow.evaluate("model=gemm", "tech.generation=200").iloc[0]
+    assert "at least an atom" in row["reason"]
+    assert not row["feasible"]
+    assert np.isnan(row["time_s"])
+    counts = [row[name] for name in ("mcus", "bundles", "dram_devices", "l0_banks", "l1_banks", "l2_banks")]
+    assert all(count is None or not count < 0 for count in counts)
+    assert 1e-19 < LEAST_AREA < 1e-18
+    assert MOST_UNITS == 1e12
+
+
+@pytest.mark.parametrize("rate", ["1e-3", "1e-6", "1e-15"])
+@pytest.mark.parametrize("model", ["operator", "gemm", "rnn", "lstm_lm"])
+def test_no_utilisation_above_one(model, rate):
+    """Passes compute on vector lanes, whose rate is not the data type's."""
+    given = [f"model={model}", "chip=a100", "model.dtype=fp16", f"chip.rate.fp16={rate}"]
+    if model == "lstm_lm":
+        given += ["model.hidden=256", "model.vocabulary=1000"]
+    row = fastflow.evaluate(*given).iloc[0]
+    shares = [name for name in row if name.endswith("_frac")] + ["mfu", "gemm_utilization"]
+    assert (row[shares].to_numpy(dtype=float) <= 1.0).all()
+
+
+def test_a_chip_without_the_passes_data_type():
+    """A product needs no vector lanes, a pass does."""
+    got = fastflow.evaluate("model=gemm,operator", "chip=a100", "model.dtype=fp16", "chip.rate.fp32=0")
+    assert got["feasible"].tolist() == [True, False]
+    assert "rate of 0" in got["reason"][1]
+    assert np.isnan(got["time_s"][1])
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("model=operator", "model.tensors=1000000000000", "model.cols=1000000000000"), "model.tensors x"),
+        (("model=rnn", "model.batch=1000000000000", "model.sequence=1000000000000"), "model.batch x"),
+        (("model=lstm_lm", "model.batch=1000000000000", "model.sequence=1000000000000"), "model.batch x"),
+        (("model=lstm_lm", "parallel.strategy=d512", "parallel.microbatches=1000000",
+          "model.batch=1000000000", "model.hidden=1"), "micro-batches, whose order is simulated"),
+    ],
+)  # fmt: skip
+def test_products_of_sizes_that_integers_do_not_count(given, reason):
+    row = fastflow.evaluate(*given).iloc[0]
+    assert reason in row["reason"]
+    assert not row["feasible"]
+
+
+def test_others_are_predicted_beside_a_point_without_a_time():
+    """Bit for bit as alone, whichever check finds the other."""
+    alone = fastflow.evaluate("model=gemm").iloc[0]
+    both = fastflow.evaluate("model=gemm", "mem.latency=158 ns,1e300 s")
+    assert both["feasible"].tolist() == [True, False]
+    for name, value in alone.items():
+        assert both[name][0] == value or both[name][0] != both[name][0], name
