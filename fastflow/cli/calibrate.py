@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.errors import CompositionError
 from fastflow.measured.calibrate import (
     check_chip_file,
@@ -29,8 +30,10 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
     if where is None:
         where = default_output(asked.chip)
         check_chip_file(composer, asked.planned[0], where)
-    count = f"{len(asked.names)} scalar{'' if len(asked.names) == 1 else 's'}"
-    print(f"fitting {count} of {asked.chip} to {asked.fitted.size:,} rows", file=sys.stderr, flush=True)
+    count = counted(len(asked.names), "scalar")
+    print(
+        f"fitting {count} of {asked.chip} to {counted(asked.fitted.size, 'row')}", file=sys.stderr, flush=True
+    )
     answer, _ = fit_and_write(composer, asked, where)
     lines = list(dict.fromkeys(line for one in asked.planned for line in said(one.measurements)))
     calibration.show(asked, lines, scalar_frame(answer), error_frame(answer))

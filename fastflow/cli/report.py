@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fastflow.configuration.wording import counted, one_of
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
-from fastflow.studies import report_of
+from fastflow.studies import STUDIES, report_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +34,8 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         return
     study = study or dataset.about("report")
     if study:
+        if study not in STUDIES:
+            raise InputError("study", study, one_of(STUDIES), name)
         judge(dataset, study, figures, kind)
     elif "score" in names:
         from fastflow.show import ranking
@@ -92,6 +95,9 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
     how = report_of(study)
     frame = dataset.read(how.columns)
     print()
+    if dataset.asked > len(frame):
+        points = f"{counted(len(frame), 'point')} of {dataset.asked:,}"
+        print(f"{dataset.folder.shown}: {points}; the run was cut short")
     for claim in how.claims(frame):
         print(claim.line)
     _save(dataset, study, figures, kind, partial(how.draw, frame))

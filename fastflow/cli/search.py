@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import RANKING
 from fastflow.explore.answer import (
     chips,
@@ -38,11 +39,11 @@ def run_search(
 
         def begin(candidates: int, steps: int, there: int) -> None:
             progress.points = steps
-            many = f"{candidates:,} candidates" if candidates > 1 else "1 candidate"
-            progress.what = f"{many}, up to {steps:,} steps of {options.rules.method}"
+            many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+            progress.what = f"{many} of {options.rules.method}"
             progress.begin(0)
             if there:
-                print(f"{there:,} designs are known from an earlier run", file=sys.stderr, flush=True)
+                print(f"{counted(there, 'design')} known from an earlier run", file=sys.stderr, flush=True)
 
         answer = search_designs(run, options, output, begin, progress.advance)
     try:

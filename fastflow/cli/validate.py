@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError
 from fastflow.grid.run import explaining
@@ -30,7 +31,7 @@ def run_validation(
     output = planned.run.output if is_url(planned.run.output) else folder
     check_validation_output(output)
     rows = planned.measurements.measured.size
-    what = f"{rows:,} rows of {planned.measurements.path} ({planned.measurements.kind.name})"
+    what = f"{counted(rows, 'row')} of {planned.measurements.path} ({planned.measurements.kind.name})"
     with explaining(composer, planned.run), Progress(what, rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)
