@@ -34,6 +34,9 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     names, and one for each swept leaf. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
     from fastflow.api import evaluate
 
     return evaluate(*overrides, config_dir=config_dir)
@@ -51,6 +54,9 @@ def sweep(
     URL. One that holds part of this very dataset is completed; one that holds anything else is refused with
     InputError.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.api import sweep
 
     return sweep(*overrides, output=output, config_dir=config_dir)
@@ -93,6 +99,9 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     Those that fit the memory come before those that do not, each by time. Columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and where the overrides span several points.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
     from fastflow.api import rank_strategies
 
     return rank_strategies(*overrides, config_dir=config_dir)
@@ -113,6 +122,9 @@ def search(
     Returns the best design, the ranking of candidates, the history and the chips.
     Raises InputError as `evaluate` does.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.explore.api import search
 
     return search(*overrides, output=output, config_dir=config_dir)
@@ -133,6 +145,9 @@ def validate(
     Returns the rows with what was predicted of each, and the errors of all, by size, limiter and category.
     Raises InputError as `evaluate` does, and for what the file may not say, with its line.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.measured.validate import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
@@ -154,6 +169,9 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for a scalar that is none, and for fewer than five rows a scalar.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.measured.calibrate import calibrate
 
     return calibrate(*overrides, output=output, config_dir=config_dir)

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fastflow.columns import find_input, find_result
 from fastflow.configuration.wording import counted, one_of
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
+from fastflow.grid.run import Run
 from fastflow.studies import STUDIES, report_of
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     elif "score" in names:
         from fastflow.show import ranking
 
+        dataset.read(names)  # all of it is whole, before a part of it is said
         ranking.report(dataset)
         if "rank" not in names:
             draw_search(dataset, figures, kind)
@@ -59,6 +62,16 @@ def _judged(dataset: Dataset) -> Dataset:
         return dataset
     is_its_own = beside.about("fingerprint") == dataset.about("fingerprint")
     return beside if is_its_own and beside.about("report") else dataset
+
+
+def check_study(run: Run) -> None:
+    """Refuse a study whose claims need what the grid does not sweep, before it is run; raises InputError."""
+    if run.grid.report:
+        needed = [name for name in report_of(run.grid.report).columns if find_result(name) is None]
+        lacks = [name for name in needed if find_input(name) is not None and name not in run.grid.keys]
+        if lacks:
+            allowed = f"null, or a grid over {', '.join(lacks)}, which its claims compare"
+            raise InputError("report", run.grid.report, allowed)
 
 
 def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastflow.cli.report import check_study
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import RANKING
@@ -34,6 +35,7 @@ def run_search(
     """Search on the command line, with progress on standard error and files beside the history."""
     from fastflow.show.progress import Progress
 
+    check_study(run)
     options = prepare_search(composer, run, output)
     with Progress("", 0, "steps") as progress:
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fastflow.cli.report import check_study, judge
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.errors import CompositionError
@@ -32,13 +33,13 @@ def run_grid(run: Run, output: str) -> None:
     from fastflow.show.progress import Progress
 
     refuse_others(run)
+    check_study(run)
     with Progress(run.grid.describe(), run.grid.points) as progress:
         store = execute.store(run, output, progress.begin, progress.advance)
     try:
         grid.show(run.grid, store, progress)
         try:
             if run.grid.report:
-                from fastflow.cli.report import judge
                 from fastflow.dataset.reader import find
 
                 judge(find(store.folder.shown), run.grid.report)

@@ -156,7 +156,10 @@ class HydraComposer:
         for text in overrides:
             if text not in self._parsed:
                 with _only_hydra([text]), shuffling_alike(text):
-                    self._parsed[text] = self.parser.parse_overrides([text])[0]
+                    parsed = self.parser.parse_overrides([text])[0]
+                if not parsed.key_or_group:
+                    raise ConfigCompositionException(f"{text}: cannot be read (no key); expected key=value")
+                self._parsed[text] = parsed
         return [self._parsed[text] for text in overrides]
 
     def is_group(self, name: str) -> bool:

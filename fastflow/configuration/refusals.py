@@ -30,8 +30,9 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
     if isinstance(error, InputError):
         return error
     if isinstance(error, OverrideParseException):
-        reason = first_line(error)
-        return CompositionError(f"{error.override}: cannot be read ({reason}); expected key=value")
+        reason, text = first_line(error), error.override or ""
+        shown = text if text.strip() and text.isprintable() else repr(text)
+        return CompositionError(f"{shown}: cannot be read ({reason}); expected key=value")
     if isinstance(error, yaml.YAMLError):
         return CompositionError(_yaml_line(error))
     if isinstance(error, MissingConfigException):

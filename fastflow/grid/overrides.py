@@ -10,7 +10,7 @@ What stands on the command line comes after all of that, in every grid of the un
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -132,7 +132,9 @@ def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
 
 def _check_choice(composer: Composer, term: Term) -> None:
     """Refuse what is no name of a choice; a mapping sets keys of the group's section."""
-    values = map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
+    values: Iterable[Any] = (
+        map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
+    )
     wrong = [value for value in values if not isinstance(value, str | dict)]
     if wrong and not term.override.is_delete():
         shown = Override._get_value_element_as_str(wrong[0])

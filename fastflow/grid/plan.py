@@ -115,7 +115,7 @@ def plan(
 
 def check_path(key: str, composition: Composition) -> None:
     """Refuse a list or a mapping where a path is to be; raises InputError."""
-    value = composition.config._get_node(key)
+    value: Any = composition.config._get_node(key)
     if OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation():
         raise InputError(key, value, "a path or a URL")
 
