@@ -4,40 +4,64 @@ import random
 import shutil
 
 KEYS = [
-    "tech", "mem", "net", "chip", "system", "model", "parallel", "tiling", "engine", "placement", "output", "trace",
-    "picture", "report", "model.batch", "model.hidden", "model.dtype", "model.devices", "model.name", "model.strategy",
-    "parallel.strategy", "parallel.microbatches", "chip.tdp", "chip.die_area", "chip.area.core", "chip.perimeter.dram",
-    "chip.power.l2", "chip.memory.l1", "chip.name", "chip.source", "system.devices", "system.package", "tech.core",
-    "tech.name", "mem.links_per_device", "net.intra.latency", "engine.jobs", "engine.chunk", "engine.chunk_bytes",
+    "tech", "mem", "net", "chip", "system", "model", "parallel", "tiling", "engine", "placement", "output",
+    "trace",
+    "picture", "report", "model.batch", "model.hidden", "model.dtype", "model.devices", "model.name",
+    "model.strategy",
+    "parallel.strategy", "parallel.microbatches", "chip.tdp", "chip.die_area", "chip.area.core",
+    "chip.perimeter.dram",
+    "chip.power.l2", "chip.memory.l1", "chip.name", "chip.source", "system.devices", "system.package",
+    "tech.core",
+    "tech.name", "mem.links_per_device", "net.intra.latency", "engine.jobs", "engine.chunk",
+    "engine.chunk_bytes",
     "sweeps", "hydra", "hydra.run.dir", "hydra.sweep.dir", "hydra.mode", "hydra.job.name", "hydra/sweeper",
-    "hydra.sweeper.params", "tecch", "model.bach", "model.batch.x", "chip.pinned", "chip.pinned.mcus", "x", "a.b.c",
+    "hydra.sweeper.params", "tecch", "model.bach", "model.batch.x", "chip.pinned", "chip.pinned.mcus", "x",
+    "a.b.c",
     "tech@mem", "method", "measurements", "tiling.samples", "parallel.hidden",
 ]  # fmt: skip
 VALUES = [
-    "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7", "CR-8-d64", "1",
-    "0", "-1", "8", "16", "512", "1.5", "1e9", "1e400", "nan", "inf", "-inf", "true", "false", "null", "", "''",
-    '""', "'8'", "'200 W'", "'850 mm2'", "'1 parsec'", "'-3 W'", "???", "[]", "[1]", "[n7]", "[[n7]]", "{}", "{a:1}",
-    "{core:0.3}", "${model.batch}", "${nosuch}", "${oc.env:NOSUCH}", "${oc.env:HOME}", "${", "${}", "${nosuch:1}",
-    "${.batch}", "${model}", "9999999999999999999999", "1" * 400, "a" * 400, "é", "\x00", "\x1b[0m", "\n", "a b",
-    "n7,n5", "n7,n7", "1,2", "1,1", "1,1.0", "1,", ",1", "8,'16'", "d512,auto", "null,1", "[1],[2]", "{a:1},{b:2}",
-    "range(1,4)", "range(4,1)", "range(1,4,0)", "range(1,1000000000)", "range(0,1,1e-12)", "range(0.1,0.4,0.1)",
-    "range(1)", "range(a,b)", "range(1,inf)", "range(-1,-5,-1)", "choice(1,2)", "choice()", "choice(choice(1))",
+    "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",
+    "CR-8-d64", "1",
+    "0", "-1", "8", "16", "512", "1.5", "1e9", "1e400", "nan", "inf", "-inf", "true", "false", "null", "",
+    "''",
+    '""', "'8'", "'200 W'", "'850 mm2'", "'1 parsec'", "'-3 W'", "???", "[]", "[1]", "[n7]", "[[n7]]", "{}",
+    "{a:1}",
+    "{core:0.3}", "${model.batch}", "${nosuch}", "${oc.env:NOSUCH}", "${oc.env:HOME}", "${", "${}",
+    "${nosuch:1}",
+    "${.batch}", "${model}", "9999999999999999999999", "1" * 400, "a" * 400, "é", "\x00", "\x1b[0m", "\n",
+    "a b",
+    "n7,n5", "n7,n7", "1,2", "1,1", "1,1.0", "1,", ",1", "8,'16'", "d512,auto", "null,1", "[1],[2]",
+    "{a:1},{b:2}",
+    "range(1,4)", "range(4,1)", "range(1,4,0)", "range(1,1000000000)", "range(0,1,1e-12)",
+    "range(0.1,0.4,0.1)",
+    "range(1)", "range(a,b)", "range(1,inf)", "range(-1,-5,-1)", "choice(1,2)", "choice()",
+    "choice(choice(1))",
     "glob(*)", "glob(zz)", "glob([n*],exclude=n1*)", "shuffle(range(1,5))", "shuffle(n7,n5)", "sort(3,1,2)",
-    "sort(range(1,4),reverse=true)", "tag(a,choice(1,2))", "interval(1,2)", "int(3.7)", "str(1)", "json_str(1)",
-    "bool(x)", "float(range(1,3))", "extend_list(1)", "../x", "/", ".", "..", "/dev/null", "n7.yaml", "mine.yaml",
+    "sort(range(1,4),reverse=true)", "tag(a,choice(1,2))", "interval(1,2)", "int(3.7)", "str(1)",
+    "json_str(1)",
+    "bool(x)", "float(range(1,3))", "extend_list(1)", "../x", "/", ".", "..", "/dev/null", "n7.yaml",
+    "mine.yaml",
     "s3://x", "nosuch://x", "memory://", "file://", "://", "=", "==", "a=b", "fig09", "MULTIRUN", "RUN",
 ]  # fmt: skip
 GOOD = [
-    "tech=n7", "tech=n12,n7", "mem=hbm3", "mem=hbm2,hbm4", "net=gdr_x8", "chip=a100", "chip.tdp='200 W','300 W'",
-    "model.batch=8,16", "model.batch=range(8,33,8)", "model.dtype=bf16", "parallel.strategy=d1,d7", "tiling=random_5",
-    "chip.area.core=range(0.1,0.4,0.1)", "chip.area.l2=0.0", "chip.power.core=0.001", "chip.die_area='1 mm2'",
-    "system=torus,mcm", "parallel.strategy=auto", "+chip.pinned={mcus:640}", "~chip.memory.l2", "chip.tdp='1 W'",
-    "model.m=1", "model.m=1000000000", "placement=auto", "tiling=blocks", "mem.links_per_device=1", "engine.chunk=1",
+    "tech=n7", "tech=n12,n7", "mem=hbm3", "mem=hbm2,hbm4", "net=gdr_x8", "chip=a100",
+    "chip.tdp='200 W','300 W'",
+    "model.batch=8,16", "model.batch=range(8,33,8)", "model.dtype=bf16", "parallel.strategy=d1,d7",
+    "tiling=random_5",
+    "chip.area.core=range(0.1,0.4,0.1)", "chip.area.l2=0.0", "chip.power.core=0.001",
+    "chip.die_area='1 mm2'",
+    "system=torus,mcm", "parallel.strategy=auto", "+chip.pinned={mcus:640}", "~chip.memory.l2",
+    "chip.tdp='1 W'",
+    "model.m=1", "model.m=1000000000", "placement=auto", "tiling=blocks", "mem.links_per_device=1",
+    "engine.chunk=1",
 ]  # fmt: skip
 SWITCHES = [
-    ["-m"], ["--multirun"], ["--run"], ["-c", "job"], ["--cfg", "all"], ["--resolve"], ["-p", "mem"], ["--info"],
-    ["-i", "nosuch"], ["-cd", "."], ["-cd", "/nosuch"], ["-cd", ""], ["-cn", "nosuch"], ["-cn", "recurrent"],
-    ["-cn", "tech/n7"], ["-cp", "/tmp"], ["--nosuch"], ["--"], ["-x"], ["--help"], ["--experimental-rerun", "x"],
+    ["-m"], ["--multirun"], ["--run"], ["-c", "job"], ["--cfg", "all"], ["--resolve"], ["-p", "mem"],
+    ["--info"],
+    ["-i", "nosuch"], ["-cd", "."], ["-cd", "/nosuch"], ["-cd", ""], ["-cn", "nosuch"], ["-cn",
+    "recurrent"],
+    ["-cn", "tech/n7"], ["-cp", "/tmp"], ["--nosuch"], ["--"], ["-x"], ["--help"], ["--experimental-rerun",
+    "x"],
 ]  # fmt: skip
 SIGNS = ["", "", "", "", "", "", "+", "++", "~", "~", " ", "@"]
 
@@ -76,15 +100,23 @@ def command_line(draw):
     return words
 
 
+SWEPT = [
+    "tech: 'n7,n5'", "mem: 'hbm2,hbm3'", "model.m: '1,2'", "model.k: 'range(1,3)'", "model.batch: [1, 2]",
+    "chip.tdp: '200 W'", "parallel.strategy: d1",
+]  # fmt: skip
+GIVEN = ["n7,n5", "1,2", "1,1", "d512", "[1, 2]", "null", "{a: 1}", "range(1,4,0)", "${x}"]
+
+
 def study(draw):
     """Draw a study's file."""
 
     def pair():
-        return f"{draw.choice(KEYS)}: {draw.choice(['n7,n5', '1,2', '1,1', 'd512', '[1, 2]', 'null', '{a: 1}', 'range(1,4,0)', '${x}'])}"
+        return draw.choice(SWEPT) if draw.random() < 0.6 else f"{draw.choice(KEYS)}: {draw.choice(GIVEN)}"
 
     lines = [
-        f"params: {{{pair()}}}", f"zip: [{{{pair()}, {pair()}}}]", f"union: [{{params: {{{pair()}}}}}]", "params: 3",
-        "zip: {a: 1}", "union: [3]", "nosuch: 1", "params: [", "zip: [[]]", "union: null", f"params: {{{pair()}, {pair()}}}",
+        f"params: {{{pair()}}}", f"params: {{{pair()}}}", f"zip: [{{{pair()}, {pair()}}}]",
+        f"union: [{{params: {{{pair()}}}}}, {{params: {{{pair()}}}}}]", "params: 3", "zip: {a: 1}", "union: [3]",
+        "nosuch: 1", "params: [", "zip: [[]]", "union: null", f"params: {{{pair()}, {pair()}}}",
     ]  # fmt: skip
     begin = draw.choice(["# @package _global_\n", "# @package _global_\n", "# @package foo\n", ""])
     held = "".join(f"    {line}\n" for line in draw.sample(lines, draw.randint(1, 2)))
