@@ -115,8 +115,8 @@ def study(draw):
 
     lines = [
         f"params: {{{pair()}}}", f"params: {{{pair()}}}", f"zip: [{{{pair()}, {pair()}}}]",
-        f"union: [{{params: {{{pair()}}}}}, {{params: {{{pair()}}}}}]", "params: 3", "zip: {a: 1}", "union: [3]",
-        "nosuch: 1", "params: [", "zip: [[]]", "union: null", f"params: {{{pair()}, {pair()}}}",
+        f"union: [{{params: {{{pair()}}}}}, {{params: {{{pair()}}}}}]", "params: 3", "zip: {a: 1}",
+        "union: [3]", "nosuch: 1", "params: [", "zip: [[]]", "union: null", f"params: {{{pair()}, {pair()}}}",
     ]  # fmt: skip
     begin = draw.choice(["# @package _global_\n", "# @package _global_\n", "# @package foo\n", ""])
     held = "".join(f"    {line}\n" for line in draw.sample(lines, draw.randint(1, 2)))

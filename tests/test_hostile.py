@@ -277,6 +277,13 @@ def test_a_list_says_what_it_means(overrides, says):
         fastflow.evaluate(*overrides)
 
 
+def test_an_output_that_was_removed_is_missed_only_where_it_is_needed(tmp_path):
+    assert len(fastflow.evaluate("model=gemm", "~output")) == 1
+    with pytest.raises(InputError, match=r"^output= .*expected a folder"):
+        fastflow.sweep("model=gemm", "~output")
+    assert fastflow.sweep("model=gemm", "~output", output=tmp_path / "here") == tmp_path / "here"
+
+
 def test_walked_together_only_whole_rows_count():
     composer = Composer.of_library()
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastflow.cli.report import check_study, judge
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.errors import CompositionError
@@ -28,6 +27,8 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
 
 def run_grid(run: Run, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
+    from fastflow.cli.report import check_study, judge
+    from fastflow.dataset.reader import find
     from fastflow.evaluation import execute
     from fastflow.show import grid
     from fastflow.show.progress import Progress
@@ -40,8 +41,6 @@ def run_grid(run: Run, output: str) -> None:
         grid.show(run.grid, store, progress)
         try:
             if run.grid.report:
-                from fastflow.dataset.reader import find
-
                 judge(find(store.folder.shown), run.grid.report)
         finally:
             print(f"Dataset: {store.folder.shown}")
