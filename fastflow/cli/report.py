@@ -97,7 +97,11 @@ def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> N
     whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
-    shown.show(whole, rows, of_errors)
+    try:
+        shown.show(whole, rows, of_errors)
+    except KeyError as error:
+        allowed = f"a validation of fastflow; it has no column {error}"
+        raise InputError("dataset", whole.folder.shown, allowed) from None
     _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
     print(f"Errors: {errors.folder.shown}")
     print(f"Dataset: {whole.folder.shown}")
