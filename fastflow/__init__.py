@@ -34,6 +34,9 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
     from fastflow.api import evaluate
 
     return evaluate(*overrides, config_dir=config_dir)
@@ -51,6 +54,9 @@ def sweep(
     time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
     holds anything else.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.api import sweep
 
     return sweep(*overrides, output=output, config_dir=config_dir)
@@ -93,6 +99,9 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
     Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
     from fastflow.api import rank_strategies
 
     return rank_strategies(*overrides, config_dir=config_dir)
@@ -113,6 +122,9 @@ def search(
     Returns the best design, the ranking of candidates, the history and the chips.
     Raises InputError as `evaluate` does.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.explore.api import search
 
     return search(*overrides, output=output, config_dir=config_dir)
@@ -133,6 +145,9 @@ def validate(
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.measured.validation import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
@@ -154,6 +169,9 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
     from fastflow.measured.calibration import calibrate
 
     return calibrate(*overrides, output=output, config_dir=config_dir)

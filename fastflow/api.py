@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastflow.columns import find_input
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.given import check_call, numbers_of, text_of
 from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
+from fastflow.grid import limits
 from fastflow.grid.grid import Share
 from fastflow.grid.plan import plan
-from fastflow.grid.run import explaining, refuse_others
+from fastflow.grid.run import Run, explaining, refuse_others
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
+
+_OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
+_MOST_BYTES = 1e18  # of a tensor
 
 
 def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
@@ -29,6 +36,7 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
         composer = Composer.of_library(config_dir)
         run = plan(composer, overrides)
         refuse_others(run)
+        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
         with explaining(composer, run):
             return to_frame(collect(run))
 
@@ -66,6 +74,17 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
             return to_frame(collect(ranking_of(composer, overrides, run)))
 
 
+def _one_point(overrides: tuple[str, ...]) -> tuple[Composer, Run]:
+    """Plan the one point that overrides describe; raises InputError where they span several."""
+    with hydra_rules():
+        composer = Composer.of_library()
+        run = plan(composer, overrides)
+    if run.grid.points != 1:
+        key = run.grid.keys[0]
+        raise InputError(key, "several values", "one: this is of one system", composer.origin_of_overrides)
+    return composer, run
+
+
 def predict_collective(
     collective: str, size: ArrayLike, ranks: ArrayLike, overrides: tuple[str, ...]
 ) -> NDArray[np.float64]:
@@ -73,31 +92,30 @@ def predict_collective(
     from fastflow import crossflow
     from fastflow.workload.graph import COLLECTIVES
 
-    if collective not in COLLECTIVES[1:]:
-        raise InputError("collective", collective, "one of " + ", ".join(COLLECTIVES[1:]))
-    try:
-        sizes, among = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(ranks))
-    except ValueError:
-        shapes = f"{np.shape(size)} and {np.shape(ranks)}"
-        raise InputError("size and ranks", shapes, "numbers, or arrays of one shape") from None
-    with hydra_rules():
-        run = plan(Composer.of_library(), overrides)
+    if text_of("collective", collective) not in COLLECTIVES[1:]:
+        raise InputError("collective", collective, one_of(COLLECTIVES[1:]))
+    check_call(overrides)
+    sizes, among = numbers_of({"size": size, "ranks": ranks}).values()
+    sizes = sizes.astype(np.float64)
+    composer, run = _one_point(overrides)
     inputs = run.grid.first_inputs()
-    most = int(inputs["system.devices"][0])
+    with explaining(composer, run):
+        most = int(inputs["system.devices"][0])
     for key, column, wrong, allowed in (
-        ("size", sizes, ~(sizes >= 0.0), "a number of bytes that is at least 0"),
+        ("size", sizes, ~((sizes >= 0.0) & (sizes <= _MOST_BYTES)), "a number of bytes, 0 to 1e18"),
         (
             "ranks",
             among,
-            (among < 1) | (among > most) | (among != np.floor(among)),
+            ~((among >= 1) & (among <= most) & (among == np.floor(among))),
             f"a number of devices from 1 to {most}",
         ),
     ):
         if wrong.any():
             raise InputError(key, column[wrong][0], allowed)
-    time = crossflow.time_collectives(
-        inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
-    )
+    with explaining(composer, run):
+        time = crossflow.time_collectives(
+            inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
+        )
     return time.reshape(sizes.shape)
 
 
@@ -108,24 +126,27 @@ def predict_gemm(
     from fastflow import crossflow
 
     given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
-    sizes = dict(zip(given, np.broadcast_arrays(*map(np.asarray, given.values())), strict=True))
+    sizes = numbers_of(given)
     for key, column in sizes.items():
         if column.ndim > 1:
             raise InputError(
                 key, f"an array of {column.ndim} dimensions", "a number or a one-dimensional array"
             )
-        wrong = column[(column < 1) | (column != np.floor(column))]
+        known = find_input(key)
+        assert known is not None, key
+        wrong = column[~((column >= 1) & (column <= known.high) & (column == np.floor(column)))]
         if wrong.size:
-            raise InputError(key, wrong[0], "a whole number at least 1")
-    with hydra_rules():
-        run = plan(Composer.of_library(), ("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
+            raise InputError(key, wrong.flat[0], known.allowed())
+    chosen = (f"chip={text_of('chip', chip)}", f"model.dtype={text_of('dtype', dtype)}")
+    composer, run = _one_point(("model=gemm", *chosen))
     if sizes["model.m"].size == 0:
         return np.zeros(0)
     first = Share(run.grid.blocks[0], 0, np.zeros(sizes["model.m"].size, dtype=np.int64))
     inputs = run.grid.inputs(first) | {
         key: np.array(column, dtype=np.int64).ravel() for key, column in sizes.items()
     }
-    prediction = crossflow.predict(inputs)
+    with explaining(composer, run):
+        prediction = crossflow.predict(inputs)
     if prediction.timed.size < first.points.size:
         raise CompositionError(f"no time can be predicted: {prediction.reason[0]}")
     return prediction.timeline.total.reshape(sizes["model.m"].shape)

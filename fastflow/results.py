@@ -111,7 +111,8 @@ def _finite(column: NDArray[Any]) -> NDArray[Any]:
 
 def _over(part: Floats, whole: Floats) -> Floats:
     """Return a quotient, NaN over nothing."""
-    return np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0.0)
+    quotient: Floats = np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0.0)
+    return quotient
 
 
 def _share(part: Floats, whole: Floats) -> Floats:

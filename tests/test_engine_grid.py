@@ -62,7 +62,8 @@ def test_an_interpolated_key_is_never_wrong():
 
 
 def test_different_keys_make_batches_and_keep_the_order():
-    check_against_composing_each([("model", ["gemm", "lstm_lm", "gemm"]), ("chip.tdp", ["200 W", "300 W"])])
+    check_against_composing_each([("model", ["gemm", "lstm_lm"]), ("chip.tdp", ["200 W", "300 W"])])
+    check_against_composing_each([("chip.tdp", ["200 W", "300 W"]), ("model", ["gemm", "lstm_lm"])])
 
 
 def test_a_section_and_a_leaf_of_it_count_in_written_order(composer):
@@ -130,10 +131,26 @@ def test_glob_range_and_choice(composer):
     assert grid.blocks[0].columns["model.layers"].tolist() == [1, 3]
 
 
-def test_the_last_override_of_a_key_counts(composer):
-    grid = plan(composer, ["model.batch=8", "tech=n7,n5", "model.batch=4,5"]).grid
-    assert grid.keys == ["model.batch", "tech"]
-    assert plan(composer, ["model.batch=4,5", "model.batch=8"]).grid.points == 1
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.batch=8", "tech=n7,n5", "model.batch=4,5"],
+        ["model.batch=4,5", "model.batch=8"],
+        ["tech=n7", "tech=n5"],
+        ["tech=n7", "tech=n7"],
+        ["model.batch=8", "++model.batch=9"],
+    ],
+)
+def test_a_key_is_set_once(composer, overrides):
+    with pytest.raises(InputError, match=r"expected one value, or a list; it is set to \S+ as well"):
+        plan(composer, overrides)
+
+
+def test_what_comes_after_a_study_sets_its_keys_anew(composer):
+    spans = {"params": {"model.batch": "4,5", "tech": "n7,n5"}}
+    assert plan(composer, ["model.batch=8"], spans).grid.keys == ["tech"]
+    grid = plan(composer, ["model.batch=4,5,6"], spans).grid
+    assert (grid.keys, grid.points) == (["model.batch", "tech"], 6)
 
 
 def test_a_study_and_what_comes_after_it(composer):

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.charts.style import SCALE, head, written
+from fastflow.configuration.wording import counted
 from fastflow.figures.shapes import QUIET
 from fastflow.optimize.pareto import nondominated
 from fastflow.optimize.space import BUDGETS
@@ -81,7 +82,7 @@ def draw_front(frame: pd.DataFrame, labels: Sequence[str], objective: str, secon
     shown = fronts[:_MOST]
     height = 0.8 + 3.5 * max(1, len(shown))
     figure = Figure(figsize=(12.6, height))
-    about = f"{len(frame):,} design{'' if len(frame) == 1 else 's'} on the Pareto front"
+    about = f"{counted(len(frame), 'design')} on the Pareto front"
     more = f"; the first {len(shown)} of {len(fronts):,} fronts" if len(fronts) > len(shown) else ""
     head(figure, "Pareto front of two objectives", about + more)
     grid = figure.add_gridspec(

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fastflow.cli.arguments import check_arguments, check_folders, read_arguments
 from fastflow.cli.point import run_point
 from fastflow.cli.sweep import check_single, run_grid
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import PACKAGE, library_root, use_plugins
 from fastflow.configuration.refusals import translated
-from fastflow.configuration.wording import path_of, unwritable
+from fastflow.configuration.wording import first_line, path_of, unwritable
 from fastflow.dataset.folder import is_url
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
+from fastflow.errors import CompositionError, InputError
+from fastflow.grid.plan import check_path, plan
 from fastflow.grid.run import explaining
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PRIMARY = {"sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate"}
 """The primary configuration of each command."""
+_LONG = 1000  # characters at either end of a line on a mistake
 
 
 def run_application(name: str = "sweep") -> int:
@@ -51,29 +52,33 @@ def run_application(name: str = "sweep") -> int:
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
     use_plugins()
-    arguments = _arguments(name)
-    if arguments is None:
-        return 2
-    # Hydra's own folder follows `output`, and cannot be nothing
-    if {"output=", "output=null"} & set(arguments.overrides):
-        what = "a file, NAME.yaml" if name == "calibrate" else "a folder"
-        print(InputError("output", "null", what, COMMAND_LINE), file=sys.stderr)
-        return 2
     mistakes: list[InputError] = []
+    try:
+        arguments = read_arguments(name)
+        check_arguments(arguments, name, PRIMARY[name])
+    except InputError as error:
+        print(_shortened(str(error)), file=sys.stderr)
+        return 2
 
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
         config = cast("DictConfig", HydraConfig.instance().cfg)
         try:
+            if config.hydra.mode == RunMode.MULTIRUN:  # a job of a grid: ours has none
+                choice = config.hydra.runtime.choices.get("hydra/sweeper")
+                raise InputError("hydra/sweeper", choice, "fastflow, which makes one table of a grid")
             loader = GlobalHydra.instance().config_loader()
             run_from_hydra(loader, config, _texts(config.hydra.overrides.task), None)
         except InputError as error:
             mistakes.append(error)
 
+    start = hydra.main(
+        config_path=str(library_root() / "conf"), config_name=PRIMARY[name], version_base="1.3"
+    )
     try:
-        hydra.main(config_path=str(library_root() / "conf"), config_name=PRIMARY[name], version_base="1.3")(
-            task
-        )()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", module=r"hydra\.")  # what it passes over is a mistake
+            start(task)()
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; {str(interrupt) or 'no file is left'}", file=sys.stderr)
         return 130
@@ -84,47 +89,45 @@ def run_application(name: str = "sweep") -> int:
         if not _is_mistake(error):
             raise
         mistakes.append(_mistake(error, arguments, PRIMARY[name]))
-    for mistake in mistakes:
-        print(mistake, file=sys.stderr)
+    for line in dict.fromkeys(map(str, mistakes[:1])):
+        print(_shortened(line), file=sys.stderr)
     return 2 if mistakes else 0
 
 
-def _arguments(name: str) -> Namespace | None:
-    """Read the command line as Hydra will; None, after one line of complaint, where it cannot be read."""
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            return get_args_parser().parse_args()
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-    reason = complaint.getvalue().strip().rpartition("error: ")[2]
-    print(f"{reason}; see python -m fastflow.{name} --help", file=sys.stderr)
-    return None
+def _shortened(line: str) -> str:
+    """Return a line that a person can read: of a long one, its beginning and its end."""
+    return line if len(line) <= 2 * _LONG else f"{line[:_LONG]} ... {line[-_LONG:]}"
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Say whether an exception is the user's: ours and Hydra's own, and of Python's those raised in Hydra."""
+    """Say whether an exception is the user's: ours and Hydra's own, and whatever else Hydra alone raised.
+
+    Where no code of ours ran after Hydra was called, nothing but what the user gave can be wrong.
+    """
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | InputError):
         return True
-    # Hydra's own frames, or the standard library's that it calls
-    last = traceback.extract_tb(error.__traceback__)[-3:]
-    in_hydra = any(f"{os.sep}hydra{os.sep}" in frame.filename for frame in last)
-    in_fastflow = any(Path(frame.filename).is_relative_to(PACKAGE) for frame in last)
-    return isinstance(error, ValueError | OSError) and in_hydra and not in_fastflow
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+    return ours[-1].name == run_application.__name__
 
 
 def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError:
     """Return what to say of an exception that Hydra raised before our own code had its turn."""
-    if isinstance(error, OSError) and not isinstance(error, HydraException):
-        return unwritable(path_of(Path(error.filename or ".")), error)
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
         # most mistakes show again here, where our own words are found for them
-        composer.compose([text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")])
-    except InputError as own:
-        return own
-    return translated(error, composer, arguments.overrides)
+        own = [text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")]
+        composition = composer.compose(own)
+        composer.resolved(composition)
+        check_path("output", composition)
+    except InputError as own_words:
+        return own_words
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return unwritable(path_of(Path(str(error.filename or "."))), error)
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError | Warning):
+        return translated(error, composer, arguments.overrides)
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    return CompositionError(f"{' '.join(arguments.overrides)}: cannot be composed ({reason})")
 
 
 def _texts(overrides: ListConfig) -> list[str]:
@@ -142,6 +145,7 @@ def run_from_hydra(
     """
     hydra = config.hydra
     own = _texts(config.hydra.overrides.hydra)
+    check_folders(own, overrides, sweeper is not None)
     composer = Composer(cast("ConfigLoaderImpl", loader), hydra.job.config_name, own)
     if sweeper is None:
         check_single(composer, overrides)

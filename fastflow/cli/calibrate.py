@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.errors import CompositionError
 from fastflow.measured.calibration import fit_and_write
 from fastflow.measured.calibration_task import plan_calibration
@@ -23,8 +24,8 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
     if where is None:
         where = default_output(task.chip)
         check_chip_output(composer, task.planned[0].run, where)
-    count = f"{len(task.names)} scalar{'' if len(task.names) == 1 else 's'}"
-    print(f"fitting {count} of {task.chip} to {task.fitted.size:,} rows", file=sys.stderr, flush=True)
+    scalars, rows = counted(len(task.names), "scalar"), counted(task.fitted.size, "row")
+    print(f"fitting {scalars} of {task.chip} to {rows}", file=sys.stderr, flush=True)
     fitted, _ = fit_and_write(composer, task, where)
     calibration.show(fitted)
     print(f"Chip: {where}")

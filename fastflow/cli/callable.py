@@ -27,6 +27,9 @@ def make_callable(module: str, where: str) -> None:
             config_dir: str | os.PathLike[str] | None = None,
         ) -> Any:
             """Do what the function of the module's name does."""
+            from fastflow.configuration.given import check_call
+
+            check_call(overrides, output, config_dir)
             return getattr(import_module(home), name)(*overrides, output=output, config_dir=config_dir)
 
     sys.modules[module].__class__ = Command

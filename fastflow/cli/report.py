@@ -11,10 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fastflow.columns import find_input, find_result
+from fastflow.configuration.wording import counted, one_of
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
-from fastflow.studies import report_of
+from fastflow.grid.run import Run
+from fastflow.studies import STUDIES, report_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,10 +36,13 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         return
     study = study or dataset.about("report")
     if study:
+        if study not in STUDIES:
+            raise InputError("study", study, one_of(STUDIES), name)
         judge(dataset, study, figures, kind)
     elif "score" in names:
         from fastflow.show import ranking
 
+        dataset.read(names)  # all of it is whole, before a part of it is said
         ranking.report(dataset)
         if "rank" not in names:
             draw_search(dataset, figures, kind)
@@ -56,6 +62,16 @@ def _judged(dataset: Dataset) -> Dataset:
         return dataset
     is_its_own = beside.about("fingerprint") == dataset.about("fingerprint")
     return beside if is_its_own and beside.about("report") else dataset
+
+
+def check_study(run: Run) -> None:
+    """Refuse a study whose claims need what the grid does not sweep, before it is run; raises InputError."""
+    if run.grid.report:
+        needed = [name for name in report_of(run.grid.report).columns if find_result(name) is None]
+        lacks = [name for name in needed if find_input(name) is not None and name not in run.grid.keys]
+        if lacks:
+            allowed = f"null, or a grid over {', '.join(lacks)}, which its claims compare"
+            raise InputError("report", run.grid.report, allowed)
 
 
 def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
@@ -81,7 +97,11 @@ def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> N
     whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
-    shown.show(whole, rows, of_errors)
+    try:
+        shown.show(whole, rows, of_errors)
+    except KeyError as error:
+        allowed = f"a validation of fastflow; it has no column {error}"
+        raise InputError("dataset", whole.folder.shown, allowed) from None
     _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
     print(f"Errors: {errors.folder.shown}")
     print(f"Dataset: {whole.folder.shown}")
@@ -92,6 +112,9 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
     how = report_of(study)
     frame = dataset.read(how.columns)
     print()
+    if dataset.asked > len(frame):
+        points = f"{counted(len(frame), 'point')} of {dataset.asked:,}"
+        print(f"{dataset.folder.shown}: {points}; the run was cut short")
     for claim in how.claims(frame):
         print(claim.line)
     _save(dataset, study, figures, kind, partial(how.draw, frame))

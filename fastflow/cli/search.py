@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastflow.cli.report import check_study
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import RANKING
 from fastflow.explore.answer import (
     chips,
@@ -33,16 +35,17 @@ def run_search(
     """Search on the command line, with progress on standard error and files beside the history."""
     from fastflow.show.progress import Progress
 
+    check_study(run)
     options = prepare_search(composer, run, output)
     with Progress("", 0, "steps") as progress:
 
         def begin(candidates: int, steps: int, there: int) -> None:
             progress.points = steps
-            many = f"{candidates:,} candidates" if candidates > 1 else "1 candidate"
-            progress.what = f"{many}, up to {steps:,} steps of {options.rules.method}"
+            many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+            progress.what = f"{many} of {options.rules.method}"
             progress.begin(0)
             if there:
-                print(f"{there:,} designs were scored by an earlier run", file=sys.stderr, flush=True)
+                print(f"{counted(there, 'design')} scored by an earlier run", file=sys.stderr, flush=True)
 
         answer = search_designs(run, options, output, begin, progress.advance)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError
 from fastflow.grid.run import explaining
@@ -28,7 +29,7 @@ def run_validation(
     output = planned.run.output if is_url(planned.run.output) else folder
     check_validation_output(output)
     measurements = planned.measurements
-    what = f"{measurements.rows:,} rows of {measurements.file.path} ({measurements.name})"
+    what = f"{counted(measurements.rows, 'row')} of {measurements.file.path} ({measurements.name})"
     with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)

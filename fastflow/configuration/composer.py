@@ -49,6 +49,9 @@ class Composer(HydraComposer):
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         """Read overrides by Hydra's grammar; raises InputError."""
+        for text in overrides:
+            if not isinstance(text, str):
+                raise InputError("override", repr(text), 'a text such as "tech=n7"', self.origin_of_overrides)
         try:
             return self.read(overrides)
         except COMPOSITION_ERRORS as error:

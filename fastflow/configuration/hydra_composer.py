@@ -6,7 +6,9 @@ Mistakes are raised as Hydra raises them; `composer` has the words for them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,13 +18,13 @@ from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.default_element import GroupDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.configuration import plain
 from fastflow.configuration.library import OWN_FILES
-from fastflow.configuration.wording import path_of
+from fastflow.configuration.wording import first_line, path_of
 
 if TYPE_CHECKING:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -35,6 +37,29 @@ COMMAND_LINE = "the command line"
 # what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+
+
+@contextmanager
+def shuffling_alike(text: str) -> Iterator[None]:
+    """Have Hydra's `shuffle()` of one text come out the same whenever it is read: a grid is asked twice."""
+    state = random.getstate()
+    random.seed(text)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+@contextmanager
+def _only_hydra(overrides: Sequence[str]) -> Iterator[None]:
+    """Raise as Hydra's own whatever goes wrong inside: only Hydra runs there, on what the user gave."""
+    try:
+        yield
+    except COMPOSITION_ERRORS:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigCompositionException(f"{' '.join(overrides)}: cannot be composed ({reason})") from error
 
 
 class Composition:
@@ -88,7 +113,10 @@ class _Repository(CachingConfigRepository):
 
     def group_exists(self, config_path: str) -> bool:
         if config_path not in self.groups:
-            self.groups[config_path] = super().group_exists(config_path)
+            try:
+                self.groups[config_path] = super().group_exists(config_path)
+            except (OSError, ValueError):  # no folder can have this name
+                self.groups[config_path] = False
         return self.groups[config_path]
 
 
@@ -127,7 +155,11 @@ class HydraComposer:
         """Read overrides, each text once."""
         for text in overrides:
             if text not in self._parsed:
-                self._parsed[text] = self.parser.parse_overrides([text])[0]
+                with _only_hydra([text]), shuffling_alike(text):
+                    parsed = self.parser.parse_overrides([text])[0]
+                if not parsed.key_or_group:
+                    raise ConfigCompositionException(f"{text}: cannot be read (no key); expected key=value")
+                self._parsed[text] = parsed
         return [self._parsed[text] for text in overrides]
 
     def is_group(self, name: str) -> bool:
@@ -144,7 +176,8 @@ class HydraComposer:
         try:
             return self._compose_plain(parsed, tuple(overrides))
         except (plain.Unusual, *COMPOSITION_ERRORS):
-            return self._compose_by_hydra(parsed, tuple(overrides))
+            with _only_hydra(overrides):
+                return self._compose_by_hydra(parsed, tuple(overrides))
 
     def _compose_plain(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
         found = plain.find_files(self.repository, self.config_name, parsed)

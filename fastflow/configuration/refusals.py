@@ -16,6 +16,8 @@ from fastflow.configuration.wording import first_line, one_of, suggestion
 from fastflow.errors import CompositionError, InputError
 
 _NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\. The value of|delete) '([^']+)'")
+_NO_CHOICE = ("Config group override must be", "cannot be composed")
+_THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
 _PARENT = re.compile(r"In '([^']+)'")
 
@@ -28,20 +30,26 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
     if isinstance(error, InputError):
         return error
     if isinstance(error, OverrideParseException):
-        reason = first_line(error)
-        return CompositionError(f"{error.override}: cannot be read ({reason}); expected key=value")
+        reason, text = first_line(error), error.override or ""
+        shown = text if text.strip() and text.isprintable() else repr(text)
+        return CompositionError(f"{shown}: cannot be read ({reason}); expected key=value")
     if isinstance(error, yaml.YAMLError):
         return CompositionError(_yaml_line(error))
     if isinstance(error, MissingConfigException):
         return _missing_config(error, composer, overrides)
-    if "Config group override must be" in str(error) and composer is not None:
-        return _not_a_choice(composer, overrides)
+    if composer is not None and any(text in str(error) for text in _NO_CHOICE):
+        return _not_a_choice(error, composer, overrides)
     several = _NEEDS_MULTIRUN.search(str(error))
     if several is not None:
         return CompositionError(f"{several.group(1)}: several values make a grid, which needs -m")
     unknown = _NO_SUCH_KEY.search(str(error))
     if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
         return _unknown_key(unknown.group(1), composer, overrides)
+    there = _THERE_ALREADY.search(str(error))
+    if there is not None and composer is not None:
+        value = _value_given(there.group(1), overrides)
+        allowed = "its key without +, which adds one that is not there"
+        return InputError(f"+{there.group(1)}", value, allowed, composer.origin_of_overrides)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return CompositionError(f"{lines[0]} {lines[1]}")
@@ -99,14 +107,20 @@ def _group_asked(path: str, composer: HydraComposer, overrides: Sequence[str]) -
     return next(given, groups[-1] if groups else "")
 
 
-def _not_a_choice(composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Name the group that was given something else than a name."""
-    for override in composer.read(overrides):
+def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
+    """Name the group that was given something else than a name, where one was."""
+    try:
+        parsed = composer.read(overrides)
+    except COMPOSITION_ERRORS:
+        parsed = []
+    for override in parsed:
         group = override.key_or_group
-        if composer.is_group(group) and not isinstance(override.value(), str):
+        if override.is_sweep_override() or override.is_delete():
+            continue
+        if composer.is_group(group) and not isinstance(override.value(), str | dict):
             choices = one_of(composer.choices(group))
             return InputError(group, override.get_value_string(), choices, composer.origin_of_overrides)
-    return CompositionError("a group takes the name of one of its choices")
+    return CompositionError(first_line(error))
 
 
 def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:

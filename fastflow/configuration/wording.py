@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     pass
 
 
+def counted(count: int, what: str) -> str:
+    """Write how many of something there are: "1 point", "2,000 points"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def one_of(names: Iterable[str]) -> str:
     """Write a list of choices for a message."""
     return "one of " + ", ".join(names)

@@ -8,6 +8,7 @@ shows a file only when it is complete, so that a copy under the second name does
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from fastflow.errors import InputError
 
 RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
 """What the folder of a ranking, a front, or of errors is called after that of what it is of."""
+_SCHEME = re.compile(r"[A-Za-z][\w+.:-]*://")
 Writer = Callable[[IO[bytes]], None]
 
 
@@ -30,9 +32,17 @@ def is_url(output: str | os.PathLike[str]) -> bool:
 
 def folder_at(output: str | os.PathLike[str]) -> LocalFolder | UrlFolder:
     """Return the folder at a path or URL; raises InputError for a URL that nothing here can reach."""
-    if str(output).startswith("file://"):
-        return LocalFolder(Path(unquote(urlsplit(str(output)).path)), str(output))
-    return UrlFolder(str(output)) if is_url(output) else LocalFolder(Path(output), str(output))
+    shown = str(output)
+    if is_url(output) and not _SCHEME.match(shown):
+        raise InputError("output", shown, "a path, or a URL that begins with its scheme, as s3://")
+    if shown.startswith("file://"):
+        path = unquote(urlsplit(shown).path)
+        if not path or "\0" in path:
+            raise InputError("output", shown, "a path, or a URL with one, as file:///results/mine")
+        return LocalFolder(Path(path), shown)
+    if not shown.strip() or "\0" in shown:
+        raise InputError("output", shown.replace("\0", "\\0"), "a folder")
+    return UrlFolder(shown) if is_url(output) else LocalFolder(Path(output), shown)
 
 
 def _aside(name: str) -> str:
@@ -58,8 +68,9 @@ class LocalFolder:
 
     def make(self) -> list[Path]:
         """Make the folder; returns it and those around it that were not there, innermost first."""
-        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         with _refusing(self.shown):
+            missing = () if self.path.exists() else (self.path, *self.path.parents)
+            made = [path for path in missing if not path.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / _aside("probe")
             probe.touch()
@@ -122,7 +133,7 @@ class UrlFolder:
         try:
             self.files: Any
             self.files, self.path = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # of as many kinds as there are stores
             raise InputError("output", url, f"a path, or a URL that fsspec can reach ({error})") from None
 
     def make(self) -> list[Path]:

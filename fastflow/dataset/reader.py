@@ -1,16 +1,19 @@
-"""Reader of all datasets that fastflow writes, at a path or a URL."""
+"""Reader of all datasets that fastflow writes, at a path or a URL; damaged ones are refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.dataset.schema import TYPES, differs_in
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 _PART = re.compile(r"part-\d{5,}\.parquet")
 
 _ALLOWED = "the folder or URL of a fastflow dataset"
+_NUMBERS = ("point", "design")
+"""Columns that number the rows of a dataset, each row once."""
+_NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
 
 
 class Dataset(NamedTuple):
@@ -29,14 +35,22 @@ class Dataset(NamedTuple):
     schema: pa.Schema
 
     def about(self, key: str) -> str:
-        """Return what its metadata hold under a key of fastflow's, "" for nothing."""
+        """Return what its metadata hold under a key of fastflow's, "" for nothing; raises InputError."""
         held = self.schema.metadata or {}
-        return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+        with self._whole(f"the metadata of {self.parts[0]}"):
+            return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+
+    @property
+    def asked(self) -> int:
+        """How many points the whole grid has, 0 where it is not a grid's; raises InputError."""
+        with self._whole(f"the metadata of {self.parts[0]}"):
+            return int(self.about("points") or 0)
 
     def axis(self, name: str) -> str:
-        """Return what a column of a search's history measures, with its unit."""
-        about = self.schema.field(name).metadata
-        return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
+        """Return what a column of a search's history measures, with its unit; raises InputError."""
+        with self._whole(f"the metadata of {self.parts[0]}"):
+            about = self.schema.field(name).metadata
+            return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
 
     def read(self, wanted: Collection[str]) -> pd.DataFrame:
         """Return some columns of all points in point order, texts as categories; raises InputError."""
@@ -45,39 +59,101 @@ class Dataset(NamedTuple):
             version = self.about("version") or "unknown"
             allowed = f"a dataset with {', '.join(lacks)}; this one, of version {version}, has no such column"
             raise InputError("dataset", self.folder.shown, allowed)
-        names = [name for name in self.schema.names if name in {"point", *wanted}]
-        tables = []
-        for part in self.parts:
-            try:
-                with self.folder.open(part) as file:
-                    tables.append(pq.read_table(file, columns=names))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise _damaged(self.folder.shown, part) from error
-        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas(strings_to_categorical=True)
-        return frame.sort_values("point", ignore_index=True) if "point" in names else frame
+        number = next((name for name in _NUMBERS if name in self.schema.names), "")
+        names = [name for name in self.schema.names if name in {number, *wanted}]
+        for name in names:
+            self._check_kind(name)
+        table = pa.concat_tables([self._part(part, names) for part in self.parts])
+        with self._whole("one of its texts"):
+            frame: pd.DataFrame = table.to_pandas(strings_to_categorical=True)
+        self._check_rows(table, number)
+        if number == "point":
+            return frame.sort_values("point", ignore_index=True)
+        return frame[[name for name in names if name in wanted]]
+
+    @contextmanager
+    def _whole(self, what: str) -> Iterator[None]:
+        """Say of whatever cannot be read inside that it is damaged: only the dataset's bytes decide it."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
+            raise self._refusal(f"{what} is damaged") from error
+
+    def _refusal(self, reason: str) -> InputError:
+        return InputError("dataset", self.folder.shown, f"{_ALLOWED}; {reason}")
+
+    def _check_kind(self, name: str) -> None:
+        """Refuse a column of another type than what it holds has; an input may be a text that was chosen."""
+        column = find_result(name) or find_input(name)
+        field = self.schema.field(name)
+        is_number = bool((field.metadata or {}).get(b"unit"))
+        expected = TYPES[column.kind] if column is not None else TYPES["float"] if is_number else field.type
+        chosen = find_result(name) is None and not is_number and field.type == TYPES["str"]
+        text_of_input = find_result(name) is None and column is not None and field.type == TYPES["str"]
+        if not (field.type == expected or chosen or text_of_input):
+            raise self._refusal(f"its column {name} holds {field.type} instead of {expected}")
+
+    def _part(self, part: str, names: list[str]) -> pa.Table:
+        """Read a part; raises InputError where it is damaged, or one of another dataset."""
+        with self._whole(f"its {part}"), self.folder.open(part) as file:
+            table = pq.read_table(file, columns=names)
+        alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
+        other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
+        if other:
+            raise self._refusal(f"its {part} is of another one, with other {other}")
+        return table
+
+    def _check_rows(self, table: pa.Table, number: str) -> None:
+        """Refuse a dataset of no rows, one with a row twice, and a gap where there can be none."""
+        if not table.num_rows:
+            raise self._refusal("it holds no rows")
+        for name in _NEVER_NULL:
+            if name in table.column_names and table[name].null_count:
+                raise self._refusal(f"its column {name} has empty rows")
+        if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
+            raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
+        if not number or not (self.asked or number == "design"):
+            return
+        values = table[number].to_numpy()
+        if len(set(values.tolist())) < values.size:
+            raise self._refusal(f"a {number} is there twice, as if a part had been copied")
+        last = self.asked if number == "point" else values.size if "step" in self.schema.names else 0
+        if values.min() < 0 or (last and values.max() >= last):
+            gap = (
+                f"a {number} is there that is none of its {last:,}"
+                if number == "point"
+                else "a part is missing"
+            )
+            raise self._refusal(gap)
 
 
 def find(name: str) -> Dataset:
     """Return the dataset at a path or URL; raises InputError where there is none."""
-    if not is_url(name) and not Path(name).is_dir():
-        reason = "this is not a folder" if Path(name).exists() else "there is no such folder"
-        raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
     try:
+        if not is_url(name) and not Path(name).is_dir():
+            reason = "this is not a folder" if Path(name).exists() else "there is no such folder"
+            raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
         folder = folder_at(name)
         parts = [part for part in folder.names() if _PART.fullmatch(part)]
     except InputError as error:
         raise InputError("dataset", name, error.allowed) from None
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise InputError("dataset", name.replace("\0", "\\0"), f"{_ALLOWED} ({error})") from None
     if not parts:
         raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of a dataset")
-    try:
-        with folder.open(parts[0]) as file:
-            schema = pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(name, parts[0]) from error
+    found = Dataset(folder, parts, pa.schema([]))
+    with found._whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
+        schema = _schema(file)
     if b"fastflow.version" not in (schema.metadata or {}):
         raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
-    return Dataset(folder, parts, schema)
+    return found._replace(schema=schema)
 
 
-def _damaged(name: str, part: str) -> InputError:
-    return InputError("dataset", name, f"{_ALLOWED}; its {part} is damaged")
+def _schema(file: IO[bytes]) -> pa.Schema:
+    """Read the schema of a part, whose names are texts."""
+    schema = pq.read_schema(file)
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("a column is there twice")
+    return schema

@@ -40,7 +40,8 @@ def kind_of(name: str, grid: Grid) -> str:
     return column.kind
 
 
-_TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
+TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
+"""The type of a column by its kind."""
 
 _IDENTITY = {
     b"fastflow.fingerprint": "configuration",
@@ -59,7 +60,7 @@ def field_of(name: str, kind: str) -> pa.Field:
     """Return the field of a column of a kind ("float", "int", "bool", "str"), with its unit and meaning."""
     column = find_result(name) or find_input(name)
     about = {"unit": column.unit if column else "", "meaning": column.meaning if column else ""}
-    return pa.field(name, _TYPES[kind], metadata=about)
+    return pa.field(name, TYPES[kind], metadata=about)
 
 
 def schema_of(grid: Grid) -> pa.Schema:
@@ -101,7 +102,7 @@ def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
     """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
     for key, what in _IDENTITY.items():
         if held.get(key) != schema.metadata[key]:
-            return f"{what} ({held.get(key, b'unknown').decode()[:16]})"
+            return f"{what} ({held.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""
 
 

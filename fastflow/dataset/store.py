@@ -109,7 +109,7 @@ class Store:
         try:
             with self.folder.open(name) as file:
                 about = pq.read_metadata(file)
-        except (pa.ArrowInvalid, OSError, InputError) as error:
+        except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
             reason = f"{allowed}; its {name} is damaged: remove it and run again"
             raise InputError("output", self.folder.shown, reason) from error
         other = differs_in(about.metadata or {}, self.schema)
@@ -117,8 +117,7 @@ class Store:
             reason = f"{allowed}; this one holds a dataset of another {other}"
             raise InputError("output", self.folder.shown, reason)
         start, stop = self.parts.range(number) if number is not None else (0, 0)
-        points = about.row_group(0).column(0).statistics
-        if (points.min, points.max + 1) != (start, stop):
+        if _points_of(about) != (start, stop, stop - start):
             reason = f"{allowed}; its {name} holds other points: remove it and run again"
             raise InputError("output", self.folder.shown, reason)
 
@@ -142,6 +141,14 @@ class Store:
         for name in self.folder.names():
             if _LEFT.fullmatch(name):
                 self.folder.remove(name)
+
+
+def _points_of(about: pq.FileMetaData) -> tuple[int, int, int] | None:
+    """Return the first point of a part, the one after its last, and how many rows it has; None for none."""
+    points = about.row_group(0).column(0).statistics if about.num_row_groups else None
+    if points is None or not isinstance(points.min, int):
+        return None
+    return points.min, points.max + 1, about.num_rows
 
 
 def write_table(output: str, table: pa.Table) -> str:

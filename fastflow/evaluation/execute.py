@@ -115,6 +115,8 @@ def _work_through(
     job = Job(run.grid, run.settings, dataset.schema, dataset)
     try:
         with connected(run.settings, job) if missing else nullcontext():
+            if missing:
+                warm_up(run.grid)  # before anything is said: an input that is missing is missed here
             begin(there)
             for _ in _spread(run, job, missing, watch):
                 pass

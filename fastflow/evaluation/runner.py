@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import find_input
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
-from fastflow.errors import InputError
 from fastflow.grid.grid import Columns, Grid, Share
+from fastflow.grid.run import naming_what_is_missing
 
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction
 
 
+__all__ = [
+    "BYTES_A_KERNEL", "BYTES_A_POINT", "Predicted", "evaluated", "naming_what_is_missing", "predict_points",
+    "rows", "tabulate", "warm_up",
+]  # fmt: skip
 _KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
@@ -50,21 +52,6 @@ def _predict(inputs: Columns) -> Prediction:
 
     with naming_what_is_missing(inputs):
         return crossflow.predict(settle(inputs))
-
-
-@contextmanager
-def naming_what_is_missing(inputs: Columns) -> Iterator[None]:
-    """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
-    try:
-        yield
-    except KeyError as error:
-        key = error.args[0] if error.args else None
-        column = find_input(key) if isinstance(key, str) and key not in inputs else None
-        if column is None:
-            raise
-        raise InputError(
-            str(key), "nothing", f"{column.allowed()} ({column.meaning}); it is missing"
-        ) from None
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:

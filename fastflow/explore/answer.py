@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from fastflow.configuration.chip_file import chip_text
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import SEARCH_KEYS
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.schema import field_of
 from fastflow.dataset.store import PART
@@ -174,7 +175,7 @@ def _lost(
 def _how(answer: Answer, own: Sequence[str]) -> str:
     """Write how a design was found."""
     rules, starts = answer.options.rules, answer.options.rules.starts
-    many = f"{starts} start{'' if starts == 1 else 's'} of {rules.steps} steps, seed {rules.seed}"
+    many = f"{counted(starts, 'start')} of {counted(rules.steps, 'step')}, seed {rules.seed}"
     return f"python -m fastflow.search {shlex.join(own)} ({rules.method}, {many})"
 
 

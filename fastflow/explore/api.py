@@ -18,6 +18,7 @@ from fastflow.errors import InputError
 from fastflow.explore.answer import BestChip, check_beside, chips, front, ranking, write_chips
 from fastflow.explore.options import SearchOptions, read_options
 from fastflow.explore.search import search_designs
+from fastflow.grid import limits
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
 
@@ -71,6 +72,8 @@ def search(
 def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOptions:
     """Check what only a search is told before anything is computed; raises InputError."""
     refuse_others(run, "search")
+    points = run.grid.points
+    limits.check("points", f"{points:,}", points, limits.MOST_SEARCHED, "points of one search")
     with composer.naming_origins(run.first):
         options = read_options(run.first.leaves)
         if run.grid.report and (options.objective, options.pareto) != ("time", None):

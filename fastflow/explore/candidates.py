@@ -95,6 +95,9 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
         _check_pins(inputs)
         space = space_of(inputs)
         spaces.add(space.keys)
+        if not space.keys:
+            allowed = "a chip whose budgets have shares, as pathfinding: a search finds them"
+            raise InputError("chip", inputs.get("chip.name", ["nothing"])[0], allowed)
         own = np.column_stack([inputs[key] for key in space.keys])
         deepest = count_layers(inputs)
         for place, point in enumerate(share.points.tolist()):

@@ -53,10 +53,12 @@ class History:
             try:
                 with self.folder.open(name) as file:
                     table = pq.read_table(file)
-            except (pa.ArrowInvalid, OSError) as error:
+            except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
                 damaged = f"{_ALLOWED}; its {name} is damaged: remove it and the parts after it"
                 raise InputError("output", self.folder.shown, damaged) from error
             other = differs_in(table.schema.metadata or {}, self.schema)
+            if not other and not table.schema.equals(self.schema):
+                other = "kind, with other columns"
             if other:
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; {self._others(table, other)}")
             if name != _name(len(self.stored)):
@@ -69,7 +71,7 @@ class History:
         held, own = table.schema.metadata or {}, self.schema.metadata
         for key in (b"fastflow.overrides", b"fastflow.search"):
             if key in held and held[key] != own[key]:
-                return f"this one belongs to {held[key].decode()}"
+                return f"this one belongs to {held[key].decode(errors='replace')}"
         return f"this one belongs to another {other}"
 
     def recall(self, asked: ResultTable) -> pa.Table | None:

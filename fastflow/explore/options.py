@@ -38,16 +38,16 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
     """Read what a configuration says of the search; raises InputError."""
     method = _choice(section, "method", METHODS)
     starts, steps = defaults(method)
-    if section["pareto"] is not None:
+    if section.get("pareto") is not None:
         starts = max(starts, WEIGHTS)
     rules = Rules(
         method,
-        starts if section["starts"] is None else _whole(section, "starts", 1),
-        steps if section["steps"] is None else _whole(section, "steps", 1),
+        starts if section.get("starts") is None else _whole(section, "starts", 1),
+        steps if section.get("steps") is None else _whole(section, "steps", 1),
         _whole(section, "seed", 0, ""),
     )
     objective = _choice(section, "objective", OBJECTIVES)
-    pareto = None if section["pareto"] is None else _choice(section, "pareto", OBJECTIVES)
+    pareto = None if section.get("pareto") is None else _choice(section, "pareto", OBJECTIVES)
     if pareto == objective:
         raise InputError("pareto", pareto, f"an objective other than {objective}, or null")
     if pareto is not None and rules.starts < 2:
@@ -56,14 +56,14 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
 
 
 def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
-    value = section[key]
+    value = section.get(key)
     if value not in tuple(among):
         raise InputError(key, "null" if value is None else value, one_of(tuple(among)))
     return str(value)
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int, otherwise: str = ", or null") -> int:
-    value = section[key]
+    value = section.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
         shown = "null" if value is None else value
         raise InputError(key, shown, f"a whole number from {least} to 1,000,000{otherwise}")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.configuration.wording import counted
 from fastflow.errors import InputError
 from fastflow.evaluation.workers import Crew, Watch, interruptible
 from fastflow.explore.candidates import Candidates, candidates_of
@@ -80,7 +81,7 @@ def _keeping(history: History) -> Iterator[None]:
         history.discard()
         if isinstance(error, KeyboardInterrupt) and history.folder is not None and history.stored:
             where = history.folder.shown
-            kept = f"{history.told:,} designs are kept in {where}"
+            kept = f"{counted(history.told, 'design')} kept in {where}"
             raise KeyboardInterrupt(
                 f"{kept}; the same command with output={where} resumes from there"
             ) from None

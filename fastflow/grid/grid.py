@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.configuration.inputs import Scalar, to_column
+from fastflow.configuration.wording import counted
 
 Columns = dict[str, NDArray[np.generic]]
 
@@ -128,9 +129,8 @@ class Grid(NamedTuple):
             " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
             for block in self.blocks
         ]
-        made = f"{self.compositions:,} composition{'' if self.compositions == 1 else 's'}"
-        points = f"{self.points:,} point{'' if self.points == 1 else 's'}"
-        return f"{points}: {' + '.join(products)}; {made}"
+        made = counted(self.compositions, "composition")
+        return f"{counted(self.points, 'point')}: {' + '.join(products)}; {made}"
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """Yield points start to stop by block and batch, in the order of points within each."""

@@ -10,19 +10,24 @@ What stands on the command line comes after all of that, in every grid of the un
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import shuffling_alike
 from fastflow.configuration.inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
+from fastflow.grid import limits
 
 _SWEEPER = ("params", "zip", "union")
 _NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
+_STUDIES = "sweeps"
+_LISTS = "a list, range(), choice() or glob()"
 
 
 class Term(NamedTuple):
@@ -86,29 +91,73 @@ class TermAxis(NamedTuple):
 
 
 def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped: int = -1) -> list[Term]:
-    """Read overrides; of several for one key the last counts, at the place of the first."""
-    terms = []
+    """Read overrides; raises InputError, also for a key that is set twice."""
+    terms: list[Term] = []
     for override in composer.parse(overrides):
         key = override.key_or_group + (f"@{override.package}" if override.package else "")
-        if override.is_interval_sweep():
-            raise InputError(key, override.get_value_string(), "a list, range(), choice() or glob()", origin)
-        term = Term(
-            key, override, _values(override), composer.is_group(override.key_or_group), origin, zipped
-        )
+        values = _values(key, override, origin)
+        term = Term(key, override, values, composer.is_group(override.key_or_group), origin, zipped)
         if term.swept:
             _check_axis(composer, term)
+        if term.is_group:
+            _check_choice(composer, term)
         terms.append(term)
+    _check_once(terms)
     return last_of_each(terms)
 
 
-def _values(override: Override) -> Sequence[Any]:
+def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
     """Return the values of a swept override; whole numbers of a range are not written out."""
-    value = override.value()
-    if isinstance(value, RangeSweep) and not value.shuffle:
+    if not override.is_sweep_override():
+        return ()
+    value, written = override.value(), override.get_value_string()
+    if override.is_interval_sweep():
+        raise InputError(key, written, _LISTS, origin)
+    if isinstance(value, RangeSweep):
+        try:
+            count = limits.values_of(value)
+        except (ValueError, ArithmeticError, TypeError) as error:
+            raise InputError(key, written, str(error) or "a range of numbers", origin) from None
         numbers = value.range()
-        if isinstance(numbers, range):
+        is_whole = isinstance(numbers, range) and not value.shuffle
+        most = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
+        limits.check(key, written, count, most, "values", origin)
+        if isinstance(numbers, range) and is_whole:
             return numbers
-    return tuple(override.sweep_iterator()) if override.is_sweep_override() else ()
+    with shuffling_alike(written):
+        values = tuple(override.sweep_iterator())
+    limits.check(key, written, len(values), limits.MOST_WRITTEN, "values", origin)
+    return values
+
+
+def _check_choice(composer: Composer, term: Term) -> None:
+    """Refuse what is no name of a choice; a mapping sets keys of the group's section."""
+    values: Iterable[Any] = (
+        map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
+    )
+    wrong = [value for value in values if not isinstance(value, str | dict)]
+    if wrong and not term.override.is_delete():
+        shown = Override._get_value_element_as_str(wrong[0])
+        raise InputError(term.key, shown, one_of(composer.choices(term.override.key_or_group)), term.origin)
+
+
+def _adds(term: Term) -> bool:
+    """Say whether a term adds to what others say of its key: it removes something, or sets several keys."""
+    return term.override.is_delete() or isinstance(term.override.value(), dict)
+
+
+def _check_once(terms: Sequence[Term]) -> None:
+    """Refuse two values for one key from the same hand: nobody can say which one was meant."""
+    first: dict[str, Term] = {}
+    for term in terms:
+        if _adds(term):
+            first.pop(term.key, None)
+        elif term.key in first:
+            before = first[term.key].override.get_value_string()
+            allowed = f"one value, or a list; it is set to {before} as well"
+            raise InputError(term.key, term.override.get_value_string(), allowed, term.origin)
+        else:
+            first[term.key] = term
 
 
 def last_of_each(terms: Sequence[Term]) -> list[Term]:
@@ -119,7 +168,7 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
     kept: dict[tuple[str, int], Term] = {}
     stays: dict[str, int] = {}
     for term in terms:
-        adds = term.override.is_delete() or isinstance(term.override.value(), dict)
+        adds = _adds(term)
         stays[term.key] = stays.get(term.key, 0) + adds
         kept[term.key, stays[term.key]] = term
         stays[term.key] += adds
@@ -128,6 +177,8 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
+    if term.is_group and term.key == _STUDIES:
+        raise InputError(term.key, written, "one study: each is a grid of its own", term.origin)
     if not term.is_input:
         raise InputError(
             term.key, written, "a single value, since this key is not an input of the model", term.origin
@@ -236,7 +287,33 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
                 count = f"{len(term.values)} instead of {len(group[0].values)}"
                 value = f"{term.override.get_value_string()} ({count})"
                 raise InputError(term.key, value, allowed, term.origin)
+        _check_distinct(group)
     return [TermAxis(tuple(group)) for group in groups.values()]
+
+
+def _check_distinct(terms: Sequence[Term]) -> None:
+    """Refuse an axis that has a value, or values walked together, twice; those of a range never are."""
+    if any(isinstance(term.values, range) for term in terms):
+        return
+    seen: set[tuple[Hashable, ...]] = set()
+    for row in zip(*(term.values for term in terms), strict=True):
+        alike = tuple(map(_identity, row))
+        if alike in seen:
+            raise twice(terms[0], row[0])
+        seen.add(alike)
+
+
+def _identity(value: Any) -> Hashable:
+    """Return what tells a value from others: 1 and 1.0 are the same, 1 and true are not."""
+    value = Override._convert_value(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return value if is_number else str(Override._get_value_element_as_str(value))
+
+
+def twice(term: Term, value: Any) -> InputError:
+    """Return the refusal of a value that an axis has twice."""
+    shown = Override._get_value_element_as_str(value)
+    return InputError(term.key, shown, f"each value once; {term.written} has it twice", term.origin)
 
 
 def combinations(terms: Sequence[Term], axes: Sequence[TermAxis]) -> Iterator[tuple[str, ...]]:

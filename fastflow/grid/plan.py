@@ -23,12 +23,14 @@ from fastflow.configuration.inputs import Scalar, convert, model_inputs, to_colu
 from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
+from fastflow.grid import limits
 from fastflow.grid.grid import Axis, Block, Columns, Grid, batches_of
-from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids_of
+from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids_of, twice
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
 
 _INTERPOLATED = re.compile(r"[\w.]+")
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "model.file"
 _MANY = 1000  # compositions: more take seconds
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
@@ -88,7 +90,7 @@ def plan(
     first = composed[0].first[0]
     _check_output(first, composed)
     with composer.naming_origins(first):
-        section = first.config.get("engine")
+        section = _selected(first, "engine")
         options = settings(OmegaConf.to_container(section) if OmegaConf.is_dict(section) else section)
     inputs = [point for one in composed for point in one.inputs]
     batches, batch, row = batches_of(inputs)
@@ -107,21 +109,35 @@ def plan(
         levels=max(_levels(point) for point in inputs),
         report=_report(composer, first),
     )
-    files = (str(first.config.get(key) or "") for key in ("trace", "picture"))
-    return Run(grid, options, str(first.config.get("output")), first, *files)
+    output, *files = (str(_selected(first, key) or "") for key in ("output", "trace", "picture"))
+    return Run(grid, options, output, first, *files)
+
+
+def _selected(first: Composition, key: str) -> Any:
+    """Return the value of a key, None where somebody has removed it."""
+    return OmegaConf.select(first.config, key)
+
+
+def check_path(key: str, composition: Composition) -> None:
+    """Refuse a list or a mapping where a path is to be; raises InputError."""
+    value: Any = composition.config._get_node(key) if key in composition.config else None
+    if OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation():
+        raise InputError(key, value, "a path or a URL")
 
 
 def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
     """Refuse an output folder that follows what is swept: a grid is one dataset."""
+    check_path("output", first)
     written = str(first.leaves.get("output"))
+    read = [name for reference in _REFERENCE.findall(written) for name in _INTERPOLATED.findall(reference)]
     for key in (term.key for one in composed for axis in one.axes for term in axis.terms):
-        if f"${{{key}}}" in written:
+        if any(related(key, name) for name in read):
             raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
 
 
 def _report(composer: Composer, first: Composition) -> str:
     """Return the study of the paper that a grid is judged as, "" for none; raises InputError."""
-    name = str(first.config.get("report") or "")
+    name = str(_selected(first, "report") or "")
     if name and name not in STUDIES:
         raise InputError("report", name, f"null or {one_of(STUDIES)}", composer.origin("report", first))
     return name
@@ -140,26 +156,29 @@ def _compose_all(
     `as_texts` are composed in any case.
     """
     axes = axes_of(terms)
+    _check_size(axes, limits.MOST_POINTS, "points")
     keys = {
         axis.terms[0].key
         for axis in axes
         if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
     }
     while True:
-        count = prod(axis.size for axis in axes if axis.terms[0].key in keys)
+        composed = [axis for axis in axes if axis.terms[0].key in keys]
+        count = prod(axis.size for axis in composed)
+        _check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         done = _Composed(axes, keys, {}, [], [], [])
         bound: set[str] = set()
-        for texts in combinations(terms, [axis for axis in axes if axis.terms[0].key in keys]):
+        for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
                 composition = composer.compose(texts)
             bound = {axis.terms[0].key for axis in free if _is_bound(composition, axis)} if free else set()
             if bound:
                 break
             if not done.columns:
-                done.columns.update({term.key: _column(term) for axis in free for term in axis.terms})
+                done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = model_inputs(composer.resolved(composition))
             done.inputs.append(inputs)
@@ -168,6 +187,15 @@ def _compose_all(
         if not bound:
             return done
         keys |= bound
+
+
+def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
+    """Refuse a product of axes that is too large, in the name of its longest one; raises InputError."""
+    if not axes:
+        return
+    term = max(axes, key=lambda axis: axis.size).terms[0]
+    written = term.override.get_value_string()
+    limits.check(term.key, written, prod(axis.size for axis in axes), most, what, term.origin)
 
 
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
@@ -207,6 +235,22 @@ def _is_bound(composition: Composition, axis: TermAxis) -> bool:
 def _levels(inputs: Iterable[str]) -> int:
     """Count the on-chip memory levels among input keys."""
     return len({key.split(".")[2] for key in inputs if key.startswith("chip.memory.")})
+
+
+def _columns_of(axes: Sequence[TermAxis]) -> Columns:
+    """Return the values of swept leaves: dotted key to array, in units; raises InputError.
+
+    Values that are written in two ways, as "0.2 kW" and "200 W", are the same.
+    """
+    columns: Columns = {}
+    for axis in axes:
+        columns.update({term.key: _column(term) for term in axis.terms})
+        if len(axis.terms) == 1 and not isinstance(axis.terms[0].values, range):
+            term = axis.terms[0]
+            first = np.unique(columns[term.key], return_index=True)[1]
+            if first.size < axis.size:
+                raise twice(term, term.values[int(np.setdiff1d(np.arange(axis.size), first)[0])])
+    return columns
 
 
 def _column(term: Term) -> NDArray[np.generic]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from fastflow.columns import find_input
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition
 from fastflow.configuration.settings import Settings
@@ -44,10 +45,28 @@ def refuse_others(run: Run, command: str = "sweep") -> None:
 
 
 @contextmanager
-def explaining(composer: Composer, run: Run) -> Iterator[None]:
-    """Add to an InputError of the model where its key's value came from."""
+def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
+    """Say of an input that the model asks for, and that the configuration does not give, which one it is."""
     try:
         yield
+    except KeyError as error:
+        key = error.args[0] if error.args else None
+        column = find_input(key) if isinstance(key, str) and key not in inputs else None
+        if column is None:
+            raise
+        raise InputError(
+            str(key), "nothing", f"{column.allowed()} ({column.meaning}); it is missing"
+        ) from None
+
+
+@contextmanager
+def explaining(composer: Composer, run: Run) -> Iterator[None]:
+    """Add to an InputError of the model where its key's value came from."""
+    given = {key for batch in run.grid.batches for key in batch.columns}
+    given = {key for key in given if all(key in batch.columns for batch in run.grid.batches)}
+    try:
+        with naming_what_is_missing(given.union(run.grid.keys)):
+            yield
     except InputError as error:
         if error.origin or not error.key or error.key == "output":
             raise

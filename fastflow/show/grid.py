@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
+from fastflow.parallelism.strategy import AUTO
 from fastflow.show.tables import console, listing, records
 
 if TYPE_CHECKING:
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
+_ASKED = "parallel.strategy"
+_KINDS = {
+    "no time": ("has no time", "have no time"),
+    "memory": ("does not fit its memory", "do not fit their memory"),
+}
+"""Kinds of infeasible points, in words for one and for several."""
 
 
 class Digest:
@@ -27,7 +35,7 @@ class Digest:
         """Start with nothing seen."""
         self.head: list[dict[str, Any]] = []
         self.best: list[dict[str, Any]] = []
-        self.infeasible = {"have no time": 0, "do not fit their memory": 0}
+        self.infeasible = dict.fromkeys(_KINDS, 0)
         self.reason: dict[str, str] = {}
         """The first point of each kind, and why it is so."""
 
@@ -55,23 +63,37 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     """Print a grid in short, and how fast it came."""
     out = console()
     columns = grid.keys
-    columns += [name for name in ("strategy",) if name not in columns and "parallel.strategy" not in columns]
-    columns += ["time_s", "bound_by", "feasible"]
+    results = ["time_s", "bound_by", "feasible"]
     digest = Digest()
     for number in range(store.parts.total):
-        digest.add(store.read(number, ["point", *columns, "reason"]))
+        digest.add(
+            store.read(number, list(dict.fromkeys(["point", *columns, "strategy", *results, "reason"])))
+        )
+    columns = [*_with_winners(columns, [*digest.head, *digest.best]), *results]
     if grid.points > _MOST_ROWS:
         out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
         title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
         out.print(listing(title, columns, digest.best))
     else:
-        out.print(listing(f"{grid.points:,} points", columns, digest.head))
+        out.print(listing(counted(grid.points, "point"), columns, digest.head))
     for kind, count in digest.infeasible.items():
         if count:
-            out.print(f"{count:,} of {grid.points:,} points {kind} (column `reason`); {digest.reason[kind]}")
+            of_all = f"{count:,} of {counted(grid.points, 'point')}"
+            out.print(f"{of_all} {_KINDS[kind][grid.points > 1]} (column `reason`); {digest.reason[kind]}")
     out.print()
     _speed(grid, progress)
+
+
+def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns with that of the strategy, unless what was asked for says it."""
+    if "strategy" in columns:
+        return columns
+    if _ASKED not in columns:
+        return [*columns, "strategy"]
+    place = columns.index(_ASKED) + 1
+    won = ["strategy"] if any(row[_ASKED] == AUTO for row in rows) else []
+    return [*columns[:place], *won, *columns[place:]]
 
 
 def show_ranking(store: Store) -> None:
@@ -79,7 +101,8 @@ def show_ranking(store: Store) -> None:
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
     frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
-    title = f"Best of {store.parts.points:,} strategies (identical results shown once)"
+    many = store.parts.points
+    title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
     out.print(listing(title, columns, records(frame.head(_FIRST))))
     print(f"Ranking: {store.folder.shown}")
 
@@ -88,9 +111,13 @@ def _speed(grid: Grid, progress: Progress) -> None:
     """Print how many points came in which time."""
     points = grid.points - progress.there
     if not points:
-        print(f"all {grid.points:,} points were there already")
+        print(f"{counted(grid.points, 'point')}, all there already")
         return
     rate = f"{progress.rate:,.0f}" if progress.rate >= 10 else f"{progress.rate:.2g}"
-    already = f" ({progress.there:,} were there already)" if progress.there else ""
-    speed = f"{points:,} points{already} in {progress.seconds:.2f} s: {rate} points/s"
-    print(f"{speed}; {grid.compositions:,} compositions")
+    already = (
+        f" ({progress.there:,} {'was' if progress.there == 1 else 'were'} there already)"
+        if progress.there
+        else ""
+    )
+    speed = f"{counted(points, 'point')}{already} in {progress.seconds:.2f} s: {rate} points/s"
+    print(f"{speed}; {counted(grid.compositions, 'composition')}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastflow.charts.overview import Axis, axes_of, best_first, columns_of, draw, shown_of, title_of
 from fastflow.charts.style import LIMITERS
+from fastflow.configuration.wording import counted
 from fastflow.show.tables import console, listing, new_sheet, quantity, records
 from fastflow.units import percent
 
@@ -35,22 +36,27 @@ def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> No
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
-    points = f"{len(frame):,} point{'' if len(frame) == 1 else 's'}"
+    points = counted(len(frame), "point")
     save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
 
 
 def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[Axis]) -> list[str]:
     """Say how many points there are, what varies among them, and how many are feasible."""
-    asked = dataset.about("points") or str(len(frame))
-    of_all = f" of {int(asked):,}; the run was cut short" if int(asked) != len(frame) else ""
+    of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
-    lines = [f"{dataset.folder.shown}: {len(frame):,} points{of_all}; {varies}"]
+    lines = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}; {varies}"]
     timed = frame["time_s"].notna()
     lines.append(f"{int(frame['feasible'].sum()):,} feasible")
-    for what, rows in (("do not fit their memory", timed & ~frame["feasible"]), ("have no time", ~timed)):
+    for one, several, rows in (
+        ("does not fit its memory", "do not fit their memory", timed & ~frame["feasible"]),
+        ("has no time", "have no time", ~timed),
+    ):
         if rows.any():
             first = frame[rows].iloc[0]
-            lines.append(f"{int(rows.sum()):,} {what}; point {first['point']:,}: {first['reason']}")
+            count = int(rows.sum())
+            lines.append(
+                f"{count:,} {one if count == 1 else several}; point {first['point']:,}: {first['reason']}"
+            )
     return lines
 
 

@@ -8,6 +8,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+from fastflow.configuration.wording import counted
+
 _QUIET = 2.0  # seconds; a run that takes less says nothing of its progress
 _PAUSE = 5.0  # seconds between two lines where there is no terminal
 
@@ -43,7 +45,7 @@ class Progress:
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(
-                f"{there:,} of {self.points:,} points are there already, from an earlier run",
+                f"{there:,} of {counted(self.points, 'point')} are there already, from an earlier run",
                 file=sys.stderr,
                 flush=True,
             )

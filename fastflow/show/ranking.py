@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fastflow import units
 from fastflow.charts.search import telling
+from fastflow.configuration.wording import counted
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.space import BUDGETS
 from fastflow.show.tables import console, new_sheet, quantity
@@ -66,10 +67,6 @@ def _short(labels: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
     """Return the best candidates of a ranking, or the best design of each problem where there are several.
 
@@ -82,7 +79,7 @@ def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
         return sheet_of("Best design of each problem", frame, heads, schema)
     fits = frame[frame["reason"] == ""]
     rows = (fits if len(fits) else frame).head(_MOST)
-    return sheet_of(f"Best of {_many(len(frame), 'candidate')}", frame, rows, schema)
+    return sheet_of(f"Best of {counted(len(frame), 'candidate')}", frame, rows, schema)
 
 
 def front_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
@@ -91,7 +88,7 @@ def front_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
         return "no front: no design has a time"
     rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MOST_OF_FRONT)).round().astype(int))
     thinned = f", {len(rows)} shown" if len(rows) < len(frame) else ""
-    return sheet_of(f"Front of {_many(len(frame), 'design')}{thinned}", frame, frame.iloc[rows], schema)
+    return sheet_of(f"Front of {counted(len(frame), 'design')}{thinned}", frame, frame.iloc[rows], schema)
 
 
 def report(dataset: Dataset) -> None:
@@ -100,7 +97,7 @@ def report(dataset: Dataset) -> None:
     wanted = {*labels_of(names), *_FIGURES, "rank", "candidate", "step", "reason"}
     frame = dataset.read([name for name in names if name in wanted])
     out = console()
-    out.print(f"{dataset.folder.shown}: {_many(len(frame), 'candidate' if 'rank' in frame else 'design')}")
+    out.print(f"{dataset.folder.shown}: {counted(len(frame), 'candidate' if 'rank' in frame else 'design')}")
     if "rank" in frame:
         out.print(ranking_sheet(frame, dataset.schema))
     elif "step" in frame:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastflow import units
+from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
@@ -39,14 +40,13 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
     left_out = int((answer.reason != "").sum())
     if left_out:
         first = next(reason for reason in answer.reason if reason)
-        out.print(
-            f"{left_out:,} of {ranking.num_rows:,} candidates were not searched; the first one: {first}"
-        )
+        of_all = f"{left_out:,} of {counted(ranking.num_rows, 'candidate')}"
+        out.print(f"{of_all} not searched; the first one: {first}")
 
 
 def _title(answer: Answer, row: Mapping[str, Any]) -> str:
     where = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
-    spent = f"best of {int(answer.spent.sum()):,} designs by {answer.options.rules.method}"
+    spent = f"best of {counted(int(answer.spent.sum()), 'design')} by {answer.options.rules.method}"
     return f"[bold]{row['model']}[/] on {where}, strategy {row['strategy']}: {spent}"
 
 
@@ -112,6 +112,6 @@ def speed(answer: Answer, progress: Progress) -> None:
     fresh = answer.history.told - answer.history.there
     if fresh:
         rate = fresh / max(progress.seconds, 1e-9)
-        print(f"{fresh:,} designs scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
+        print(f"{counted(fresh, 'design')} scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
-        print(f"all {answer.history.told:,} designs were scored before")
+        print(f"{counted(answer.history.told, 'design')}, all scored before")

@@ -19,6 +19,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.configuration.library import OWN_FILES, is_own_file, library_root
 
@@ -138,13 +139,35 @@ class LibrarySearchPath(SearchPathPlugin):
 class RemoveEmptyFolder(Callback):
     """Removes the output folder that Hydra made for a run which then wrote nothing into it."""
 
+    def __init__(self) -> None:
+        """Start with no folder."""
+        self.made: list[Path] = []
+
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Note which folders do not exist yet."""
-        folder = Path(config.hydra.run.dir).absolute()
-        self.made = [path for path in (folder, *folder.parents) if not path.exists()]
+        self._note(config, "run")
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Note which folders do not exist yet."""
+        self._note(config, "sweep")
+
+    def _note(self, config: DictConfig, section: str) -> None:
+        try:
+            folder = Path(config.hydra[section].dir).absolute()
+            missing = () if folder.exists() else (folder, *folder.parents)
+            self.made = [path for path in missing if not path.exists()]
+        except (OSError, OmegaConfBaseException):  # Hydra comes upon it next, and says so
+            self.made = []
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         """Remove those of them that are empty."""
+        self._remove()
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Remove those of them that are empty."""
+        self._remove()
+
+    def _remove(self) -> None:
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

@@ -1,0 +1,98 @@
+"""A command line before Hydra has it: read as Hydra will, and refused where Hydra would pass over it."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING
+
+from hydra._internal.utils import get_args_parser
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import COMMAND_LINE
+from fastflow.errors import CompositionError, InputError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+_SPLIT = re.compile(r"unrecognized arguments: (?!-)(.*)")
+_NOWHERE = re.compile(
+    r"""~output(=.*)?|\+{0,2}(output|hydra\.(?:run|sweep)\.dir)=\s*(?:null|''|"")?\s*""", re.DOTALL
+)
+_LOG = re.compile(r"\+{0,2}hydra/job_logging=(.*)")
+_SWEEPER = re.compile(r"\+{0,2}hydra/sweeper=(.*)")
+_QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write no file
+_SECTION = "output"
+"""What every primary configuration that is made of ours has."""
+
+
+def read_arguments(name: str) -> Namespace:
+    """Read the command line of a command as Hydra will; raises InputError."""
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return get_args_parser().parse_args()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+    reason = complaint.getvalue().strip().rpartition("error: ")[2]
+    split = _SPLIT.fullmatch(reason)
+    if split is not None:
+        first = (
+            f"switches such as -m come before the first override: python -m fastflow.{name} -m tech=n7 ..."
+        )
+        raise CompositionError(
+            f"{split.group(1)}: stands after a switch that other overrides come before; {first}"
+        )
+    raise CompositionError(f"{reason}; see python -m fastflow.{name} --help")
+
+
+def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
+    """Refuse what Hydra would pass over, or leave files for, before it does; raises InputError."""
+    if arguments.config_dir == "":
+        raise InputError("--config-dir", "", "a folder that exists", COMMAND_LINE)
+    if arguments.package is not None and not arguments.cfg:
+        raise InputError("--package", arguments.package, "given with --cfg, which it narrows", COMMAND_LINE)
+    # Hydra's own folder follows `output`, and cannot be nothing
+    for text in arguments.overrides:
+        nowhere = _NOWHERE.fullmatch(text)
+        if nowhere is not None:
+            what = "a file, NAME.yaml" if name == "calibrate" else "a folder"
+            raise InputError(nowhere.group(2) or "output", "null", what, COMMAND_LINE)
+        sweeper = _SWEEPER.fullmatch(text)
+        if sweeper is not None and sweeper.group(1) != "fastflow":
+            allowed = "fastflow, which makes one table of a grid"
+            raise InputError("hydra/sweeper", sweeper.group(1), allowed, COMMAND_LINE)
+        log = _LOG.fullmatch(text)
+        if log is not None and log.group(1) not in _QUIET:
+            allowed = f"one of {', '.join(_QUIET)}: a log file beside Parquet parts is no part of the dataset"
+            raise InputError("hydra/job_logging", log.group(1), allowed, COMMAND_LINE)
+    if arguments.config_name not in (None, primary):
+        _check_primary(arguments)
+
+
+def _check_primary(arguments: Namespace) -> None:
+    """Refuse a primary configuration that says nothing of what a run needs, as a choice of a group does."""
+    composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, arguments.config_name)
+    leaves = composer.compose([]).leaves
+    if _SECTION not in leaves:
+        allowed = "config, or a file of yours whose defaults begin with it"
+        raise InputError("--config-name", arguments.config_name, allowed, COMMAND_LINE)
+
+
+def check_folders(own: Sequence[str], overrides: Sequence[str], is_grid: bool) -> None:
+    """Refuse a folder of Hydra's that goes round `output`, or that nothing goes to; raises InputError.
+
+    own: the overrides of Hydra's section; overrides: the others.
+    """
+    given = {text.lstrip("+").partition("=")[0]: text.partition("=")[2] for text in own}
+    followed, other = ("sweep", "run") if is_grid else ("run", "sweep")
+    if f"hydra.{other}.dir" in given:
+        allowed = f"output=DIR, or hydra.{followed}.dir: this run does not follow hydra.{other}.dir"
+        raise InputError(f"hydra.{other}.dir", given[f"hydra.{other}.dir"], allowed, COMMAND_LINE)
+    outputs = [text for text in overrides if text.lstrip("+").partition("=")[0] == "output"]
+    if f"hydra.{followed}.dir" in given and outputs:
+        allowed = f"only one of it and {outputs[-1]}, which both say where the dataset goes"
+        raise InputError(f"hydra.{followed}.dir", given[f"hydra.{followed}.dir"], allowed, COMMAND_LINE)

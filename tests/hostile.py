@@ -1,0 +1,166 @@
+"""What a hostile user types: overrides, switches, Python calls and broken datasets, drawn from a seed."""
+
+import random
+import shutil
+
+KEYS = [
+    "tech", "mem", "net", "chip", "system", "model", "parallel", "tiling", "engine", "placement", "output",
+    "trace",
+    "picture", "report", "model.batch", "model.hidden", "model.dtype", "model.devices", "model.name",
+    "model.strategy",
+    "parallel.strategy", "parallel.microbatches", "chip.tdp", "chip.die_area", "chip.area.core",
+    "chip.perimeter.dram",
+    "chip.power.l2", "chip.memory.l1", "chip.name", "chip.source", "system.devices", "system.package",
+    "tech.core",
+    "tech.name", "mem.links_per_device", "net.intra.latency", "engine.jobs", "engine.chunk",
+    "engine.chunk_bytes",
+    "sweeps", "hydra", "hydra.run.dir", "hydra.sweep.dir", "hydra.mode", "hydra.job.name", "hydra/sweeper",
+    "hydra.sweeper.params", "tecch", "model.bach", "model.batch.x", "chip.pinned", "chip.pinned.mcus", "x",
+    "a.b.c",
+    "tech@mem", "method", "measurements", "tiling.samples", "parallel.hidden",
+]  # fmt: skip
+VALUES = [
+    "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",
+    "CR-8-d64", "1",
+    "0", "-1", "8", "16", "512", "1.5", "1e9", "1e400", "nan", "inf", "-inf", "true", "false", "null", "",
+    "''",
+    '""', "'8'", "'200 W'", "'850 mm2'", "'1 parsec'", "'-3 W'", "???", "[]", "[1]", "[n7]", "[[n7]]", "{}",
+    "{a:1}",
+    "{core:0.3}", "${model.batch}", "${nosuch}", "${oc.env:NOSUCH}", "${oc.env:HOME}", "${", "${}",
+    "${nosuch:1}",
+    "${.batch}", "${model}", "9999999999999999999999", "1" * 400, "a" * 400, "é", "\x00", "\x1b[0m", "\n",
+    "a b",
+    "n7,n5", "n7,n7", "1,2", "1,1", "1,1.0", "1,", ",1", "8,'16'", "d512,auto", "null,1", "[1],[2]",
+    "{a:1},{b:2}",
+    "range(1,4)", "range(4,1)", "range(1,4,0)", "range(1,1000000000)", "range(0,1,1e-12)",
+    "range(0.1,0.4,0.1)",
+    "range(1)", "range(a,b)", "range(1,inf)", "range(-1,-5,-1)", "choice(1,2)", "choice()",
+    "choice(choice(1))",
+    "glob(*)", "glob(zz)", "glob([n*],exclude=n1*)", "shuffle(range(1,5))", "shuffle(n7,n5)", "sort(3,1,2)",
+    "sort(range(1,4),reverse=true)", "tag(a,choice(1,2))", "interval(1,2)", "int(3.7)", "str(1)",
+    "json_str(1)",
+    "bool(x)", "float(range(1,3))", "extend_list(1)", "../x", "/", ".", "..", "/dev/null", "n7.yaml",
+    "mine.yaml",
+    "s3://x", "nosuch://x", "memory://", "file://", "://", "=", "==", "a=b", "fig09", "MULTIRUN", "RUN",
+]  # fmt: skip
+GOOD = [
+    "tech=n7", "tech=n12,n7", "mem=hbm3", "mem=hbm2,hbm4", "net=gdr_x8", "chip=a100",
+    "chip.tdp='200 W','300 W'",
+    "model.batch=8,16", "model.batch=range(8,33,8)", "model.dtype=bf16", "parallel.strategy=d1,d7",
+    "tiling=random_5",
+    "chip.area.core=range(0.1,0.4,0.1)", "chip.area.l2=0.0", "chip.power.core=0.001",
+    "chip.die_area='1 mm2'",
+    "system=torus,mcm", "parallel.strategy=auto", "+chip.pinned={mcus:640}", "~chip.memory.l2",
+    "chip.tdp='1 W'",
+    "model.m=1", "model.m=1000000000", "placement=auto", "tiling=blocks", "mem.links_per_device=1",
+    "engine.chunk=1",
+]  # fmt: skip
+SWITCHES = [
+    ["-m"], ["--multirun"], ["--run"], ["-c", "job"], ["--cfg", "all"], ["--resolve"], ["-p", "mem"],
+    ["--info"],
+    ["-i", "nosuch"], ["-cd", "."], ["-cd", "/nosuch"], ["-cd", ""], ["-cn", "nosuch"], ["-cn",
+    "recurrent"],
+    ["-cn", "tech/n7"], ["-cp", "/tmp"], ["--nosuch"], ["--"], ["-x"], ["--help"], ["--experimental-rerun",
+    "x"],
+]  # fmt: skip
+SIGNS = ["", "", "", "", "", "", "+", "++", "~", "~", " ", "@"]
+
+
+def override(draw):
+    """Draw an override, good or not."""
+    sign, key = draw.choice(SIGNS), draw.choice(KEYS)
+    if sign == "~" and draw.random() < 0.7:
+        return f"~{key}"
+    kind = draw.random()
+    if kind < 0.02:
+        return draw.choice(
+            ["", "=", "+", "~", "+=", "~=", "=1", key, f"{key}==1", f"{key} = 1", f".{key}=1", f"{key}.=1"]
+        )
+    if kind < 0.07:  # a key with a slip
+        place = draw.randrange(len(key))
+        key = key[:place] + draw.choice(["", "x", ".", "/", "@", ":", "$", "é"]) + key[place + 1 :]
+    return f"{sign}{key}={draw.choice(VALUES)}"
+
+
+def overrides(draw):
+    """Draw some overrides, most often of a small model so that the good ones are quick."""
+    some = draw.sample(GOOD, draw.randint(0, 3)) + [override(draw) for _ in range(draw.choice([0, 1, 1, 2]))]
+    draw.shuffle(some)
+    return [*(["model=gemm"] if draw.random() < 0.6 else []), *some]
+
+
+def command_line(draw):
+    """Draw a command line."""
+    words = overrides(draw)
+    if draw.random() < 0.5:
+        words = ["-m", *words]
+    if draw.random() < 0.25:
+        place = draw.randint(0, len(words))
+        words[place:place] = draw.choice(SWITCHES)
+    return words
+
+
+SWEPT = [
+    "tech: 'n7,n5'", "mem: 'hbm2,hbm3'", "model.m: '1,2'", "model.k: 'range(1,3)'", "model.batch: [1, 2]",
+    "chip.tdp: '200 W'", "parallel.strategy: d1",
+]  # fmt: skip
+GIVEN = ["n7,n5", "1,2", "1,1", "d512", "[1, 2]", "null", "{a: 1}", "range(1,4,0)", "${x}"]
+
+
+def study(draw):
+    """Draw a study's file."""
+
+    def pair():
+        return draw.choice(SWEPT) if draw.random() < 0.6 else f"{draw.choice(KEYS)}: {draw.choice(GIVEN)}"
+
+    lines = [
+        f"params: {{{pair()}}}", f"params: {{{pair()}}}", f"zip: [{{{pair()}, {pair()}}}]",
+        f"union: [{{params: {{{pair()}}}}}, {{params: {{{pair()}}}}}]", "params: 3", "zip: {a: 1}",
+        "union: [3]", "nosuch: 1", "params: [", "zip: [[]]", "union: null", f"params: {{{pair()}, {pair()}}}",
+    ]  # fmt: skip
+    begin = draw.choice(["# @package _global_\n", "# @package _global_\n", "# @package foo\n", ""])
+    held = "".join(f"    {line}\n" for line in draw.sample(lines, draw.randint(1, 2)))
+    mode = draw.choice(["MULTIRUN", "MULTIRUN", "RUN", "x"])
+    return f"{begin}hydra:\n  mode: {mode}\n  sweeper:\n{held}"
+
+
+def damage(draw, folder):
+    """Do something to a copy of a dataset that nobody should do; says what."""
+    parts = sorted(folder.glob("part-*.parquet"))
+    part = draw.choice(parts)
+    content = bytearray(part.read_bytes())
+    kind = draw.choice(
+        ["flip", "flip", "flip", "cut", "copy", "remove", "empty", "zero", "append", "swap", "text", "dir"]
+    )
+    if kind == "flip":
+        for _ in range(draw.choice([1, 1, 3, 30])):
+            content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        part.write_bytes(content)
+    elif kind == "cut":
+        part.write_bytes(content[: draw.randrange(len(content))])
+    elif kind == "copy":
+        shutil.copy(part, folder / f"part-{draw.choice([7, 99]):05d}.parquet")
+    elif kind == "remove":
+        part.unlink()
+    elif kind == "empty":
+        part.write_bytes(b"")
+    elif kind == "zero":
+        place = draw.randrange(len(content))
+        content[place : place + 64] = bytes(len(content[place : place + 64]))
+        part.write_bytes(content)
+    elif kind == "append":
+        part.write_bytes(content + b"PAR1")
+    elif kind == "swap":
+        half = len(content) // 2
+        part.write_bytes(content[half:] + content[:half])
+    elif kind == "text":
+        part.write_text("point,time_s\n0,1\n")
+    else:
+        part.unlink()
+        part.mkdir()
+    return kind
+
+
+def seeded(seed):
+    """Return a source of draws."""
+    return random.Random(seed)
