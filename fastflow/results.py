@@ -111,14 +111,16 @@ def _finite(column: NDArray[Any]) -> NDArray[Any]:
 
 def _over(part: Floats, whole: Floats) -> Floats:
     """Return a quotient, NaN over nothing."""
-    quotient: Floats = np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0.0)
+    quotient = np.full(part.size, np.nan)
+    np.divide(part, whole, out=quotient, where=whole > 0.0)
     return quotient
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
     """Return what share of the whole a part is, 1 where only rounding makes it more."""
     share = _over(part, whole)
-    return np.asarray(np.where((share > 1.0) & (share < 1.0 + _ROUNDING), 1.0, share))
+    share[(share > 1.0) & (share < 1.0 + _ROUNDING)] = 1.0
+    return share
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of chips that cannot be, which have their reason

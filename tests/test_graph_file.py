@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -342,3 +343,123 @@ def test_points_of_several_files(file):
     alone = [graph_of(path) for path in paths]
     assert count_kernels(columns).tolist() == [alone[one].point.size for one in order]
     assert together.rows.tolist() == np.concatenate([alone[one].rows for one in order]).tolist()
+
+
+def network(*kernels, rows="64", repeat="1"):
+    """A file of one layer, its kernels as they are written."""
+    written = "".join(f"  - {{{kernel}}}\n" for kernel in kernels)
+    return f"rows: {rows}\nlayers:\n- name: a\n  repeat: {repeat}\n  kernels:\n{written}"
+
+
+PRODUCT = "name: g, type: gemm, inner: 8, cols: 8"
+
+
+@pytest.mark.parametrize("odd", ["0100", "1:30", "0x10", "1_000", "0b11", "+0x1", "00", "1:30.5", "1_0.5"])
+def test_numbers_are_read_as_they_look(file, odd):
+    for text, place in (
+        (network(PRODUCT, rows=odd), "rows"),
+        (network(PRODUCT, repeat=odd), "layers.a.repeat"),
+        (network(f"name: g, type: gemm, inner: {odd}, cols: 8"), "layers.a.kernels.g.inner"),
+        (network(f"name: g, type: gemm, inner: 8, cols: 8, keeps: {odd}"), "layers.a.kernels.g.keeps"),
+        (network(f"name: g, type: elementwise, cols: 8, flop: {odd}"), "layers.a.kernels.g.flop"),
+    ):
+        with pytest.raises(InputError) as raised:
+            read_network(file(text))
+        assert str(raised.value).endswith(f", in decimal digits, not {odd}")
+        assert f"a file whose {place} is a" in str(raised.value)
+
+
+def test_plain_numbers_stay_what_they_are(file):
+    text = network("name: g, type: elementwise, cols: 100, flop: 1.50, moves: 07.5", rows="+64", repeat="1.0")
+    (placed,) = read_network(file(text)).nodes
+    assert (placed.node.rows, placed.node.cols, placed.node.flop, placed.node.moves) == (64, 100, 1.5, 7.5)
+
+
+def bomb(deep, open_, close):
+    """A file of a few lines whose value is written out ten to the power of `deep` times."""
+    lines = [f"a0: &a0 {open_}1{close}"]
+    for i in range(deep):
+        parts = ", ".join([f"*a{i}"] * 10)
+        lines.append(f"a{i + 1}: &a{i + 1} {open_}{parts}{close}")
+    return "\n".join([*lines, f"rows: *a{deep}", "layers: []"])
+
+
+NAMES = ", ".join(["input"] * 200_000)
+LONG = {
+    "many reads": (
+        network(f"name: g, type: elementwise, cols: 8, reads: [{NAMES}]"),
+        "at most 262,144 bytes",
+    ),
+    "an alias of many reads": (
+        f"source: &r [{', '.join(['input'] * 2_000)}]\n"
+        + network("name: g, type: elementwise, cols: 8, reads: *r", repeat="1000"),
+        "at most 1000000 reads",
+    ),
+    "an alias many times": (
+        f"source: &r [{', '.join(['input'] * 2_000)}]\n"
+        + network(*(f"name: g{i}, type: elementwise, cols: 8, reads: *r" for i in range(200))),
+        "at most 200,000 values, aliases written out",
+    ),
+    "lists of lists": (bomb(9, "[", "]"), "at most 200,000 values"),
+    "merged mappings": (
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{i + 1}: &a{i + 1} {{<<: [{', '.join([f'*a{i}'] * 10)}]}}\n" for i in range(9)),
+        "at most 200,000 values",
+    ),
+    "a list within itself": ("rows: &r [*r]\nlayers: []", "at most 200,000 values"),
+    "deep brackets": ("rows: " + "[" * 20_000, "a YAML file"),
+    "a long value": (network(PRODUCT, rows="x" * 9_000), r"not x{60}\.\.\."),
+    "a large file": ("#" * 300_000 + "\nrows: 1\nlayers: []", "at most 262,144 bytes, not 300,0"),
+    "repeated": (network(PRODUCT, repeat="100001"), "at most 100000 kernels"),
+    "elements": (
+        network("name: g, type: gemm, inner: 8, cols: 1000000000000", rows="1000000000000"),
+        r"at most 4e\+18 elements of outputs",
+    ),
+    "borders": (
+        network(*(f"name: g{i}, type: gemm, inner: 8, cols: 8" for i in range(200)))
+        + f"- name: b\n  repeat: 50000\n  kernels: [{{{PRODUCT}}}]\n- name: c\n  kernels:\n"
+        + "  - {name: g, type: gemm, cols: 8, inner: 1600, reads: ["
+        + ", ".join(f"a.g{i}" for i in range(200))
+        + "]}",
+        "cross at most 5,000,000 borders",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_would_take_long_is_refused_at_once(file, name):
+    text, allowed = LONG[name]
+    path = file(text)
+    start = time.perf_counter()
+    with pytest.raises(InputError, match=allowed) as raised:
+        read_network(path)
+    assert time.perf_counter() - start < 10.0
+    assert len(str(raised.value)) < 600 + len(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    """Nobody would ever write to it, and reading a device has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(InputError, match="a regular file, not a device or a pipe"):
+            read_network(path)
+
+
+def test_work_grows_with_the_file_alone(file):
+    """Products of 20,000 repeated layers that read one tensor, and recurrences that lead back a long way."""
+    shared = network("name: l, type: lookup, vocabulary: 9, cols: 8") + (
+        "- name: b\n  repeat: 20000\n  kernels: "
+        "[{name: g, type: gemm, inner: 16, cols: 8, reads: [input, a.l]}]\n"
+    )
+    steps = network(
+        *(f"name: e{i}, type: elementwise, cols: 8, steps: 2, reads: e{i + 1}" for i in range(1_000)),
+        "name: e1000, type: gemm, steps: 2, inner: 8, cols: 8, reads: input",
+    )
+    for text, count in ((shared, 20_001), (steps, 1_001)):
+        start = time.perf_counter()
+        found = read_network(file(text))
+        assert len(found.nodes) == count
+        assert all(found.trained)
+        assert graph_of(file(text)).point.size > 2 * count
+        assert time.perf_counter() - start < 30.0

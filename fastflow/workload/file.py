@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any, NamedTuple, TypeVar
-
-import yaml
 
 from fastflow.errors import InputError
 from fastflow.workload.graph import LAYER_KINDS, Graph, stack
@@ -24,13 +23,18 @@ from fastflow.workload.layers import (
     Node,
     connect,
 )
+from fastflow.workload.notation import MOST_BYTES, MistakeError, OddNumber, listed, load, shown
 from fastflow.workload.precision import Precision
 
 Result = TypeVar("Result")
 
 KEY = "model.file"
 MOST = 10**12  # of a dimension, as of every count among the inputs
-MOST_KERNELS = 100_000  # forward kernels, repeated layers counted
+# with repeated layers counted as often as they are repeated
+MOST_KERNELS = 100_000  # forward kernels
+MOST_READS = 1_000_000  # tensors that they read
+MOST_BORDERS = 5_000_000  # borders of layers that tensors cross
+MOST_ELEMENTS = 4 * 10**18  # of all their outputs, that integers count
 
 TYPES = {
     "gemm": GEMM,
@@ -58,12 +62,8 @@ _OPTIONS = {
 }
 
 
-class _MistakeError(Exception):
-    """What is wrong in a file: the node, and what is allowed there."""
-
-
-def _wrong(node: str, allowed: str, value: object) -> _MistakeError:
-    return _MistakeError(f"a file whose {node} is {allowed}, not {'null' if value is None else value}")
+def _wrong(node: str, allowed: str, value: object) -> MistakeError:
+    return MistakeError(f"a file whose {node} is {allowed}, not {shown(value)}")
 
 
 def read_network(path: str) -> Network:
@@ -109,8 +109,10 @@ def _known(function: Callable[..., Result], path: str, *more: object) -> Result:
     """Return what a cached function makes of a file in its present version; raises InputError."""
     try:
         status = Path(path).stat()
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # reading it may have no end
+            raise MistakeError("a regular file, not a device or a pipe")
         return function(str(Path(path).absolute()), status.st_mtime_ns, status.st_size, *more)
-    except _MistakeError as mistake:
+    except MistakeError as mistake:
         raise InputError(KEY, path, str(mistake)) from None
     except (OSError, ValueError) as error:  # a name with a zero byte is no path
         reason = getattr(error, "strerror", None) or error
@@ -119,7 +121,18 @@ def _known(function: Callable[..., Result], path: str, *more: object) -> Result:
 
 @lru_cache(maxsize=64)
 def _of_version(path: str, changed: int, size: int) -> Network:
-    return connect(_layers(_load(Path(path).read_bytes())))
+    if size > MOST_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    network = connect(_layers(load(Path(path).read_bytes())))
+    nodes = network.nodes
+    crossed = sum(
+        nodes[readers[-1]].layer - placed.layer
+        for placed, readers in zip(nodes, network.readers, strict=True)
+        if readers
+    )
+    if crossed > MOST_BORDERS:
+        raise MistakeError(f"a file whose tensors cross at most {MOST_BORDERS:,} borders of layers in all")
+    return network
 
 
 @lru_cache(maxsize=64)
@@ -132,34 +145,8 @@ def _count(path: str, changed: int, size: int, training: bool) -> int:
 def _outline(path: str, changed: int, size: int) -> Outline:
     nodes = _of_version(path, changed, size).nodes
     rows = [placed.node.batch if placed.node.type == BATCHED_GEMM else placed.node.rows for placed in nodes]
-    sequences = _load(Path(path).read_bytes()).get("sequences", 0)
+    sequences = load(Path(path).read_bytes()).get("sequences", 0)
     return Outline(nodes[-1].layer + 1, min(map(int, rows)), sequences)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a key that is given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping; raises ConstructorError."""
-        given: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in given:
-                    said = f"{key.value} is given twice"
-                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
-                given.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _load(text: bytes) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise _MistakeError(f"a YAML file ({line}{error.problem or error.context})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _MistakeError(f"a YAML file ({error})") from None
 
 
 class _Found(NamedTuple):
@@ -174,35 +161,61 @@ def _layers(document: Any) -> list[Layer]:
     found = _Found(_whole("rows", given["rows"]), {})
     if "sequences" in given and found.rows % _whole("sequences", given["sequences"]):
         raise _wrong("sequences", f"a divisor of its {found.rows} rows", given["sequences"])
-    layers: list[Layer] = []
+    layers: dict[str, Layer] = {}
     below: int | None = None  # columns that enter the layer, where they are known
+    total = _Total(0, 0, 0)
     for number, entry in enumerate(_entries("layers", given["layers"])):
-        where = f"layers.{_name(f'layers[{number}]', entry, [layer.name for layer in layers])}"
+        where = f"layers.{_name(f'layers[{number}]', entry, layers)}"
         layer = _layer(where, entry, found.rows)
+        total = _add(where, total, layer)
         below = _check_layer(where, layer, found, below)
-        layers.append(layer)
-        if sum(layer.repeat * len(layer.nodes) for layer in layers) > MOST_KERNELS:
-            allowed = f"so small that there are at most {MOST_KERNELS} kernels"
+        layers[layer.name] = layer
+    return list(layers.values())
+
+
+class _Total(NamedTuple):
+    """What all layers so far have, repeated ones as often as they are repeated."""
+
+    kernels: int
+    reads: int
+    elements: int
+
+
+def _add(where: str, total: _Total, layer: Layer) -> _Total:
+    """Add a layer to the total; raises MistakeError where that is too much."""
+    own = _Total(
+        len(layer.nodes),
+        sum(len(node.reads) for node in layer.nodes),
+        sum(int(node.rows) * int(node.steps) * int(node.cols) * int(node.batch) for node in layer.nodes),
+    )
+    after = _Total(*(so_far + layer.repeat * one for so_far, one in zip(total, own, strict=True)))
+    most = _Total(MOST_KERNELS, MOST_READS, MOST_ELEMENTS)
+    for name, amount, bound in zip(_Total._fields, after, most, strict=True):
+        if amount > bound:
+            what = {"elements": "elements of outputs"}.get(name, name)
+            many = f"{bound:.0e}" if name == "elements" else str(bound)
+            allowed = f"so small that there are at most {many} {what}"
             raise _wrong(f"{where}.repeat", allowed, layer.repeat)
-    return layers
+    return after
 
 
 def _layer(where: str, entry: Any, rows: int) -> Layer:
     given = _mapping(where, entry, ("name", "kernels"), ("kind", "repeat", "source"))
     kind = _choice(f"{where}.kind", given.get("kind", "hidden"), LAYER_KINDS)
     repeat = _whole(f"{where}.repeat", given.get("repeat", 1))
-    nodes: list[Node] = []
+    nodes: dict[str, Node] = {}
+    before = INPUT
     for number, one in enumerate(_entries(f"{where}.kernels", given["kernels"])):
-        name = _name(f"{where}.kernels[{number}]", one, [node.name for node in nodes])
-        before = nodes[-1].name if nodes else INPUT
-        nodes.append(_node(f"{where}.kernels.{name}", one, rows, before))
-    return Layer(given["name"], LAYER_KINDS.index(kind), tuple(nodes), repeat)
+        name = _name(f"{where}.kernels[{number}]", one, nodes)
+        nodes[name] = _node(f"{where}.kernels.{name}", one, rows, before)
+        before = name
+    return Layer(given["name"], LAYER_KINDS.index(kind), tuple(nodes.values()), repeat)
 
 
 def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
     """Return a kernel whose own numbers are right; by default it has `rows` and reads `before`."""
     if "type" not in entry:
-        raise _MistakeError(f"a file that gives {where}.type, {_one_of(TYPES)}")
+        raise MistakeError(f"a file that gives {where}.type, {_one_of(TYPES)}")
     kind = TYPES[_choice(f"{where}.type", entry["type"], tuple(TYPES))]
     given = _mapping(where, entry, ("name", "type", *_DIMENSIONS[kind]), (*_OPTIONS[kind], "source"))
     counts = {key: _whole(f"{where}.{key}", given[key]) for key in _COUNTS if key in given}
@@ -241,30 +254,37 @@ def _check_layer(where: str, layer: Layer, found: _Found, below: int | None) -> 
     below: the columns that enter the layer; None where that is the network's input, which has as many as
     the first kernel that reads it says.
     """
-    known = dict(found.cols)
     own = {node.name: node for node in layer.nodes}
-    if below is not None:
-        known[INPUT] = below
+    made = {} if below is None else {INPUT: below}  # columns, of this layer's kernels so far
     for node in layer.nodes:
         at = f"{where}.kernels.{node.name}"
-        steps = int(node.steps)
-        later = [name for name, other in own.items() if name not in known and other.steps == steps > 1]
+        cols: list[int | None] = []
         for read in node.reads:
-            if read not in known and read not in later and read != INPUT:
-                here = [name for name in own if name in known or name in later]
+            if read in made or read in found.cols:
+                cols.append(made[read] if read in made else found.cols[read])
+            elif _recurs(node, own.get(read)):
+                cols.append(_output(own[read]))
+            elif read == INPUT:
+                cols.append(None)
+            else:
+                here = [name for name, other in own.items() if name in made or _recurs(node, other)]
                 allowed = f"{_one_of((INPUT, *here))} (of this layer), or layer.kernel of a layer below"
                 raise _wrong(f"{at}.reads", allowed, read)
-        cols = {read: _output(own[read]) for read in later} | known
-        entered = _check_node(at, node, [cols.get(read) for read in node.reads], found.rows)
-        if INPUT in node.reads and INPUT not in known and entered:
-            known[INPUT] = entered
-        known[node.name] = _output(node)
+        entered = _check_node(at, node, cols, found.rows)
+        if INPUT in node.reads and INPUT not in made and entered:
+            made[INPUT] = entered
+        made[node.name] = _output(node)
     output = _output(layer.nodes[-1])
-    if layer.repeat > 1 and known.get(INPUT, output) != output:
-        allowed = f"1, since {known[INPUT]} columns enter the layer and {output} leave it"
+    if layer.repeat > 1 and made.get(INPUT, output) != output:
+        allowed = f"1, since {made[INPUT]} columns enter the layer and {output} leave it"
         raise _wrong(f"{where}.repeat", allowed, layer.repeat)
     found.cols.update({f"{layer.name}.{name}": _output(node) for name, node in own.items()})
     return output
+
+
+def _recurs(node: Node, other: Node | None) -> bool:
+    """Say whether a kernel may read another one, or itself, of the step before."""
+    return other is not None and int(other.steps) == int(node.steps) > 1
 
 
 def _output(node: Node) -> int:
@@ -278,7 +298,7 @@ def _check_node(at: str, node: Node, cols: Sequence[int | None], rows: int) -> i
     """
     read = sum(one for one in cols if one is not None)
     unknown = sum(one is None for one in cols)
-    what = f"the columns of what it reads ({', '.join(node.reads)})"
+    what = f"the columns of what it reads ({listed(node.reads)})"
     if node.type == GEMM:
         inner = int(node.inner)
         if inner < read + unknown or (inner != read and not unknown):
@@ -286,7 +306,7 @@ def _check_node(at: str, node: Node, cols: Sequence[int | None], rows: int) -> i
         return (inner - read) // max(unknown, 1)
     if node.type == BATCHED_GEMM:
         if len(cols) > 2:
-            raise _wrong(f"{at}.reads", "one or two kernels", ", ".join(node.reads))
+            raise _wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
         elements = int(node.batch) * int(node.rows) * int(node.inner)
         if cols[0] is not None and elements > cols[0] * rows:
             allowed = f"so small that batch x rows x inner is at most the {cols[0] * rows} elements it reads"
@@ -304,14 +324,16 @@ def _mapping(where: str, value: Any, needed: Iterable[str], more: Iterable[str])
     needed, allowed = tuple(needed), (*needed, *more)
     if not isinstance(value, dict):
         said = f"a mapping with {', '.join(needed)}"
-        raise _wrong(where, said, value) if where else _MistakeError(f"a file that is {said}")
+        raise _wrong(where, said, value) if where else MistakeError(f"a file that is {said}")
     prefix = f"{where}." if where else ""
     for key in value:
         if key not in allowed:
-            raise _MistakeError(f"a file without {prefix}{key}; the keys there are {', '.join(allowed)}")
+            raise MistakeError(
+                f"a file without {prefix}{shown(key)}; the keys there are {', '.join(allowed)}"
+            )
     for key in needed:
         if key not in value:
-            raise _MistakeError(f"a file that gives {prefix}{key}")
+            raise MistakeError(f"a file that gives {prefix}{key}")
     return value
 
 
@@ -321,13 +343,13 @@ def _entries(where: str, value: Any) -> list[Any]:
     return value
 
 
-def _name(where: str, entry: Any, taken: Sequence[str]) -> str:
+def _name(where: str, entry: Any, taken: Iterable[str]) -> str:
     """Return the name of an entry of a list."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name.strip() or "." in name or "\n" in name or name == INPUT:
         raise _wrong(f"{where}.name", f"a text without a dot, other than {INPUT}", name)
     if name in taken:
-        raise _wrong(f"{where}.name", f"different from those before it ({', '.join(taken)})", name)
+        raise _wrong(f"{where}.name", f"different from those before it ({listed(taken)})", name)
     return name
 
 
@@ -338,18 +360,22 @@ def _choice(where: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def _one_of(choices: Iterable[str]) -> str:
-    return "one of " + ", ".join(choices)
+    return f"one of {listed(choices)}"
 
 
 def _whole(where: str, value: Any, least: int = 1) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise _wrong(where, f"a whole number from {least} to {MOST:.0e}", value)
+        raise _wrong(where, f"a whole number from {least} to {MOST:.0e}{_plainly(value)}", value)
     return value
 
 
 def _amount(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MOST:
-        raise _wrong(where, "a number from 0", value)
+        raise _wrong(where, f"a number from 0{_plainly(value)}", value)
     return float(value)
+
+
+def _plainly(value: object) -> str:
+    return ", in decimal digits" if isinstance(value, OddNumber) else ""

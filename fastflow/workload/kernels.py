@@ -14,6 +14,7 @@ activations are dealt out whole.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -276,13 +277,10 @@ def _completes(network: Network, i: int, read: int) -> bool:
 
     What was read a step ago has its gradient summed on its own.
     """
-    products = (
-        reader
-        for reader in network.readers[read]
-        if reader > read
-        and network.nodes[reader].node.type == GEMM
-        and network.nodes[reader].layer == network.nodes[i].layer
-    )
+    layer, readers = network.nodes[i].layer, network.readers[read]
+    first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
+    inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
+    products = (readers[at] for at in inside if network.nodes[readers[at]].node.type == GEMM)
     return read >= i or next(products) == i
 
 

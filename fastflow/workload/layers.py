@@ -91,26 +91,36 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
     for layer in layers:
         for _ in range(layer.repeat):
             here = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
-            places = made | here | {INPUT: below}
+            here[INPUT] = below
             nodes += [
-                Placed(node, number, layer.kind, tuple(places[name] for name in node.reads))
+                Placed(
+                    node,
+                    number,
+                    layer.kind,
+                    tuple(here[name] if name in here else made[name] for name in node.reads),
+                )
                 for node in layer.nodes
             ]
+            del here[INPUT]
             below, number = len(nodes) - 1, number + 1
         made |= {f"{layer.name}.{name}": place for name, place in here.items()}
     readers: list[list[int]] = [[] for _ in nodes]
     for i, placed in enumerate(nodes):
         for read in set(placed.reads) - {OUTSIDE}:
             readers[read].append(i)
-    trained = _trained(nodes, asks_input_gradient)
+    trained = _trained(nodes, readers, asks_input_gradient)
     return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient)
 
 
-def _trained(nodes: Sequence[Placed], asks_input_gradient: bool) -> tuple[bool, ...]:
+def _trained(
+    nodes: Sequence[Placed], readers: Sequence[Sequence[int]], asks_input_gradient: bool
+) -> tuple[bool, ...]:
+    """Return which nodes lie above weights: those that own some, and whatever reads one that does."""
     trained = [asks_input_gradient or placed.node.has_weights for placed in nodes]
-    while True:  # a recurrence may lead back to an earlier node
-        before = sum(trained)
-        for i, placed in enumerate(nodes):
-            trained[i] = trained[i] or any(read != OUTSIDE and trained[read] for read in placed.reads)
-        if sum(trained) == before:
-            return tuple(trained)
+    found = [i for i, above in enumerate(trained) if above]
+    while found:
+        for reader in readers[found.pop()]:
+            if not trained[reader]:
+                trained[reader] = True
+                found.append(reader)
+    return tuple(trained)
