@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import hydra_rules
 from fastflow.errors import InputError
 from fastflow.grid.grid import Axis, Block, Share
@@ -131,6 +132,9 @@ def test_glob_range_and_choice(composer):
     assert grid.blocks[0].columns["model.layers"].tolist() == [1, 3]
 
 
+SET_TWICE = r"expected one value, or a list; it is set to \S+ as well"
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -141,9 +145,17 @@ def test_glob_range_and_choice(composer):
         ["model.batch=8", "++model.batch=9"],
     ],
 )
-def test_a_key_is_set_once(composer, overrides):
-    with pytest.raises(InputError, match=r"expected one value, or a list; it is set to \S+ as well"):
-        plan(composer, overrides)
+def test_a_key_is_set_once_on_the_command_line(overrides):
+    with pytest.raises(InputError, match=SET_TWICE):
+        plan(Composer.of_library(origin=COMMAND_LINE), overrides)
+
+
+def test_the_last_override_of_a_key_counts_in_a_program_but_a_group_is_chosen_once(composer):
+    grid = plan(composer, ["model.batch=8", "tech=n7,n5", "model.batch=4,5"]).grid
+    assert grid.keys == ["model.batch", "tech"]
+    assert plan(composer, ["model.batch=4,5", "model.batch=8"]).grid.points == 1
+    with pytest.raises(InputError, match=SET_TWICE):
+        plan(composer, ["tech=n7", "tech=n5"])
 
 
 def test_what_comes_after_a_study_sets_its_keys_anew(composer):

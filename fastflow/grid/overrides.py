@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import shuffling_alike
+from fastflow.configuration.hydra_composer import COMMAND_LINE, shuffling_alike
 from fastflow.configuration.inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
@@ -91,7 +91,7 @@ class TermAxis(NamedTuple):
 
 
 def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped: int = -1) -> list[Term]:
-    """Read overrides; raises InputError, also for a key that is set twice."""
+    """Read overrides, each key once; raises InputError."""
     terms: list[Term] = []
     for override in composer.parse(overrides):
         key = override.key_or_group + (f"@{override.package}" if override.package else "")
@@ -147,12 +147,15 @@ def _adds(term: Term) -> bool:
 
 
 def _check_once(terms: Sequence[Term]) -> None:
-    """Refuse two values for one key from the same hand: nobody can say which one was meant."""
+    """Refuse two values for one group or, on the command line, for one key: which one is meant?
+
+    A program may set keys anew after a list of its own; the last one counts.
+    """
     first: dict[str, Term] = {}
     for term in terms:
         if _adds(term):
             first.pop(term.key, None)
-        elif term.key in first:
+        elif term.key in first and (term.is_group or term.origin == COMMAND_LINE):
             before = first[term.key].override.get_value_string()
             allowed = f"one value, or a list; it is set to {before} as well"
             raise InputError(term.key, term.override.get_value_string(), allowed, term.origin)
