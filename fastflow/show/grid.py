@@ -81,6 +81,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         if count:
             of_all = f"{count:,} of {counted(grid.points, 'point')}"
             out.print(f"{of_all} {_KINDS[kind][grid.points > 1]} (column `reason`); {digest.reason[kind]}")
+    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
+        out.print(f"{_ASKED}={AUTO} takes the fastest strategy that fits the memory, if there is one")
     out.print()
     _speed(grid, progress)
 
