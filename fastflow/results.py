@@ -13,12 +13,10 @@ from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.placement import ORDERS, PARALLEL, order_name
-from fastflow.tables import Bools, Floats, Ints, Texts, take
+from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, most_by_point, sum_by_point
-
-Columns = dict[str, NDArray[Any]]
 
 _COUNTED = 2.0**53  # floats count every whole number up to here
 _ROUNDING = 1e-9

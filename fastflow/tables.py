@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Texts = NDArray[np.str_]
+Columns = dict[str, NDArray[Any]]
+"""Columns by name, each of shape (points,)."""
 Inputs = Mapping[str, NDArray[Any]]
 """Input columns: dotted key to an array of shape (points,), numbers in SI units."""
 

@@ -24,7 +24,7 @@ _ACROSS = 4  # axes side by side
 _WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
 
 
-class Value(NamedTuple):
+class ValueSummary(NamedTuple):
     """One value of an axis."""
 
     name: str
@@ -38,11 +38,11 @@ class Value(NamedTuple):
     """Share of that point's kernel time by limiter."""
 
 
-class Axis(NamedTuple):
+class AxisSummary(NamedTuple):
     """What was swept: numbers in their order, texts as they came."""
 
     key: str
-    choices: list[Value]
+    choices: list[ValueSummary]
 
 
 def columns_of(names: Sequence[str]) -> list[str]:
@@ -63,11 +63,11 @@ def best_first(frame: pd.DataFrame) -> pd.DataFrame:
     return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
 
 
-def axes_of(frame: pd.DataFrame) -> list[Axis]:
+def axes_of(frame: pd.DataFrame) -> list[AxisSummary]:
     """Return what varies among points, and what each value of it does; the strategy where nothing varies."""
     ranked = best_first(frame)
     keys = _swept(frame) or [_choices(frame.columns.tolist())[-1]]
-    return [Axis(key, _values(frame, ranked, key)) for key in keys]
+    return [AxisSummary(key, _values(frame, ranked, key)) for key in keys]
 
 
 def _swept(frame: pd.DataFrame) -> list[str]:
@@ -85,7 +85,7 @@ def _swept(frame: pd.DataFrame) -> list[str]:
     return kept
 
 
-def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[Value]:
+def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSummary]:
     """Return what every value of an axis does. ranked: the points that have a time, best first."""
     counted = frame.groupby(key, observed=True, sort=False)["feasible"].agg(["size", "sum"])
     median = ranked.groupby(key, observed=True)["time_s"].median()
@@ -97,7 +97,7 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[Value]:
         row: dict[str, Any] = rows.loc[name].to_dict() if name in rows.index else {}
         shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
         values.append(
-            Value(
+            ValueSummary(
                 name=_label(key, name),
                 points=int(counted.loc[name, "size"]),
                 feasible=int(counted.loc[name, "sum"]),
@@ -122,7 +122,7 @@ def _label(key: str, value: Any) -> str:
     return f"{int(value)}" if value == int(value) else f"{value:.4g}"
 
 
-def draw(axes: Sequence[Axis], title: str) -> Figure:
+def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
     """Draw the best and the median time over every axis, and what limits the best points."""
     rows, across = ceil(len(axes) / _ACROSS), min(len(axes), _ACROSS)
     height = _TOP + rows * _HEIGHT
@@ -159,7 +159,7 @@ def draw(axes: Sequence[Axis], title: str) -> Figure:
     return figure
 
 
-def _draw_times(panel: Axes, shown: Sequence[Value], scale: float) -> None:
+def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float) -> None:
     """Draw the best and the median time over the values of an axis."""
     at = range(len(shown))
     for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
@@ -176,14 +176,14 @@ def _draw_times(panel: Axes, shown: Sequence[Value], scale: float) -> None:
     panel.set_xticks(at, [])
 
 
-def _unit(axes: Sequence[Axis]) -> tuple[str, float]:
+def _unit(axes: Sequence[AxisSummary]) -> tuple[str, float]:
     """Return the unit that times are drawn in, and what it is in seconds."""
     times = [value.best_s for axis in axes for value in axis.choices if value.best_s == value.best_s]
     most = max(times, default=1.0)
     return ("s", 1.0) if most >= 1.0 else ("ms", 1e-3) if most >= 1e-3 else ("us", 1e-6)
 
 
-def shown_of(axis: Axis) -> list[Value]:
+def shown_of(axis: AxisSummary) -> list[ValueSummary]:
     """Return the values of an axis that are shown: all, or the best of many."""
     if len(axis.choices) <= _MOST_VALUES:
         return axis.choices
@@ -193,12 +193,12 @@ def shown_of(axis: Axis) -> list[Value]:
     return [axis.choices[i] for i in sorted(order[:_MOST_VALUES])]
 
 
-def _shares(shown: Sequence[Value]) -> dict[str, list[float]]:
+def _shares(shown: Sequence[ValueSummary]) -> dict[str, list[float]]:
     names = [name for name in LIMITERS if any(name in value.shares for value in shown)]
     return {name: [value.shares.get(name, 0.0) for value in shown] for name in names}
 
 
-def title_of(axis: Axis) -> str:
+def title_of(axis: AxisSummary) -> str:
     """Return the name of an axis, and how much of it is shown."""
     count = len(axis.choices)
     return axis.key if count <= _MOST_VALUES else f"{axis.key}: best {_MOST_VALUES} of {count:,}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from fastflow.columns.column import Column, Kind
+from fastflow.columns.column import Column, ColumnType
 from fastflow.columns.inputs import (
     ALGORITHMS,
     CELLS,
@@ -45,7 +45,7 @@ __all__ = [
     "TOPOLOGIES",
     "VALIDATION",
     "Column",
-    "Kind",
+    "ColumnType",
     "find_input",
     "find_result",
     "result_order",

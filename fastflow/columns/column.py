@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import inf
 from typing import Literal, NamedTuple
 
-Kind = Literal["float", "int", "bool", "str"]
+ColumnType = Literal["float", "int", "bool", "str"]
 
 
 class Column(NamedTuple):
     """One input or result column."""
 
     name: str
-    kind: Kind
+    kind: ColumnType
     unit: str
     meaning: str
     low: float = -inf

@@ -16,7 +16,7 @@ from fastflow.dataset.schema import schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
-from fastflow.evaluation.workers import Lost, Watch, connected, interruptible, spread
+from fastflow.evaluation.workers import Lost, Watch, connected, distribute, interruptible
 from fastflow.grid.grid import Grid
 from fastflow.grid.run import Run
 from fastflow.version import version
@@ -57,7 +57,7 @@ def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterato
     elif numbers:
         warm_up(run.grid)
     work = partial(_do_part, watch)
-    for points, tables in spread(work, job, watch.until_asked(numbers), settings, job.store is None):
+    for points, tables in distribute(work, job, watch.until_asked(numbers), settings, job.store is None):
         watch.advance(points)
         yield tables
 

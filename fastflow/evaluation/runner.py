@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
-from fastflow.grid.grid import Columns, Grid, Share
+from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
+from fastflow.tables import Columns
 
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction

@@ -120,7 +120,7 @@ def interruptible(watch: Watch) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def spread(
+def distribute(
     work: Callable[[Shared, Item], Done],
     shared: Shared,
     items: Iterable[Item],

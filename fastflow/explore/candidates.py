@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fastflow.dataset.schema import kind_of
 from fastflow.errors import CompositionError, InputError
-from fastflow.grid.grid import Columns, Grid, Share
+from fastflow.grid.grid import Grid, Share
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.objective import with_designs
 from fastflow.optimize.space import Space, space_of
 from fastflow.parallelism.strategy import AUTO, every_strategy
-from fastflow.tables import Floats, Ints, Texts
+from fastflow.tables import Columns, Floats, Ints, Texts
 
 COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model"), "all": ("",)}
 """The groups and sections whose choices compete, by the name for it; "" stands for every one."""

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from fastflow.columns import find_result, result_order
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, field_of, identity
-from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT, naming_what_is_missing
+from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT
 from fastflow.evaluation.workers import Crew, Watch
 from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
+from fastflow.grid.run import naming_what_is_missing
 from fastflow.optimize.halving import DesignBatch
 from fastflow.optimize.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.tables import Bools, Floats, Ints

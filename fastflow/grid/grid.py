@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from fastflow.configuration.inputs import Scalar, to_column
 from fastflow.configuration.wording import counted
-
-Columns = dict[str, NDArray[np.generic]]
+from fastflow.tables import Columns
 
 
 class Axis(NamedTuple):
@@ -79,7 +78,7 @@ class Block(NamedTuple):
         return self.first_point + point
 
 
-class Batch(NamedTuple):
+class InputBatch(NamedTuple):
     """Combinations of composed axes that have the same inputs, so that they can share a call of the model."""
 
     columns: Columns
@@ -98,7 +97,7 @@ class Grid(NamedTuple):
     """A planned grid. Plain arrays alone, so that a process or a cluster can be sent one."""
 
     blocks: tuple[Block, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[InputBatch, ...]
     batch: NDArray[np.int64]
     """The batch of each combination of composed axes, shape (combinations,)."""
     row: NDArray[np.int64]
@@ -173,7 +172,7 @@ class Grid(NamedTuple):
 
 def batches_of(
     combinations: Sequence[Mapping[str, Scalar]],
-) -> tuple[tuple[Batch, ...], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[tuple[InputBatch, ...], NDArray[np.int64], NDArray[np.int64]]:
     """Group combinations by their set of keys and their workload.
 
     Returns the batches, and for each combination its batch and its row in it.
@@ -188,7 +187,7 @@ def batches_of(
         first = combinations[rows[0]]
         columns = {key: to_column(key, [combinations[i][key] for i in rows]) for key in first}
         batches.append(
-            Batch(
+            InputBatch(
                 {
                     key: values[:1] if (values == values[0]).all() else values
                     for key, values in columns.items()

@@ -24,10 +24,11 @@ from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.grid import limits
-from fastflow.grid.grid import Axis, Block, Columns, Grid, batches_of
+from fastflow.grid.grid import Axis, Block, Grid, batches_of
 from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids_of, twice
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
+from fastflow.tables import Columns
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")

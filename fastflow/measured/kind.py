@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from fastflow.configuration.composer import Composer
 from fastflow.errors import CompositionError, InputError
-from fastflow.grid.grid import Columns, Grid
+from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
 from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed
 from fastflow.measured.points import PredictedRows, predict_points, replaced, with_reasons
-from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.timing.host import product_call
 
 if TYPE_CHECKING:

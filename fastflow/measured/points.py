@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.evaluation.runner import naming_what_is_missing
-from fastflow.grid.grid import Columns
+from fastflow.grid.run import naming_what_is_missing
 from fastflow.measured.csv_file import Given
-from fastflow.tables import Floats, Ints, Texts, take
+from fastflow.tables import Columns, Floats, Ints, Texts, take
 
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction

@@ -9,12 +9,11 @@ import numpy as np
 
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
-from fastflow.grid.grid import Columns
 from fastflow.measured.kind import Measurements
 from fastflow.measured.planned_file import PlannedFile
 from fastflow.measured.points import device_times
 from fastflow.measured.robust_fit import Bounds
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Columns, Floats, Ints
 
 LAUNCH, CALL = "launch_overhead", "call_overhead"
 SHARES = (

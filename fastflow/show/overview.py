@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.charts.overview import Axis, axes_of, best_first, columns_of, draw, shown_of, title_of
+from fastflow.charts.overview import AxisSummary, axes_of, best_first, columns_of, draw, shown_of, title_of
 from fastflow.charts.style import LIMITERS
 from fastflow.configuration.wording import counted
 from fastflow.show.tables import console, listing, new_sheet, quantity, records
@@ -40,7 +40,7 @@ def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> No
     save(partial(draw, axes, f"{points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
 
 
-def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[Axis]) -> list[str]:
+def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[AxisSummary]) -> list[str]:
     """Say how many points there are, what varies among them, and how many are feasible."""
     of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
     varies = ", ".join(f"{axis.key} ({len(axis.choices):,})" for axis in axes)
@@ -60,7 +60,7 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, axes: list[Axis]) -> list[str
     return lines
 
 
-def _sheet(axis: Axis) -> Sheet:
+def _sheet(axis: AxisSummary) -> Sheet:
     """Return a table of the values of an axis, with what limits the kernels of the best point of each."""
     shown = shown_of(axis)
     limits = [name for name in LIMITERS if any(value.shares.get(name, 0.0) >= 0.005 for value in shown)]

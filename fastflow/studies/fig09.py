@@ -25,7 +25,7 @@ Point = tuple[str, str, str]
 """Logic node, memory, network."""
 
 
-class Grid:
+class CaseStudy:
     """Times and shares of kernel time by node, memory and network; of several such rows, the first."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
@@ -63,54 +63,54 @@ def _name(*choices: str) -> str:
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
     """Judge the claims of section 9.1; rows in point order."""
-    grid = Grid(frame)
+    case = CaseStudy(frame)
     return [
         judge(
-            "the step from N12 to N7 is the largest with every memory", grid.missing(), lambda: _jumps(grid)
+            "the step from N12 to N7 is the largest with every memory", case.missing(), lambda: _jumps(case)
         ),
         judge(
             "at N12 a significant share of kernel time is L2-bound, with every memory",
-            grid.missing(NODES[:1]),
-            lambda: _l2_bound(grid),
+            case.missing(NODES[:1]),
+            lambda: _l2_bound(case),
         ),
         judge(
             "from N7 to N3 main memory limits most, with HBM2",
-            grid.missing(NODES[1:4], MEMORIES[:1]),
-            lambda: _memory_bound(grid),
+            case.missing(NODES[1:4], MEMORIES[:1]),
+            lambda: _memory_bound(case),
         ),
         judge(
             "from N7 to N3 a better HBM gains, with every network",
-            grid.missing(NODES[1:4], ("hbm2", "hbm4")),
-            lambda: _memory_gains(grid),
+            case.missing(NODES[1:4], ("hbm2", "hbm4")),
+            lambda: _memory_gains(case),
         ),
-        judge("a better HBM moves saturation to later nodes", grid.missing(), lambda: _moves(grid)),
+        judge("a better HBM moves saturation to later nodes", case.missing(), lambda: _moves(case)),
         judge(
             "with HBM4 logic saturates at about N3",
-            grid.missing(NODES, ("hbm4",)),
-            lambda: _saturates_at_n3(grid),
+            case.missing(NODES, ("hbm4",)),
+            lambda: _saturates_at_n3(case),
         ),
         judge(
             "beyond N3 the gain of logic is marginal, even with HBM4 and GDR",
-            grid.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
-            lambda: _hardly_gains(grid),
+            case.missing(("n3", "n1"), ("hbm4",), ("gdr_x8",)),
+            lambda: _hardly_gains(case),
         ),
         judge(
             "beyond N3 caches are the bottleneck, with HBM4 and GDR",
-            grid.missing(NODES[4:], ("hbm4",), ("gdr_x8",)),
-            lambda: _cache_bound(grid),
+            case.missing(NODES[4:], ("hbm4",), ("gdr_x8",)),
+            lambda: _cache_bound(case),
         ),
         judge(
             "beyond N3 networks gain far more than logic, with every memory",
-            grid.missing(("n3", "n1")),
-            lambda: _networks_gain_more(grid),
+            case.missing(("n3", "n1")),
+            lambda: _networks_gain_more(case),
         ),
     ]
 
 
-def _jumps(grid: Grid) -> tuple[str, bool]:
+def _jumps(case: CaseStudy) -> tuple[str, bool]:
     steps = {
         (memory, network): [
-            grid.gain((before, memory, network), (after, memory, network))
+            case.gain((before, memory, network), (after, memory, network))
             for before, after in pairwise(NODES)
         ]
         for memory, network in product(MEMORIES, NETWORKS)
@@ -126,24 +126,24 @@ def _jumps(grid: Grid) -> tuple[str, bool]:
     return figure, largest and steps[least][0] >= COUNTS
 
 
-def _l2_bound(grid: Grid) -> tuple[str, bool]:
-    shares = {memory: min(grid.share["n12", memory, net]["l2"] for net in NETWORKS) for memory in MEMORIES}
+def _l2_bound(case: CaseStudy) -> tuple[str, bool]:
+    shares = {memory: min(case.share["n12", memory, net]["l2"] for net in NETWORKS) for memory in MEMORIES}
     figure = ", ".join(f"{written(memory)} {percent(share)}" for memory, share in shares.items())
     return figure, min(shares.values()) >= SIGNIFICANT
 
 
-def _memory_bound(grid: Grid) -> tuple[str, bool]:
+def _memory_bound(case: CaseStudy) -> tuple[str, bool]:
     shares = {
-        node: min((grid.share[node, "hbm2", net] for net in NETWORKS), key=lambda share: share["dram"])
+        node: min((case.share[node, "hbm2", net] for net in NETWORKS), key=lambda share: share["dram"])
         for node in NODES[1:4]
     }
     figure = ", ".join(f"{written(node)} {percent(share['dram'])}" for node, share in shares.items())
     return f"{figure} of kernel time", all(share["dram"] == max(share.values()) for share in shares.values())
 
 
-def _memory_gains(grid: Grid) -> tuple[str, bool]:
+def _memory_gains(case: CaseStudy) -> tuple[str, bool]:
     gains = {
-        (node, net): grid.gain((node, "hbm2", net), (node, "hbm4", net))
+        (node, net): case.gain((node, "hbm2", net), (node, "hbm4", net))
         for node, net in product(NODES[1:4], NETWORKS)
     }
     least, most = min(gains, key=lambda key: gains[key]), max(gains, key=lambda key: gains[key])
@@ -154,8 +154,8 @@ def _memory_gains(grid: Grid) -> tuple[str, bool]:
     return figure, gains[least] >= COUNTS
 
 
-def _moves(grid: Grid) -> tuple[str, bool]:
-    rows = {net: [grid.saturated(memory, net) for memory in MEMORIES] for net in NETWORKS}
+def _moves(case: CaseStudy) -> tuple[str, bool]:
+    rows = {net: [case.saturated(memory, net) for memory in MEMORIES] for net in NETWORKS}
     figure = "; ".join(
         f"{written(net)}: "
         + ", ".join(f"{written(m)} {written(NODES[i])}" for m, i in zip(MEMORIES, row, strict=True))
@@ -164,19 +164,19 @@ def _moves(grid: Grid) -> tuple[str, bool]:
     return f"saturated at {figure}", all(row == sorted(row) and row[0] < row[-1] for row in rows.values())
 
 
-def _saturates_at_n3(grid: Grid) -> tuple[str, bool]:
-    at = {net: grid.saturated("hbm4", net) for net in NETWORKS}
+def _saturates_at_n3(case: CaseStudy) -> tuple[str, bool]:
+    at = {net: case.saturated("hbm4", net) for net in NETWORKS}
     figure = ", ".join(f"{written(net)} {written(NODES[i])}" for net, i in at.items())
     return figure, all(abs(i - NODES.index("n3")) <= 1 for i in at.values())
 
 
-def _hardly_gains(grid: Grid) -> tuple[str, bool]:
-    found = grid.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
+def _hardly_gains(case: CaseStudy) -> tuple[str, bool]:
+    found = case.gain(("n3", "hbm4", "gdr_x8"), ("n1", "hbm4", "gdr_x8"))
     return f"N3 to N1 gains {percent(found)}", found < COUNTS
 
 
-def _cache_bound(grid: Grid) -> tuple[str, bool]:
-    shares = {node: grid.share[node, "hbm4", "gdr_x8"] for node in NODES[4:]}
+def _cache_bound(case: CaseStudy) -> tuple[str, bool]:
+    shares = {node: case.share[node, "hbm4", "gdr_x8"] for node in NODES[4:]}
     caches = {node: sum(share[level] for level in _ON_CHIP) for node, share in shares.items()}
     figure = ", ".join(
         f"{written(node)} caches {percent(caches[node])} and main memory {percent(share['dram'])}"
@@ -188,13 +188,13 @@ def _cache_bound(grid: Grid) -> tuple[str, bool]:
     return f"{figure} of kernel time", all(caches[node] > others[node] for node in shares)
 
 
-def _networks_gain_more(grid: Grid) -> tuple[str, bool]:
+def _networks_gain_more(case: CaseStudy) -> tuple[str, bool]:
     words, holds = [], True
     for memory in MEMORIES:
         start = ("n3", memory, "ndr_x8")
         network, logic = (
-            grid.gain(start, ("n3", memory, "gdr_x8")),
-            grid.gain(start, ("n1", memory, "ndr_x8")),
+            case.gain(start, ("n3", memory, "gdr_x8")),
+            case.gain(start, ("n1", memory, "ndr_x8")),
         )
         words.append(f"{written(memory)} {percent(network)} against {percent(logic)}")
         holds &= network >= MUCH * logic
@@ -203,9 +203,9 @@ def _networks_gain_more(grid: Grid) -> tuple[str, bool]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw iteration time over nodes, a panel a network, and what limits kernels, a panel a memory."""
-    grid = Grid(frame)
+    case = CaseStudy(frame)
     nodes, memories, networks = (
-        _in_order(known, {key[axis] for key in grid.time})
+        _in_order(known, {key[axis] for key in case.time})
         for axis, known in enumerate((NODES, MEMORIES, NETWORKS))
     )
     figure = Figure(figsize=(13.0, 7.0))
@@ -218,10 +218,10 @@ def draw(frame: pd.DataFrame) -> Figure:
             (len(memories), 0.095, 0.385, 0.06),
         )
     )
-    most = 1.08 * max(grid.time.values(), default=1.0)
+    most = 1.08 * max(case.time.values(), default=1.0)
     for place, network in enumerate(networks):
         axes = figure.add_subplot(above[0, place])
-        _draw_times(axes, grid, nodes, memories, network)
+        _draw_times(axes, case, nodes, memories, network)
         axes.set_ylim(0.0, most)
         axes.set_title(written(network))
         if place:
@@ -232,8 +232,8 @@ def draw(frame: pd.DataFrame) -> Figure:
         figure.axes[0].legend(ncols=2, loc="lower left")
     for place, memory in enumerate(memories):
         axes = figure.add_subplot(below[0, place])
-        at = [key for node in nodes for key in [_any_network(grid, node, memory, networks)] if key]
-        shares = {name: [grid.share[key][name] for key in at] for name in _LIMITERS}
+        at = [key for node in nodes for key in [_any_network(case, node, memory, networks)] if key]
+        shares = {name: [case.share[key][name] for key in at] for name in _LIMITERS}
         stack(axes, [written(key[0]) for key in at], shares)
         axes.set_title(written(memory))
         if place:
@@ -244,20 +244,22 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_times(axes: Axes, grid: Grid, nodes: Sequence[str], memories: Sequence[str], network: str) -> None:
+def _draw_times(
+    axes: Axes, case: CaseStudy, nodes: Sequence[str], memories: Sequence[str], network: str
+) -> None:
     """Draw a line a memory."""
     for place, memory in enumerate(memories):
-        at = [i for i, node in enumerate(nodes) if (node, memory, network) in grid.time]
-        times = [grid.time[nodes[i], memory, network] for i in at]
+        at = [i for i, node in enumerate(nodes) if (node, memory, network) in case.time]
+        times = [case.time[nodes[i], memory, network] for i in at]
         colour = SCALE[place % len(SCALE)]
         axes.plot(at, times, color=colour, marker="o", markersize=4, linewidth=1.6, label=written(memory))
     axes.set_xticks(range(len(nodes)), [written(node) for node in nodes])
 
 
-def _any_network(grid: Grid, node: str, memory: str, networks: Sequence[str]) -> Point | None:
+def _any_network(case: CaseStudy, node: str, memory: str, networks: Sequence[str]) -> Point | None:
     """Return a point of a node and memory; what limits kernels does not follow from the network."""
     keys = ((node, memory, network) for network in networks)
-    return next((key for key in keys if key in grid.time), None)
+    return next((key for key in keys if key in case.time), None)
 
 
 def _in_order(known: Sequence[str], found: set[str]) -> list[str]:

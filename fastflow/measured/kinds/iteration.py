@@ -10,11 +10,11 @@ import numpy as np
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
-from fastflow.grid.grid import Columns, Grid
+from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
 from fastflow.measured.kind import Measurements, Options, TimedRows, records, register, several_values
-from fastflow.tables import Ints
+from fastflow.tables import Columns, Ints
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

@@ -11,10 +11,9 @@ from fastflow.columns import Column
 from fastflow.configuration.inputs import convert_to, is_documentation
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
-from fastflow.grid.grid import Columns
 from fastflow.measured.csv_file import Given
 from fastflow.measured.kind import Measurements, Options, TimedRows, register
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.tables import Bools, Columns, Floats, Ints
 from fastflow.timing.host import LayerHost, layer_call
 from fastflow.units import show
 
