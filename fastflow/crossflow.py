@@ -15,7 +15,7 @@ from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate, peak_flops
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.limits import unnumbered, unschedulable, unsent, untimed
+from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.footprint import Footprint, footprint
@@ -68,67 +68,42 @@ class Prediction(NamedTuple):
     energy: Floats  # of one device, on average over the stages [J]
 
 
-def predict(inputs: Inputs) -> Prediction:
-    """Predict one training iteration of every point.
+@without_refused
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `refuse` names what comes of it
+def predict(inputs: Inputs, refused: Texts) -> Prediction:
+    """Predict one training iteration of every point; called as `predict(inputs)`.
 
     inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
-    points of a call have the same keys, so the same on-chip levels and the same workload. Raises KeyError
-    for a key that the model reads and that is not there.
+    points of a call have the same keys, so the same on-chip levels and the same workload. refused: why a
+    point has no time that is a number, as far as that is known. Raises KeyError for a key that the model
+    reads and that is not there.
     """
-    barred = np.full(inputs["model.training"].size, "")
-    while True:
-        try:
-            return _predict(inputs, barred)
-        except _NoTimeError as found:  # only inputs that are far apart come this way
-            more = np.full(barred.size, "", dtype=found.reason.dtype)
-            more[found.rows] = found.reason
-            barred = first_of(barred, more)
-
-
-class _NoTimeError(Exception):
-    """Some points turn out to have no time that is a number: the others are to be predicted without them."""
-
-    def __init__(self, rows: Ints, reason: Texts) -> None:
-        """Take points that were to be timed, and why one has no time, "" where it has."""
-        super().__init__()
-        self.rows, self.reason = rows, reason
-
-
-def _refuse(rows: Ints, reason: Texts) -> None:
-    """Raise _NoTimeError where there is a reason for any of these points."""
-    if (reason != "").any():
-        raise _NoTimeError(rows, reason)
-
-
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `unnumbered` names what comes of it
-def _predict(inputs: Inputs, barred: Texts) -> Prediction:
-    """Predict all points but those that are barred, which have a reason; raises _NoTimeError for others."""
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
-    reason = first_of(faults, misfits, crowded, oversized(inputs), barred)
+    reason = first_of(faults, misfits, crowded, oversized(inputs), refused)
 
     timed = np.flatnonzero(reason == "")
     given, chip, spread, count = take((dict(inputs), every_chip, parallelism, every_count), timed)
     stages = spread.strategies.lp
     numbers = precision(given)
     graph = build_graph(given, numbers)
-    _refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
+    refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
     timing, rate = _time_kernels(given, chip, graph, shards, numbers), _rates(given, chip, graph, shards)
     launches = graph.repeat * microbatched(graph, count)
-    _refuse(timed, untimed(graph, rate, timing))
+    refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
     communication = communicate(
         given, _wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
-    _refuse(timed, unsent(graph, communication.exchanges))
+    refuse(timed, unsent(graph, communication.exchanges))
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
     timeline = schedule(kernels, plan)
     memory = footprint(graph, shards, pipe, numbers, given["model.training"])
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
-    _refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
+    refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
     return Prediction(
         inputs=inputs,
         chip=every_chip,

@@ -7,7 +7,9 @@ number that means something.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from fastflow._jit import kernel
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.stages import Pipeline
-from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of
 from fastflow.timing.roofline import Timing
 from fastflow.timing.schedule import Timeline
 from fastflow.workload.graph import Graph, model_flop, most_by_point
@@ -24,6 +26,44 @@ MOST_LAUNCHES = 2.0**62  # what int64 counts
 MOST_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
 MOST_CUTS = 10_000_000  # layers times pipeline stages, of which the best cut is looked for
 MOST = 1e100  # of a time, an energy or an amount: products of two are far from the end of floats
+
+
+Predicted = TypeVar("Predicted")
+
+
+class RefusedError(Exception):
+    """Some points turn out to have no time that is a number: the others are predicted without them."""
+
+    def __init__(self, rows: Ints, reason: Texts) -> None:
+        """Take points that were to be timed, and why one has no time, "" where it has."""
+        super().__init__()
+        self.rows, self.reason = rows, reason
+
+
+def refuse(rows: Ints, reason: Texts) -> None:
+    """Raise RefusedError where there is a reason for any of these points."""
+    if (reason != "").any():
+        raise RefusedError(rows, reason)
+
+
+def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[Inputs], Predicted]:
+    """Predict points as a function does, again without those that it refuses on the way.
+
+    Only inputs that are far apart come that far: what is usual is predicted once.
+    """
+
+    @wraps(predict)
+    def predicted(inputs: Inputs) -> Predicted:
+        refused = np.full(next(iter(inputs.values())).size, "")
+        while True:
+            try:
+                return predict(inputs, refused)
+            except RefusedError as found:
+                more = np.full(refused.size, "", dtype=found.reason.dtype)
+                more[found.rows] = found.reason
+                refused = first_of(refused, more)
+
+    return predicted
 
 
 def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -> Texts:

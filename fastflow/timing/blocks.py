@@ -27,6 +27,7 @@ arXiv:1804.06826, section 3.7).
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory 
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+_TILE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
 
 class Library(NamedTuple):
@@ -117,10 +119,10 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
     offset, sides = [0], []
     for name in names:
         for tile in str(name).split():
-            parts = tile.split("x")
-            if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+            parts = _TILE.fullmatch(tile)
+            if parts is None:
                 raise InputError(key, name, "tiles such as 128x64, with spaces between them")
-            sides.append((float(parts[0]), float(parts[1])))
+            sides.append((float(parts[1]), float(parts[2])))
         if offset[-1] == len(sides):
             raise InputError(key, name, "at least one tile, such as 128x64")
         offset.append(len(sides))
