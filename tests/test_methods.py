@@ -1,5 +1,7 @@
 """The search methods: Equation 6 step by step, and planted optima found by every method."""
 
+from operator import itemgetter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -112,12 +114,14 @@ def test_a_planted_optimum_is_found(name, seed):
 def test_a_bottleneck_is_balanced(name):
     """Finite differences see one component of a maximum at a time, and miss this by half and more.
 
-    How near a search comes hangs on how its processor rounds: of six seeds on two kinds, to 0.1 to 2.7%.
+    How near a single search comes depends on how its processor rounds (0.1 to 2.7%): three seeds, the best.
     """
-    best, lowest, _ = search(name, WHOLE, bottleneck)
+    best, lowest, _ = min(
+        (search(name, WHOLE, bottleneck, seed) for seed in (0, 100, 200)), key=itemgetter(1)
+    )
     optimum = bottleneck_optimum()
-    assert np.exp(lowest - bottleneck(optimum[None])[0]) < 1.04
-    np.testing.assert_allclose(best, optimum, rtol=0, atol=0.08)
+    assert np.exp(lowest - bottleneck(optimum[None])[0]) < 1.01
+    np.testing.assert_allclose(best, optimum, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("name", METHODS)
