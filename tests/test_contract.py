@@ -4,6 +4,7 @@ Floors and circles are contracts of import-linter, in pyproject.toml.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,24 @@ def test_importing_the_model_loads_no_service():
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "fastflow" in loaded
     assert not loaded & SERVICES
+
+
+def test_the_page_on_architecture_names_every_module_and_no_other():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in text.split("## Rooms")[1].split("Beside the package:")[0].splitlines():
+        cells = line.split(" | ")
+        if line.startswith("| `"):
+            for room in re.findall(r"`([\w./]+)`", cells[0]):
+                rows[room.rstrip("/")] = set(re.findall(r"`(\w+)/?`", cells[1]))
+    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()} - {"__init__.py", "_plugins"}
+    assert rows.keys() == rooms
+    for room in rooms - {name for name in rooms if name.endswith(".py")}:
+        named = {"__init__", "__main__"} | rows[room]
+        there = {path.stem for path in (PACKAGE / room).glob("*.py")}
+        assert there <= named, room
+        folders = {path.name for path in (PACKAGE / room).iterdir() if path.is_dir()}
+        assert rows[room] <= there | folders, room
 
 
 def leaves(node, prefix=""):
