@@ -65,7 +65,7 @@ def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterato
 def collect(run: Run) -> list[pa.Table]:
     """Evaluate a run, and return its rows in the order of points; raises InputError."""
     watch = Watch()
-    job = Job(run.grid, run.settings, schema_of(run.grid), None)
+    job = Job(grid=run.grid, settings=run.settings, schema=schema_of(run.grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
     found: list[pa.Table] = []
     try:
@@ -112,7 +112,7 @@ def _work_through(
 ) -> bool:
     """Evaluate the parts that are missing; False where those who did so were lost on the way."""
     there = run.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing))
-    job = Job(run.grid, run.settings, dataset.schema, dataset)
+    job = Job(grid=run.grid, settings=run.settings, schema=dataset.schema, store=dataset)
     try:
         with connected(run.settings, job) if missing else nullcontext():
             if missing:

@@ -136,7 +136,7 @@ def chips(
         about = f"{row['model']} on {where}, {strategy}, by {answer.options.objective}"
         changed = [key for key in map(_key, texts) if key.startswith("chip.")]
         text = chip_text(section, shares, about, _how(answer, own), changed)
-        found.append(BestChip(candidate, text, name, tuple(own)))
+        found.append(BestChip(candidate=candidate, text=text, name=name, overrides=tuple(own)))
     return found
 
 

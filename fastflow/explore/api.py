@@ -61,11 +61,11 @@ def search(
                 write_beside(where, table, edge, found)
     frame = to_frame([table])
     return Search(
-        frame.iloc[0],
-        frame,
-        to_frame([answer.history.table()]),
-        None if edge is None else to_frame([edge]),
-        {chip.name: chip.text for chip in found},
+        best=frame.iloc[0],
+        ranking=frame,
+        history=to_frame([answer.history.table()]),
+        front=None if edge is None else to_frame([edge]),
+        chips={chip.name: chip.text for chip in found},
     )
 
 

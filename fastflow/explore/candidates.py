@@ -118,7 +118,9 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
     point = np.array(points, dtype=np.int64)[order]
     group = _groups(grid, point, compete)
     own = np.array(templates)[order]
-    return Candidates(grid, point, np.array(strategies)[order], group, own, space)
+    return Candidates(
+        grid=grid, point=point, strategy=np.array(strategies)[order], group=group, templates=own, space=space
+    )
 
 
 def _check_pins(inputs: Columns) -> None:

@@ -41,10 +41,10 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
     if section.get("pareto") is not None:
         starts = max(starts, WEIGHTS)
     rules = Rules(
-        method,
-        starts if section.get("starts") is None else _whole(section, "starts", 1),
-        steps if section.get("steps") is None else _whole(section, "steps", 1),
-        _whole(section, "seed", 0, ""),
+        method=method,
+        starts=starts if section.get("starts") is None else _whole(section, "starts", 1),
+        steps=steps if section.get("steps") is None else _whole(section, "steps", 1),
+        seed=_whole(section, "seed", 0, ""),
     )
     objective = _choice(section, "objective", OBJECTIVES)
     pareto = None if section.get("pareto") is None else _choice(section, "pareto", OBJECTIVES)
@@ -52,7 +52,9 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
         raise InputError("pareto", pareto, f"an objective other than {objective}, or null")
     if pareto is not None and rules.starts < 2:
         raise InputError("starts", rules.starts, "at least 2 with pareto, one for each end of the front")
-    return SearchOptions(rules, objective, pareto, _choice(section, "compete", COMPETE))
+    return SearchOptions(
+        rules=rules, objective=objective, pareto=pareto, compete=_choice(section, "compete", COMPETE)
+    )
 
 
 def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:

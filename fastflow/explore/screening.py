@@ -58,7 +58,7 @@ def screen(scorer: Scorer) -> tuple[Floats, NDArray[np.object_]]:
 def _tried(scorer: Scorer, whom: Ints, designs: Floats, largest: Floats) -> pa.Table:
     """Score a design of each of some candidates beside any search, and note them; largest: of `_largest`."""
     before, zeros = scorer.history.told, np.zeros_like(whom)
-    table = scorer.table(DesignBatch(whom, zeros, zeros, designs))
+    table = scorer.table(DesignBatch(candidate=whom, start=zeros, step=zeros, designs=designs))
     score: Floats = table["score"].to_numpy()
     footprint, held = (
         table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_capacity_B")

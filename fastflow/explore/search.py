@@ -67,7 +67,15 @@ def search_designs(
             advance,
         )
         history.flush()
-    return Answer(candidates, options, history, scorer.best_row, scorer.best, reason, scorer.spent)
+    return Answer(
+        candidates=candidates,
+        options=options,
+        history=history,
+        best=scorer.best_row,
+        score=scorer.best,
+        reason=reason,
+        spent=scorer.spent,
+    )
 
 
 @contextmanager

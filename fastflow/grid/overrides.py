@@ -96,7 +96,14 @@ def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped
     for override in composer.parse(overrides):
         key = override.key_or_group + (f"@{override.package}" if override.package else "")
         values = _values(key, override, origin)
-        term = Term(key, override, values, composer.is_group(override.key_or_group), origin, zipped)
+        term = Term(
+            key=key,
+            override=override,
+            values=values,
+            is_group=composer.is_group(override.key_or_group),
+            origin=origin,
+            zipped=zipped,
+        )
         if term.swept:
             _check_axis(composer, term)
         if term.is_group:

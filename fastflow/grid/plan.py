@@ -170,7 +170,7 @@ def _compose_all(
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
-        done = _Composed(axes, keys, {}, [], [], [])
+        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], first=[])
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
@@ -274,7 +274,7 @@ def _blocks(composed: Sequence[_Composed]) -> tuple[Block, ...]:
             Axis(tuple(term.key for term in axis.terms), axis.size, axis.terms[0].key in one.composed)
             for axis in one.axes
         )
-        blocks.append(Block(axes, one.columns, points, first))
+        blocks.append(Block(axes=axes, columns=one.columns, first_point=points, first_combination=first))
         points, first = points + blocks[-1].points, first + len(one.inputs)
     return tuple(blocks)
 

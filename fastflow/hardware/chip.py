@@ -160,7 +160,13 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
             bandwidth=_pinned(inputs, f"l{number}_Bps", design.bandwidth),
         )
         utilization = inputs[f"chip.memory.l{number}.utilization"]
-        yield Level(design, sram.instances, utilization, sram.latency, sram.dynamic_energy)
+        yield Level(
+            design=design,
+            instances=sram.instances,
+            utilization=utilization,
+            latency=sram.latency,
+            dynamic_energy=sram.dynamic_energy,
+        )
 
 
 def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
@@ -209,7 +215,13 @@ def generate(inputs: Inputs) -> Chip:
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])
     levels = tuple(_levels(inputs, cores.mcus, bundles))
     return Chip(
-        cores, bundles, core_power, levels, _dram(inputs), _links(inputs, "intra"), _links(inputs, "inter")
+        cores=cores,
+        bundles=bundles,
+        core_power=core_power,
+        levels=levels,
+        dram=_dram(inputs),
+        intra=_links(inputs, "intra"),
+        inter=_links(inputs, "inter"),
     )
 
 

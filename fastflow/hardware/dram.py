@@ -83,9 +83,9 @@ def generate_dram(dram: Dram, supply: Supply) -> DramDesign:
     links = (devices * dram.links_per_device).astype(np.float64)
     point = operate(links, _link_power(dram), dram.power - static, np.ones_like(links), supply)
     return DramDesign(
-        devices,
-        capacity,
-        point.units * point.speed * dram.nominal_frequency / 8.0,
-        dram.dynamic_energy * (point.voltage / supply.nominal_voltage) ** 2,
-        static,
+        devices=devices,
+        capacity=capacity,
+        bandwidth=point.units * point.speed * dram.nominal_frequency / 8.0,
+        energy=dram.dynamic_energy * (point.voltage / supply.nominal_voltage) ** 2,
+        static_power=static,
     )

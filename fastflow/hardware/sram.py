@@ -75,7 +75,9 @@ def generate_sram(level: Sram) -> SramDesign:
     with much power looks absurdly fast.
     """
     rows = level.area.size
-    out = SramDesign(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows))
+    out = SramDesign(
+        banks=np.empty(rows), capacity=np.empty(rows), bandwidth=np.empty(rows), static_power=np.empty(rows)
+    )
     bank_area, bank_power = _bank_needs(level)
     for i in range(rows):
         banks = 0.0

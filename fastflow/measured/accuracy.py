@@ -39,12 +39,12 @@ def accuracy(measured: Floats, predicted: Floats) -> Accuracy:
     log_p, log_t = np.log(predicted), np.log(measured)
     vary = measured.size > 2 and min(np.ptp(log_p), np.ptp(log_t)) > 0.0
     return Accuracy(
-        measured.size,
-        float(error.mean()),
-        float(np.median(error)),
-        float(np.quantile(error, 0.9)),
-        float(np.median(predicted / measured)),
-        float(np.corrcoef(log_p, log_t)[0, 1]) if vary else float("nan"),
+        rows=measured.size,
+        mean_error=float(error.mean()),
+        median_error=float(np.median(error)),
+        p90_error=float(np.quantile(error, 0.9)),
+        bias=float(np.median(predicted / measured)),
+        log_correlation=float(np.corrcoef(log_p, log_t)[0, 1]) if vary else float("nan"),
     )
 
 

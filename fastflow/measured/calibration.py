@@ -48,7 +48,7 @@ def calibrate(
         task, where = plan_calibration(composer, as_lists(overrides), asked)
         fitted, text = fit_and_write(composer, task, where)
     path = None if where is None else Path(where)
-    return Calibration(scalar_frame(fitted), error_frame(fitted), text, path)
+    return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
 
 
 def fit_and_write(composer: Composer, task: CalibrationTask, where: str | None) -> tuple[FittedChip, str]:

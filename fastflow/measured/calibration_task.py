@@ -96,7 +96,16 @@ def plan_calibration(
     held, fitted = _drawn(planned, before, len(names), origin)
     measured = np.concatenate([one.measurements.measured for one in planned])
     chip = run.first.choices["chip"]
-    return CalibrationTask(planned, chip, own, names, measured, before, held, fitted), where
+    return CalibrationTask(
+        planned=planned,
+        chip=chip,
+        own=own,
+        names=names,
+        measured=measured,
+        before=before,
+        held=held,
+        fitted=fitted,
+    ), where
 
 
 def _paths(written: Any, origin: str) -> list[str]:

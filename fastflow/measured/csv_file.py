@@ -193,7 +193,9 @@ def read_csv(path: str) -> CsvFile:
     frame = pd.DataFrame([cells for _, cells in rows], columns=names, dtype=object)
     lines = np.array([line for line, _ in rows], dtype=np.int64)
     digest = hashlib.sha256(content).hexdigest()
-    return CsvFile(path, digest, header, frame.drop(columns=[""], errors="ignore"), lines)
+    return CsvFile(
+        path=path, digest=digest, header=header, frame=frame.drop(columns=[""], errors="ignore"), line=lines
+    )
 
 
 def _content(path: str, refusal: Refusal) -> bytes:

@@ -51,7 +51,7 @@ def fit_chip(task: CalibrationTask) -> FittedChip:
     after = np.full(task.before.size, np.nan)
     after[every] = times(points_of(task.planned, every), values, every.size)
     exact = np.array([values.get(name, value) for name, value in zip(names, own.tolist(), strict=True)])
-    return FittedChip(task, own, found._replace(figures=exact), rounded, after)
+    return FittedChip(task=task, before=own, fit=found._replace(figures=exact), written=rounded, after=after)
 
 
 def _written(name: str, value: float) -> str | float:

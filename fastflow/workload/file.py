@@ -209,7 +209,7 @@ def _layer(where: str, entry: Any, rows: int) -> Layer:
         name = _name(f"{where}.kernels[{number}]", one, nodes)
         nodes[name] = _node(f"{where}.kernels.{name}", one, rows, before)
         before = name
-    return Layer(given["name"], LAYER_KINDS.index(kind), tuple(nodes.values()), repeat)
+    return Layer(name=given["name"], kind=LAYER_KINDS.index(kind), nodes=tuple(nodes.values()), repeat=repeat)
 
 
 def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
@@ -235,10 +235,18 @@ def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
             allowed = f"such that batch x rows x cols is a multiple of the {rows} rows of the model"
             raise _wrong(f"{where}.batch", allowed, batch)
     return Node(
-        given["name"], kind, own_rows // steps, cols, counts.get("vocabulary", counts.get("inner", 1)),
-        steps, batch, () if kind == LOOKUP else _reads(f"{where}.reads", given.get("reads", before)), width,
-        **amounts, **kept,
-    )  # fmt: skip
+        name=given["name"],
+        type=kind,
+        rows=own_rows // steps,
+        cols=cols,
+        inner=counts.get("vocabulary", counts.get("inner", 1)),
+        steps=steps,
+        batch=batch,
+        reads=() if kind == LOOKUP else _reads(f"{where}.reads", given.get("reads", before)),
+        width=width,
+        **amounts,
+        **kept,
+    )
 
 
 def _reads(where: str, written: Any) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class Gemm(NamedTuple):
 
 def build(gemm: Gemm, training: bool) -> Graph:
     """Return the compute graph of each point's product."""
-    node = Node("gemm", GEMM, gemm.m, gemm.n, gemm.k, batch=gemm.batch)
+    node = Node(name="gemm", type=GEMM, rows=gemm.m, cols=gemm.n, inner=gemm.k, batch=gemm.batch)
     network = connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
     kernels = forward(network, training, 0.0)
     # A and C lie in memory beside B, training or not

@@ -143,7 +143,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     members: for each graph, the number of its points in the joined one.
     """
     if not graphs:
-        return stack([Kernel("", FORWARD, PRODUCT, 0)], points=0)
+        return stack([Kernel(label="", phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
     if len(graphs) == 1:
         return graphs[0]
     names = np.unique(np.concatenate([graph.names for graph in graphs]))
@@ -157,7 +157,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
     count = np.bincount(point, minlength=sum(rows.size for rows in members))
     offset = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    return Graph(offset, names, point[order], label[order], **columns)
+    return Graph(offset=offset, names=names, point=point[order], label=label[order], **columns)
 
 
 def spread(graph: Graph, place: Ints) -> Graph:

@@ -96,9 +96,16 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
     placed = network.nodes[i]
     node = placed.node
     kernel = Kernel(
-        node.name, FORWARD, ON_ACTIVATIONS, node.rows, cols=node.cols, repeat=node.steps,
-        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
-    )  # fmt: skip
+        label=node.name,
+        phase=FORWARD,
+        kind=ON_ACTIVATIONS,
+        rows=node.rows,
+        cols=node.cols,
+        repeat=node.steps,
+        layer=placed.layer,
+        layer_kind=placed.kind,
+        peer_kind=placed.kind,
+    )
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type == GEMM]
     if products or (node.type == GEMM and not network.readers[i]):
         peer = _neighbour(network, placed, products)
@@ -204,9 +211,16 @@ def _backward(network: Network, i: int, size: Amount, gathers: Sequence[int]) ->
     placed = network.nodes[i]
     node = placed.node
     kernel = Kernel(
-        f"{node.name} gradient", BACKWARD, ON_ACTIVATIONS, node.rows, cols=node.cols, repeat=node.steps,
-        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
-    )  # fmt: skip
+        label=f"{node.name} gradient",
+        phase=BACKWARD,
+        kind=ON_ACTIVATIONS,
+        rows=node.rows,
+        cols=node.cols,
+        repeat=node.steps,
+        layer=placed.layer,
+        layer_kind=placed.kind,
+        peer_kind=placed.kind,
+    )
     if node.type == GEMM:
         return _backward_gemm(network, i, kernel, gathers)
     if node.type == LOOKUP:
@@ -287,12 +301,12 @@ def _completes(network: Network, i: int, read: int) -> bool:
 def update(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the weight update: the norm of every gradient, then every update."""
     norm = Kernel(
-        "gradient norm", UPDATE, ON_WEIGHTS, 1, bytes_per_element=precision.operand,
+        label="gradient norm", phase=UPDATE, kind=ON_WEIGHTS, rows=1, bytes_per_element=precision.operand,
         flop_per_element=NORM_FLOP, rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS,
         cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS,
     )  # fmt: skip
     change = Kernel(
-        "update", UPDATE, ON_WEIGHTS, 1,
+        label="update", phase=UPDATE, kind=ON_WEIGHTS, rows=1,
         bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
     )  # fmt: skip
     owners = [placed for placed in network.nodes if placed.node.has_weights]

@@ -94,10 +94,10 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
             here[INPUT] = below
             nodes += [
                 Placed(
-                    node,
-                    number,
-                    layer.kind,
-                    tuple(here[name] if name in here else made[name] for name in node.reads),
+                    node=node,
+                    layer=number,
+                    kind=layer.kind,
+                    reads=tuple(here[name] if name in here else made[name] for name in node.reads),
                 )
                 for node in layer.nodes
             ]
@@ -109,7 +109,12 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
         for read in set(placed.reads) - {OUTSIDE}:
             readers[read].append(i)
     trained = _trained(nodes, readers, asks_input_gradient)
-    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient)
+    return Network(
+        nodes=tuple(nodes),
+        readers=tuple(map(tuple, readers)),
+        trained=trained,
+        asks_input_gradient=asks_input_gradient,
+    )
 
 
 def _trained(

@@ -59,25 +59,32 @@ class LstmLm(NamedTuple):
 
 def _network(lm: LstmLm, layers: int) -> Network:
     tokens, h = lm.batch * lm.sequence, lm.hidden
-    embedding = Node("embedding", LOOKUP, tokens, h, lm.vocabulary, reads=())
+    embedding = Node(name="embedding", type=LOOKUP, rows=tokens, cols=h, inner=lm.vocabulary, reads=())
     cell = Node(
-        "lstm cell", GEMM, lm.batch, 4 * h, 2 * h, lm.sequence,
+        name="lstm cell", type=GEMM, rows=lm.batch, cols=4 * h, inner=2 * h, steps=lm.sequence,
         reads=(INPUT, "lstm gates"), keeps=0,
     )  # fmt: skip
     gates = Node(
-        "lstm gates", ELEMENTWISE, lm.batch, h, steps=lm.sequence, reads=("lstm cell",),
+        name="lstm gates", type=ELEMENTWISE, rows=lm.batch, cols=h, steps=lm.sequence, reads=("lstm cell",),
         moves=CELL_MOVES, flop=CELL_FLOP,
         backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
     )  # fmt: skip
-    softmax = Node("softmax", GEMM, tokens, lm.vocabulary, h)
+    softmax = Node(name="softmax", type=GEMM, rows=tokens, cols=lm.vocabulary, inner=h)
     loss = Node(
-        "loss", ROWWISE, tokens, lm.vocabulary, reads=("softmax",), moves=LOSS_MOVES, flop=LOSS_FLOP,
-        backward_moves=LOSS_BACKWARD_MOVES, backward_flop=LOSS_BACKWARD_FLOP,
-    )  # fmt: skip
+        name="loss",
+        type=ROWWISE,
+        rows=tokens,
+        cols=lm.vocabulary,
+        reads=("softmax",),
+        moves=LOSS_MOVES,
+        flop=LOSS_FLOP,
+        backward_moves=LOSS_BACKWARD_MOVES,
+        backward_flop=LOSS_BACKWARD_FLOP,
+    )
     return connect(
         (
             Layer("embedding", EMBEDDING, (embedding,)),
-            Layer("lstm", HIDDEN, (cell, gates), layers),
+            Layer(name="lstm", kind=HIDDEN, nodes=(cell, gates), repeat=layers),
             Layer("softmax", SOFTMAX, (softmax, loss)),
         )
     )

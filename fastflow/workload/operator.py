@@ -69,9 +69,15 @@ def build(sizes: Sizes, op: str, training: bool, size: Floats) -> Graph:
     given = sizes.tensors > 0
     moved = np.where(given, sizes.tensors, one.reads + one.writes)
     node = Node(
-        op, one.type, sizes.rows, sizes.cols, reads=(INPUT,), moves=1.0 * moved, flop=one.flop,
+        name=op,
+        type=one.type,
+        rows=sizes.rows,
+        cols=sizes.cols,
+        reads=(INPUT,),
+        moves=1.0 * moved,
+        flop=one.flop,
         backward_moves=np.where(given, 2.0 * sizes.tensors - 1.0, one.backward),
-    )  # fmt: skip
+    )
     network = connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=True)
     kernels = forward(network, training, size)
     # inputs and outputs lie in memory, training or not

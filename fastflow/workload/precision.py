@@ -43,4 +43,6 @@ def precision(inputs: Inputs) -> Precision:
     flop = look_up(UPDATE_FLOP, inputs["model.optimizer"])
     training = inputs["model.training"]
     master = np.where(training & (operand < MASTER_BYTES), MASTER_BYTES, 0.0)
-    return Precision(operand, master, np.where(training, MASTER_BYTES * states, 0.0), flop)
+    return Precision(
+        operand=operand, master=master, state=np.where(training, MASTER_BYTES * states, 0.0), update_flop=flop
+    )

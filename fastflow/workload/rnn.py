@@ -74,13 +74,28 @@ def _network(rnn: Rnn) -> Network:
     h = rnn.hidden
     gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
     product = Node(
-        "recurrent product", GEMM, rnn.batch, gates * h, h, rnn.sequence, reads=("gates",), keeps=0
+        name="recurrent product",
+        type=GEMM,
+        rows=rnn.batch,
+        cols=gates * h,
+        inner=h,
+        steps=rnn.sequence,
+        reads=("gates",),
+        keeps=0,
     )
     pointwise = Node(
-        "gates", ELEMENTWISE, rnn.batch, h, steps=rnn.sequence, reads=("recurrent product", INPUT),
-        moves=of["moves"], flop=of["flop"],
-        backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
-    )  # fmt: skip
+        name="gates",
+        type=ELEMENTWISE,
+        rows=rnn.batch,
+        cols=h,
+        steps=rnn.sequence,
+        reads=("recurrent product", INPUT),
+        moves=of["moves"],
+        flop=of["flop"],
+        backward_moves=of["backward_moves"],
+        backward_flop=of["backward_flop"],
+        keeps=kept * h,
+    )
     return connect([Layer("rnn", HIDDEN, (product, pointwise))], asks_input_gradient=True)
 
 
