@@ -92,7 +92,7 @@ def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
 
     rate: of the units that a kernel computes on [flop/s], (kernels,).
     """
-    wrong = _unsound(graph.offset, timing.times, timing.bytes, _table(timing.time), _table(timing.flop))
+    wrong = _unsound(graph.offset, timing.times, timing.bytes, timing.time, timing.flop)
     reason = np.full(wrong.size, "", dtype=object)
     for i in np.flatnonzero(wrong):
         idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
@@ -106,7 +106,7 @@ def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
 
 def unsent(graph: Graph, took: Exchanges) -> Texts:
     """Say for every point why what it sends has no time that is a number; or "", shape (points,)."""
-    wrong = _unsound(graph.offset, *map(_table, (took.sync_s, took.gradient_s, took.send_s, took.sync_s)))
+    wrong = _unsound(graph.offset, took.sync_s, took.gradient_s, took.send_s)
     return np.where(wrong, f"an exchange's time is no number up to {MOST:g} s: inputs are too far apart", "")
 
 
@@ -132,23 +132,27 @@ def unnumbered(
     return reason.astype(str)
 
 
-def _table(column: Floats) -> Floats:
-    """Return a column as a table of one."""
-    return column.reshape(-1, 1)
+def _unsound(offset: Ints, *tables: Floats) -> Bools:
+    """Return whether any kernel of a point has a value that is no number up to MOST, (points,).
+
+    tables: (kernels,) or (kernels, columns).
+    """
+    wrong = np.zeros(offset.size - 1, dtype=np.bool_)
+    for table in tables:
+        # a NaN is neither least nor most, and fails here too
+        if table.size and not (table.min() >= 0.0 and table.max() <= MOST):
+            wrong |= _unsound_rows(offset, table.reshape(len(table), -1))
+    return wrong
 
 
 @kernel
-def _unsound(offset: Ints, first: Floats, second: Floats, third: Floats, fourth: Floats) -> Bools:
-    """Return whether any kernel of a point has a value that is no number up to MOST, (points,).
-
-    first to fourth: tables of shape (kernels, columns).
-    """
+def _unsound_rows(offset: Ints, table: Floats) -> Bools:
+    """Return whether any kernel of a point has a value that is no number up to MOST, (points,)."""
     wrong = np.zeros(offset.size - 1, dtype=np.bool_)
     for p in range(wrong.size):
         for row in range(offset[p], offset[p + 1]):
-            for table in (first, second, third, fourth):
-                for column in range(table.shape[1]):
-                    wrong[p] |= not 0.0 <= table[row, column] <= MOST
+            for column in range(table.shape[1]):
+                wrong[p] |= not 0.0 <= table[row, column] <= MOST
     return wrong
 
 

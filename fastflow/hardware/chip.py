@@ -113,15 +113,14 @@ def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
     return np.where(scope == "mcu", mcus, np.where(scope == "bundle", bundles, 1.0))
 
 
-def _component(inputs: Inputs, names: Texts, attribute: str) -> Floats:
-    """Return an attribute of the library component that each row names; NaN where it has no such component.
+def _component(inputs: Inputs, names: Texts, known: Texts, attribute: str) -> Floats:
+    """Return an attribute of the library component that each row names; NaN where it is none of those known.
 
     Raises KeyError for a component without the attribute.
     """
-    out, library = np.full(names.size, np.nan), components_known(inputs)
-    for name in np.unique(names):
-        if name in library:
-            out = np.where(names == name, inputs[f"tech.memory.{name}.{attribute}"], out)
+    out = np.full(names.size, np.nan)
+    for name in known:
+        out = np.where(names == name, inputs[f"tech.memory.{name}.{attribute}"], out)
     return out
 
 
@@ -135,14 +134,16 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
     area_scale, power_scale = node_scaling(inputs)
     scales = dict.fromkeys(("cell_area", "controller_area", "link_area"), area_scale)
     scales |= dict.fromkeys(("dynamic_energy", "static_power", "controller_power"), power_scale)
+    library = sorted(components_known(inputs))
     inner = mcus  # what the innermost level serves
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
+        known = np.intersect1d(names, library)
         attributes = {
-            field: _component(inputs, names, field) / scales.get(field, 1.0)
+            field: _component(inputs, names, known, field) / scales.get(field, 1.0)
             for field in Sram._fields
             if field not in ("area", "power", "instances", "components")
         }

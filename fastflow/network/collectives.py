@@ -6,7 +6,7 @@ bandwidths and latencies in: then a collective over S bytes takes latency + S * 
 picks the algorithm whose line is lowest at the message's size.
 
 S is the whole tensor, as each rank holds it before an all-reduce or a reduce-scatter or after an all-gather;
-for an all-to-all what one rank holds and deals out; else the message.
+for an all-to-all what one rank holds and distributes; else the message.
 """
 
 from __future__ import annotations
