@@ -214,6 +214,23 @@ def test_links(scene):
         assert near(max(loads, default=0.0), most[level])
 
 
+@given(systems(24))
+@cases(30)
+def test_every_link_is_there_once_whether_it_carries_anything_or_not(system):
+    """Those that messages of everyone to everyone else take: figures draw all of them."""
+    devices, nothing = prod(d["size"] for d in system), np.zeros(0, np.int64)
+    table = link_loads(make(system), nothing, nothing, np.zeros(0))
+    carried, _ = naive.walk(system, naive.edges(devices, (devices, 1, 1, 0), "all_pairs"))
+    expected = [(j, *(name_of(system, j, end) for end in ends)) for j, *ends in carried]
+    # a tree of one leaf switch has a spine that nobody needs
+    top = {j for j, d in enumerate(system) if d["kind"] == "tree" and d["leaf"] == d["size"]}
+    rows = zip(table.dimension.tolist(), table.source.tolist(), table.target.tolist(), strict=True)
+    got = [(j, *ends) for j, *ends in rows if j not in top or min(ends) >= -devices]
+    assert sorted(got) == sorted(expected)
+    assert not table.messages.any()
+    assert not table.load.any()
+
+
 def name_of(system, j, end):
     """Return the number that `LinkLoads` has for an end of a naive link in dimension j."""
     if "spine" in end:
