@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from fastflow.errors import InputError
 from fastflow.network import patterns
+from fastflow.network.algorithms import ALGORITHMS, DIRECT
 from fastflow.network.links import link_loads
-from fastflow.network.patterns import logical_edges, pairs
+from fastflow.network.patterns import Group, logical_edges, pairs
 from fastflow.network.placement import distinct_orders, order_name, order_number, place, strides
+from fastflow.network.recipe import recipe
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
+from fastflow.workload.graph import POINT_TO_POINT
 from tests.checks import cases, near
 from tests.naive import network as naive
 
@@ -212,6 +215,19 @@ def test_links(scene):
             load for j, load in zip(table.dimension, table.load, strict=True) if system[j]["level"] == level
         ]
         assert near(max(loads, default=0.0), most[level])
+
+
+@given(st.data())
+@cases(60)
+def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
+    """Activations forwards, their gradients backwards."""
+    system = data.draw(systems())
+    devices, group = data.draw(groups(system))
+    made = recipe(make(system), devices, Group(*group))
+    row = POINT_TO_POINT * len(ALGORITHMS) + DIRECT
+    found = made.phases[made.offset[row] : made.offset[row + 1]].tolist()
+    ways = [naive.loads(system, naive.edges(devices, group, way)) for way in ("forward", "backward")]
+    assert found == ([[*map(max, *ways), 1.0]] if group[0] * group[2] > 1 else [])
 
 
 @given(systems(24))
