@@ -256,6 +256,14 @@ def test_forward_passes_without_a_backward_one_have_blocks_of_their_own(file):
     assert rows["host_s"].tolist() == pytest.approx([28e-6] * 3)
 
 
+def test_forward_passes_of_any_batch_may_run_alone(file):
+    text = "cell,hidden,batch,timesteps,dtype,fwd_s,bwd_weights_s\nlstm,512,1,10,fp32,1e-3,\n"
+    host = ("recurrent.call=1 s", "recurrent.gap=1 s", "recurrent.gap_steps=4")
+    for above, gaps in ((0, 4 + 10), (1, 4)):
+        asked = (file(text), "chip=v100_sxm", *host, f"recurrent.forward_only_above={above}")
+        assert fastflow.validate(*asked).rows["host_s"][0] == pytest.approx(1.0 + gaps)
+
+
 @pytest.mark.long
 def test_what_is_said_of_recurrent_layers(cli, file):
     code, out, _ = cli(main, file(LAYERS), "chip=v100_sxm", "output=here")
@@ -278,6 +286,10 @@ BAD_HOSTS = [
         "recurrent.gap_steps=1.5 (from the overrides) is invalid: expected a whole number",
     ),
     ("recurrent.gap=1 us,2 us", "recurrent.gap"),
+    ("recurrent.gap=1.001 s", "at most 1 s"),
+    ("recurrent.call=1.001 s", "at most 1 s"),
+    ("recurrent.gap_steps=1000000000001", "at most"),
+    ("recurrent.forward_only_above=1000000000001", "at most"),
     (
         "recurrent.forward_only_blocks=64",
         "recurrent.forward_only_blocks=64 (from the overrides) is invalid: expected tiles",
