@@ -70,6 +70,14 @@ def test_what_holds_of_every_point(points, predict, model):
         assert near(longest[got["bound_by"][i]], max(longest.values()), 1e-9)
 
 
+def test_memory_of_products_by_hand(compose, summary):
+    """Every product of a batch has operands of its own: B is held, A is read again, C is handed on."""
+    sides = ("model.m=64", "model.k=32", "model.n=16")
+    got = summary([compose("model=gemm", *sides, f"model.batch={batch}") for batch in (1, 3)])
+    assert got["weight_B"].tolist() == [batch * 32 * 16 * 2 for batch in (1, 3)]
+    assert got["activation_B"].tolist() == [batch * 64 * (32 + 16) * 2 for batch in (1, 3)]
+
+
 @pytest.mark.parametrize("model", ["lstm_lm", "gemm"])
 def test_a_point_does_not_depend_on_its_batch(points, summary, model):
     """Bit for bit: alone, together, in another order, and beside points that fail."""

@@ -98,6 +98,15 @@ def test_what_no_chip_can_be_has_a_reason(compose, changed, reason):
     assert np.isnan(columns["time_s"][0])
 
 
+def test_a_rate_beyond_all_chips_is_said(compose):
+    point = compose("model=gemm") | {"tech.core.flop_per_cycle.fp16": 1e25, "chip.vector_utilization": 0.25}
+    prediction = crossflow.predict(columns_of([point]))
+    cores = prediction.chip.cores
+    reached = 0.25 * cores.mcus[0] * 1e25 * point["chip.rate.fp16"] * cores.frequency[0]
+    assert point["chip.utilization"] > 0.25
+    assert f"what kernels reach in fp16 [flop/s] would be {reached:.3g}, " in prediction.reason[0]
+
+
 def test_a_node_too_far_ahead_has_no_counts():
     row = fastflow.evaluate("model=gemm", "tech.generation=200").iloc[0]
     assert "less than an atom" in row["reason"]

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from fastflow.errors import InputError
 from fastflow.network import patterns
+from fastflow.network.algorithms import ALGORITHMS, DIRECT
 from fastflow.network.links import link_loads
-from fastflow.network.patterns import logical_edges, pairs
+from fastflow.network.patterns import Group, logical_edges, pairs
 from fastflow.network.placement import distinct_orders, order_name, order_number, place, strides
+from fastflow.network.recipe import recipe
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
+from fastflow.workload.graph import POINT_TO_POINT
 from tests.checks import cases, near
 from tests.naive import network as naive
 
@@ -212,6 +215,36 @@ def test_links(scene):
             load for j, load in zip(table.dimension, table.load, strict=True) if system[j]["level"] == level
         ]
         assert near(max(loads, default=0.0), most[level])
+
+
+@given(st.data())
+@cases(60)
+def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
+    """Activations forwards, their gradients backwards."""
+    system = data.draw(systems())
+    devices, group = data.draw(groups(system))
+    made = recipe(make(system), devices, Group(*group))
+    row = POINT_TO_POINT * len(ALGORITHMS) + DIRECT
+    found = made.phases[made.offset[row] : made.offset[row + 1]].tolist()
+    ways = [naive.loads(system, naive.edges(devices, group, way)) for way in ("forward", "backward")]
+    assert found == ([[*map(max, *ways), 1.0]] if group[0] * group[2] > 1 else [])
+
+
+@given(systems(24))
+@cases(30)
+def test_every_link_is_there_once_whether_it_carries_anything_or_not(system):
+    """Those that messages of everyone to everyone else take: figures draw all of them."""
+    devices, nothing = prod(d["size"] for d in system), np.zeros(0, np.int64)
+    table = link_loads(make(system), nothing, nothing, np.zeros(0))
+    carried, _ = naive.walk(system, naive.edges(devices, (devices, 1, 1, 0), "all_pairs"))
+    expected = [(j, *(name_of(system, j, end) for end in ends)) for j, *ends in carried]
+    # a tree of one leaf switch has a spine that nobody needs
+    top = {j for j, d in enumerate(system) if d["kind"] == "tree" and d["leaf"] == d["size"]}
+    rows = zip(table.dimension.tolist(), table.source.tolist(), table.target.tolist(), strict=True)
+    got = [(j, *ends) for j, *ends in rows if j not in top or min(ends) >= -devices]
+    assert sorted(got) == sorted(expected)
+    assert not table.messages.any()
+    assert not table.load.any()
 
 
 def name_of(system, j, end):

@@ -155,6 +155,28 @@ def test_memory_of_the_fullest_stage(prediction, got, cases):
     assert len(fullest) > 1
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_fullest_stage_is_another_one_from_some_batch_on(base, predict, optimizer):
+    """Embedding and cell have more weights, and are fullest as long as the logits are few."""
+    point = base | {
+        "model.vocabulary": 8192, "model.layers": 1, "model.optimizer": optimizer,
+        "parallel.strategy": "d8-p2", "parallel.microbatches": 4,
+    }  # fmt: skip
+    rows = range(20, 300, 20)  # of a micro-batch
+    prediction = predict([point | {"model.batch": 8 * 4 * count} for count in rows])
+    memory, offset = prediction.footprint, prediction.graph.offset
+    fullest = set()
+    for place, count in enumerate(rows):
+        of_point = slice(*offset[place : place + 2])
+        layer, stage = prediction.graph.layer[of_point], prediction.pipeline.stage[of_point]
+        lm = LM | {"vocabulary": 8192, "layers": 1, "batch": 8 * 4 * count}
+        first = [0, int(layer[stage == 1].min())]
+        expected = naive.footprint(lm, ("", 8, 1), first, 4, "1f1b", optimizer)
+        assert tuple(column[place] for column in memory) == expected
+        fullest.add(expected[4])
+    assert fullest == {0, 1}
+
+
 @pytest.mark.parametrize(("schedule", "share"), [("1f1b", 4), ("gpipe", 1)])
 def test_gradient_accumulation(base, predict, schedule, share):
     """Micro-batches without a pipeline: as many operations, and with 1F1B the activations of one."""

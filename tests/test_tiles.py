@@ -102,6 +102,14 @@ def test_sides_end_somewhere(level):
     assert all(side <= most for tile in tiles for side in tile)
 
 
+def test_a_side_of_the_longest_is_kept_where_it_just_fits():
+    """2^40 rows of 2 bytes along k, and their partial sums: no tile of 2^41 rows takes its place."""
+    most = 2.0**MOST_DOUBLINGS
+    capacity = tiling.footprint((most, 2, 1), 2)
+    tiles = tile_sets([(capacity, 2, 0, -1, 0, 0)], thinned=True)[0]
+    assert {tile for tile in tiles if most in (tile[0], tile[2])} == {(most, 2, 1), (1, 2, most)}
+
+
 def test_no_sets():
     empty = np.empty(0, dtype=np.int64)
     assert make_tile_sets(np.empty(0), np.empty(0), empty, empty, empty, empty, True).offset.tolist() == [0]

@@ -110,6 +110,27 @@ def test_categories_are_columns_of_few_values():
     assert categories_of(frame) == ["op", "ranks"]
 
 
+def test_categories_have_two_rows_a_value_and_eight_values_at_most():
+    """Cells without a value are no rows."""
+    cells = {"two": [1, 2, 3, 4] * 4, "fewer": [*range(8), *range(7), np.nan], "most": [*range(8)] * 2}
+    assert categories_of(pd.DataFrame(cells)) == ["two", "most"]
+    assert categories_of(pd.DataFrame({"nine": [*range(9)] * 2})) == []
+
+
+def test_a_correlation_needs_three_rows_and_both_times_to_vary():
+    measured, same = np.array([1.0, 2.0, 4.0]), np.full(3, 2.0)
+    assert near(accuracy(measured, 3.0 * measured**2).log_correlation, 1.0)
+    for one, other in ((measured, same), (same, measured), (measured[:2], measured[:2]), (same, same)):
+        assert np.isnan(accuracy(one, other).log_correlation)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(7, 0), (8, 4)])
+def test_sizes_are_shown_of_two_rows_a_quarter(rows, sizes):
+    times = np.arange(1.0, 1.0 + rows)
+    frame = pd.DataFrame({"measured_s": times, "predicted_s": times, "bound_by": "dram"})
+    assert errors(frame, [])["by"].tolist() == ["all", *["measured time"] * sizes, "bound_by"]
+
+
 def test_gemms_of_several_types_are_predicted_as_one_by_one(file):
     found = fastflow.validate(file(GEMMS), "chip=a100")
     rows = found.rows
@@ -235,6 +256,14 @@ def test_forward_passes_without_a_backward_one_have_blocks_of_their_own(file):
     assert rows["host_s"].tolist() == pytest.approx([28e-6] * 3)
 
 
+def test_forward_passes_of_any_batch_may_run_alone(file):
+    text = "cell,hidden,batch,timesteps,dtype,fwd_s,bwd_weights_s\nlstm,512,1,10,fp32,1e-3,\n"
+    host = ("recurrent.call=1 s", "recurrent.gap=1 s", "recurrent.gap_steps=4")
+    for above, gaps in ((0, 4 + 10), (1, 4)):
+        asked = (file(text), "chip=v100_sxm", *host, f"recurrent.forward_only_above={above}")
+        assert fastflow.validate(*asked).rows["host_s"][0] == pytest.approx(1.0 + gaps)
+
+
 @pytest.mark.long
 def test_what_is_said_of_recurrent_layers(cli, file):
     code, out, _ = cli(main, file(LAYERS), "chip=v100_sxm", "output=here")
@@ -257,6 +286,10 @@ BAD_HOSTS = [
         "recurrent.gap_steps=1.5 (from the overrides) is invalid: expected a whole number",
     ),
     ("recurrent.gap=1 us,2 us", "recurrent.gap"),
+    ("recurrent.gap=1.001 s", "at most 1 s"),
+    ("recurrent.call=1.001 s", "at most 1 s"),
+    ("recurrent.gap_steps=1000000000001", "at most"),
+    ("recurrent.forward_only_above=1000000000001", "at most"),
     (
         "recurrent.forward_only_blocks=64",
         "recurrent.forward_only_blocks=64 (from the overrides) is invalid: expected tiles",
