@@ -217,6 +217,17 @@ MISTAKES = [
     ("model.batch=" + "[" * 500 + "]" * 500, "cannot be composed"),
     ("x" * 5000 + "=1", " ... "),
 ]
+MISTAKES += [
+    ("a", "a: cannot be read (it ends too early); expected key=value"),
+    ("mem=hbm2,", "mem=hbm2,: cannot be read (it ends too early); expected key=value"),
+    ("tech=n7=n5", "tech=n7=n5: cannot be read (= is out of place); expected key=value"),
+    ("chip.name=64x²", "cannot be read (a character in it is out of place, or needs quotes)"),
+    ("-m model.m=range(a,b)", "while evaluating 'range(a,b)'"),
+    ("~nosuch", "~nosuch=nothing (from the command line) is invalid: expected a group or section ("),
+    ("~tech.memory.sram.latency", "expected a key of tech.memory (cache, registers, scratchpad) that has a"),
+    ("~tech=n5", "~tech=n5 (from the command line) is invalid: expected ~tech, which removes it whatever"),
+    ("~chip.tdp=3", "~chip.tdp=3 (from the command line) is invalid: expected ~chip.tdp, which removes"),
+]
 QUICK = 6  # of them are no long tests
 
 
@@ -229,6 +240,16 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, words, says):
     assert (code, out, len(err)) == (2, [], 1)
     assert says in err[0]
     assert list(tmp_path.iterdir()) == []
+
+
+NO_FILES = ["3", "true", "null", "[]", "[3]", "[a.csv,3]", "[null]", "{a:1}", ""]
+
+
+@pytest.mark.parametrize("written", NO_FILES)
+@pytest.mark.parametrize("command", [fastflow.calibrate, fastflow.validate])
+def test_what_is_no_file_of_measurements_is_refused(command, written):
+    with pytest.raises(InputError, match=r"measurements=.* is invalid: expected .*CSV file"):
+        command(f"measurements={written}")
 
 
 @pytest.mark.long
