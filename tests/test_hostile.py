@@ -178,6 +178,74 @@ def test_many_reports_at_random(cli, tmp_path, datasets, seed):
     assert {0, 2} <= set(fuzz_reports(cli, tmp_path, datasets, seed, 150))
 
 
+def altered(table, name, change):
+    """Return a table with a column changed: no number, or empty."""
+    place, field = table.schema.get_field_index(name), table.schema.field(name)
+    column = pa.nulls(len(table), field.type) if change is None else pa.array([change] * len(table))
+    return table.set_column(place, field.with_nullable(True), column)
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    home = tmp_path_factory.mktemp("validated")
+    (home / "some.csv").write_text("m,n,k,time_s\n256,256,256,1e-5\n512,256,256,1e-5\n")
+    fastflow.validate(f"measurements={home / 'some.csv'}", "chip=a100", output=home / "val")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "change"),
+    [
+        ("val", "predicted_s", np.inf),
+        ("val", "measured_s", np.nan),
+        ("val", "measured_s", None),
+        ("val", "bound_by", None),
+        ("val-errors", "by", None),
+        ("val-errors", "by", "x"),
+        ("val-errors", "value", None),
+        ("val-errors", "mean_error", -np.inf),
+        ("val", "fastflow.said", b'["timed'),
+        ("val", "fastflow.said", b"3"),
+    ],
+)
+def test_a_validation_with_what_is_no_result_is_refused(cli, tmp_path, validated, folder, name, change):
+    shutil.copytree(validated, tmp_path / "d")
+    part = tmp_path / "d" / folder / "part-00000.parquet"
+    table = pq.read_table(part)
+    if name.startswith("fastflow."):
+        table = table.replace_schema_metadata({**table.schema.metadata, name.encode(): change})
+    else:
+        table = altered(table, name, change)
+    pq.write_table(table, part)
+    assert check_run(cli, report, ["d/val"], tmp_path) == 2
+
+
+def test_a_grid_of_infinite_results_is_refused(cli, tmp_path):
+    fastflow.sweep("model=gemm", "model.m=8,16", output=tmp_path / "d")
+    part = tmp_path / "d" / "part-00000.parquet"
+    pq.write_table(altered(pq.read_table(part), "l1_bound_frac", np.inf), part)
+    assert check_run(cli, report, ["d"], tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("defaults: [true]", r"tech/odd\.yaml: cannot be read \(Unsupported type in defaults"),
+        ("name: !!set {a}", r"tech/odd\.yaml: cannot be read \(Value 'set'"),
+        ("name: \0", r"tech/odd\.yaml: cannot be read \(unacceptable character"),
+        (
+            "defaults: [n12, override /mem@_global_.mm: hbm2]",
+            r"defaults=override mem@mm \(from .*tech/odd\.yaml\) is invalid: .*; did you mean mem\?",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_names_it(tmp_path, content, says):
+    (tmp_path / "tech").mkdir()
+    (tmp_path / "tech" / "odd.yaml").write_text(content)
+    with pytest.raises(InputError, match=says):
+        fastflow.evaluate("model=gemm", "tech=odd", config_dir=tmp_path)
+
+
 MISTAKES = [
     ("~parallel", "parallel.strategy=nothing is invalid: expected"),
     ("~output", "output=null (from the command line) is invalid: expected a folder"),
@@ -435,7 +503,7 @@ def test_the_winning_strategy_is_shown(cli):
 
 def test_one_of_a_thing_is_no_plural(cli):
     code, out, err = cli(sweep, "-m", "model=gemm", "tech=n7", "output=here")
-    assert (code, err) == (0, ["1 point: 1; 1 composition"])
+    assert (code, err) == (0, ["1 point; 1 composition"])
     assert not any(word in line for line in out for word in ("1 points", "1 compositions"))
     code, out, _ = cli(report, "here")
     assert code == 0

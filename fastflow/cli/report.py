@@ -92,12 +92,17 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Print how far the predictions of a validation are from its measurements, and draw both."""
     from fastflow.charts.validation import draw
+    from fastflow.measured.accuracy import ALL
     from fastflow.show import validation as shown
 
     whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
     try:
+        unsaid = rows["predicted_s"].notna() & rows["bound_by"].isna()
+        if unsaid.any() or not (of_errors["by"] == ALL).any():
+            lacks = "limiter of a row" if unsaid.any() else f"row {ALL} in {errors.folder.shown}"
+            raise InputError("dataset", whole.folder.shown, f"a validation of fastflow; it has no {lacks}")
         shown.show(whole, rows, of_errors)
     except KeyError as error:
         allowed = f"a validation of fastflow; it has no column {error}"

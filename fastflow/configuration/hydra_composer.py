@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fastflow.configuration import plain
 from fastflow.configuration.library import OWN_FILES
 from fastflow.configuration.wording import first_line, path_of
+from fastflow.errors import InputError
 
 if TYPE_CHECKING:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -104,7 +105,17 @@ class _Repository(CachingConfigRepository):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         known = f"config_path={config_path}" in self.cache
-        loaded = super().load_config(config_path=config_path)
+        try:
+            loaded = super().load_config(config_path=config_path)
+        except InputError:
+            raise
+        except (
+            yaml.reader.ReaderError,
+            OmegaConfBaseException,
+            ValueError,
+        ) as error:  # which do not name the file
+            file = f"{config_path.removesuffix('.yaml')}.yaml"
+            raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None
         if not known and loaded is not None and loaded.defaults_list:
             loaded.defaults_list = [
                 default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")

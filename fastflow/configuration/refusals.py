@@ -47,7 +47,7 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
         return CompositionError(f"{several.group(1)}: several values make a grid, which needs -m")
     unknown = _NO_SUCH_KEY.search(str(error))
     if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
-        return _unknown_key(unknown.group(1), composer, overrides)
+        return _unknown_key(unknown.group(1), composer, overrides, _PARENT.match(str(error)))
     other = _OTHER_VALUE.search(str(error)) or _NOT_CHOSEN.search(str(error))
     if other is not None and composer is not None:
         return _not_its_value(other.group(1), composer, overrides)
@@ -151,8 +151,10 @@ def _not_its_value(key: str, composer: HydraComposer, overrides: Sequence[str]) 
     return InputError(f"~{key}", _value_given(key, overrides), allowed, composer.origin_of_overrides)
 
 
-def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Name the keys beside one that does not exist."""
+def _unknown_key(
+    key: str, composer: HydraComposer, overrides: Sequence[str], file: re.Match[str] | None
+) -> InputError:
+    """Name the keys beside one that does not exist; file: the configuration that Hydra names, if it does."""
     value = _value_given(key, overrides)
     known = known_keys(composer, overrides, but=key)
     parent = key
@@ -163,6 +165,8 @@ def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) ->
     beside = sorted({name.split(".")[0] for name in within})
     of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
     close = suggestion(key, known | {name.partition(".")[0] for name in known})
+    if file is not None and value is None:
+        return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
     if f"~{key}" in overrides:
         return InputError(f"~{key}", "nothing", f"{of} that has a value{close}", composer.origin_of_overrides)
     add = f"; to add it, write +{key}={value}" if _is_input(key) else ""
