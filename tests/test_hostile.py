@@ -14,6 +14,7 @@ import pytest
 import fastflow
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.reader import find
 from fastflow.errors import InputError
 from fastflow.grid.plan import plan
 from fastflow.report import main as report
@@ -182,13 +183,14 @@ def altered(table, name, change):
     """Return a table with a column changed: no number, or empty."""
     place, field = table.schema.get_field_index(name), table.schema.field(name)
     column = pa.nulls(len(table), field.type) if change is None else pa.array([change] * len(table))
-    return table.set_column(place, field.with_nullable(True), column)
+    return table.set_column(place, pa.field(name, column.type, metadata=field.metadata), column)
 
 
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory):
     home = tmp_path_factory.mktemp("validated")
-    (home / "some.csv").write_text("m,n,k,time_s\n256,256,256,1e-5\n512,256,256,1e-5\n")
+    rows = "256,256,256,1e-5,x\n512,256,256,1e-5,y\n"
+    (home / "some.csv").write_text(f"m,n,k,time_s,note\n{rows}")
     fastflow.validate(f"measurements={home / 'some.csv'}", "chip=a100", output=home / "val")
     return home
 
@@ -199,13 +201,16 @@ def validated(tmp_path_factory):
         ("val", "predicted_s", np.inf),
         ("val", "measured_s", np.nan),
         ("val", "measured_s", None),
+        ("val", "predicted_s", None),
         ("val", "bound_by", None),
+        ("val", "note", [1]),
         ("val-errors", "by", None),
         ("val-errors", "by", "x"),
         ("val-errors", "value", None),
         ("val-errors", "mean_error", -np.inf),
         ("val", "fastflow.said", b'["timed'),
         ("val", "fastflow.said", b"3"),
+        ("val", "fastflow.fingerprint", None),
     ],
 )
 def test_a_validation_with_what_is_no_result_is_refused(cli, tmp_path, validated, folder, name, change):
@@ -213,11 +218,31 @@ def test_a_validation_with_what_is_no_result_is_refused(cli, tmp_path, validated
     part = tmp_path / "d" / folder / "part-00000.parquet"
     table = pq.read_table(part)
     if name.startswith("fastflow."):
-        table = table.replace_schema_metadata({**table.schema.metadata, name.encode(): change})
+        others = {key: text for key, text in table.schema.metadata.items() if key != name.encode()}
+        table = table.replace_schema_metadata(others | ({name.encode(): change} if change else {}))
     else:
         table = altered(table, name, change)
     pq.write_table(table, part)
     assert check_run(cli, report, ["d/val"], tmp_path) == 2
+
+
+def test_a_flipped_bit_changes_no_value(tmp_path):
+    whole = fastflow.sweep("model=gemm", "model.m=range(1,101)", output=tmp_path / "d")
+    part, draw = whole / "part-00000.parquet", hostile.seeded(1)
+    content, values = (
+        part.read_bytes(),
+        find(str(whole)).read(["point", "time_s", "strategy", "gemm_busy_frac"]),
+    )
+    refused = 0
+    for _ in range(300):
+        broken = bytearray(content)
+        broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
+        part.write_bytes(broken)
+        try:
+            pd.testing.assert_frame_equal(find(str(whole)).read(list(values)), values)
+        except InputError:
+            refused += 1
+    assert refused > 10
 
 
 def test_a_grid_of_infinite_results_is_refused(cli, tmp_path):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
-from fastflow.dataset.schema import TYPES, differs_in
+from fastflow.dataset.schema import IDENTITY, TYPES, differs_in
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -107,11 +107,13 @@ class Dataset(NamedTuple):
         text_of_input = find_result(name) is None and column is not None and field.type == TYPES["str"]
         if not (field.type == expected or chosen or text_of_input):
             raise self._refusal(f"its column {name} holds {field.type} instead of {expected}")
+        if field.type not in TYPES.values():  # a column of a user's own file
+            raise self._refusal(f"its column {name} holds {field.type}, which fastflow never writes")
 
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
         with self._whole(f"its {part}"), self.folder.open(part) as file:
-            table = pq.read_table(file, columns=names)
+            table = pq.read_table(file, columns=names, page_checksum_verification=True)
         alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
         if other:
@@ -163,7 +165,7 @@ def find(name: str) -> Dataset:
     found = Dataset(folder, parts, pa.schema([]))
     with found._whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
-    if b"fastflow.version" not in (schema.metadata or {}):
+    if not IDENTITY.keys() <= (schema.metadata or {}).keys():
         raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
     return found._replace(schema=schema)
 
