@@ -208,6 +208,7 @@ def validated(tmp_path_factory):
         ("val-errors", "by", "x"),
         ("val-errors", "value", None),
         ("val-errors", "mean_error", -np.inf),
+        ("val-errors", "mean_error", None),
         ("val", "fastflow.said", b'["timed'),
         ("val", "fastflow.said", b"3"),
         ("val", "fastflow.fingerprint", None),
@@ -258,6 +259,15 @@ def test_a_grid_of_infinite_results_is_refused(cli, tmp_path):
         ("defaults: [true]", r"tech/odd\.yaml: cannot be read \(Unsupported type in defaults"),
         ("name: !!set {a}", r"tech/odd\.yaml: cannot be read \(Value 'set'"),
         ("name: \0", r"tech/odd\.yaml: cannot be read \(unacceptable character"),
+        ("defaults: [n12, _self_]\ncore: []", r"tech/odd\.yaml: cannot be merged into what it changes"),
+        (
+            "defaults: [n12, _self_]\nmemory: {cache: 3}",
+            r"tech\.memory\.cache=3 \(from .*odd\.yaml\) is invalid: expected a section with keys such as t",
+        ),
+        (
+            "defaults: [n12, _self_]\nscaling: null",
+            r"tech\.scaling=null .*: expected a section with .* area, p",
+        ),
         (
             "defaults: [n12, override /mem@_global_.mm: hbm2]",
             r"defaults=override mem@mm \(from .*tech/odd\.yaml\) is invalid: .*; did you mean mem\?",

@@ -99,7 +99,7 @@ def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
         return "prediction"
     if rows.loc[is_predicted, "bound_by"].isna().any():
         return "limiter of a row"
-    return "" if (errors["by"] == ALL).any() else "error of all rows"
+    return "" if errors.loc[errors["by"] == ALL, "mean_error"].notna().any() else "error of all rows"
 
 
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:

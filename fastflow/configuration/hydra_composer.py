@@ -218,7 +218,12 @@ class HydraComposer:
             for default in found.defaults:
                 loaded = self.loader._load_single_config(default, self.repository)
                 kept = loaded is self.repository.load_config(config_path=default.config_path or "")
-                config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+                try:
+                    config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+                except OmegaConfBaseException as error:  # which does not name the file
+                    where = self.file_of(default.config_path or "")
+                    reason = f"cannot be merged into what it changes ({first_line(error)})"
+                    raise ConfigCompositionException(f"{where}: {reason}") from None
         OmegaConf.set_struct(config, True)
         self.loader._apply_overrides_to_config(found.config_overrides, config)
         choices = {key: str(value) for key, value in found.overrides.known_choices.items()}
