@@ -182,7 +182,8 @@ def test_soft_maximum_is_between_the_largest_and_the_sum():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "64", "64x", "64x64x64", "0x64", "64x64,128x64", "ax64", "64x²", "٦٤x64", f"64x{10**30}"]
+    "text",
+    ["", "64", "64x", "64x64x64", "0x64", "64x64,128x64", "ax64", "64x²", "64x65537", "9" * 5000 + "x64"],
 )
 def test_a_catalogue_that_is_none(text):
     with pytest.raises(InputError, match=r"chip\.blocks"):

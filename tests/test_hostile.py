@@ -14,6 +14,7 @@ import pytest
 import fastflow
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.reader import find
 from fastflow.errors import InputError
 from fastflow.grid.plan import plan
 from fastflow.report import main as report
@@ -178,6 +179,108 @@ def test_many_reports_at_random(cli, tmp_path, datasets, seed):
     assert {0, 2} <= set(fuzz_reports(cli, tmp_path, datasets, seed, 150))
 
 
+def altered(table, name, change):
+    """Return a table with a column changed: no number, or empty."""
+    place, field = table.schema.get_field_index(name), table.schema.field(name)
+    column = pa.nulls(len(table), field.type) if change is None else pa.array([change] * len(table))
+    return table.set_column(place, pa.field(name, column.type, metadata=field.metadata), column)
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    home = tmp_path_factory.mktemp("validated")
+    rows = "256,256,256,1e-5,x\n512,256,256,1e-5,y\n"
+    (home / "some.csv").write_text(f"m,n,k,time_s,note\n{rows}")
+    fastflow.validate(f"measurements={home / 'some.csv'}", "chip=a100", output=home / "val")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "change"),
+    [
+        ("val", "predicted_s", np.inf),
+        ("val", "measured_s", np.nan),
+        ("val", "measured_s", None),
+        ("val", "predicted_s", None),
+        ("val", "bound_by", None),
+        ("val", "note", [1]),
+        ("val-errors", "by", None),
+        ("val-errors", "by", "x"),
+        ("val-errors", "value", None),
+        ("val-errors", "mean_error", -np.inf),
+        ("val-errors", "mean_error", None),
+        ("val", "fastflow.said", b'["timed'),
+        ("val", "fastflow.said", b"3"),
+        ("val", "fastflow.fingerprint", None),
+    ],
+)
+def test_a_validation_with_what_is_no_result_is_refused(cli, tmp_path, validated, folder, name, change):
+    shutil.copytree(validated, tmp_path / "d")
+    part = tmp_path / "d" / folder / "part-00000.parquet"
+    table = pq.read_table(part)
+    if name.startswith("fastflow."):
+        others = {key: text for key, text in table.schema.metadata.items() if key != name.encode()}
+        table = table.replace_schema_metadata(others | ({name.encode(): change} if change else {}))
+    else:
+        table = altered(table, name, change)
+    pq.write_table(table, part)
+    assert check_run(cli, report, ["d/val"], tmp_path) == 2
+
+
+def test_a_flipped_bit_changes_no_value(tmp_path):
+    whole = fastflow.sweep("model=gemm", "model.m=range(1,101)", output=tmp_path / "d")
+    part, draw = whole / "part-00000.parquet", hostile.seeded(1)
+    content, values = (
+        part.read_bytes(),
+        find(str(whole)).read(["point", "time_s", "strategy", "gemm_busy_frac"]),
+    )
+    refused = 0
+    for _ in range(300):
+        broken = bytearray(content)
+        broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
+        part.write_bytes(broken)
+        try:
+            pd.testing.assert_frame_equal(find(str(whole)).read(list(values)), values)
+        except InputError:
+            refused += 1
+    assert refused > 10
+
+
+def test_a_grid_of_infinite_results_is_refused(cli, tmp_path):
+    fastflow.sweep("model=gemm", "model.m=8,16", output=tmp_path / "d")
+    part = tmp_path / "d" / "part-00000.parquet"
+    pq.write_table(altered(pq.read_table(part), "l1_bound_frac", np.inf), part)
+    assert check_run(cli, report, ["d"], tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("defaults: [true]", r"tech/odd\.yaml: cannot be read \(Unsupported type in defaults"),
+        ("name: !!set {a}", r"tech/odd\.yaml: cannot be read \(Value 'set'"),
+        ("name: \0", r"tech/odd\.yaml: cannot be read \(unacceptable character"),
+        ("defaults: [n12, _self_]\ncore: []", r"tech/odd\.yaml: cannot be merged into what it changes"),
+        (
+            "defaults: [n12, _self_]\nmemory: {cache: 3}",
+            r"tech\.memory\.cache=3 \(from .*odd\.yaml\) is invalid: expected a section with keys such as t",
+        ),
+        (
+            "defaults: [n12, _self_]\nscaling: null",
+            r"tech\.scaling=null .*: expected a section with .* area, p",
+        ),
+        (
+            "defaults: [n12, override /mem@_global_.mm: hbm2]",
+            r"defaults=override mem@mm \(from .*tech/odd\.yaml\) is invalid: .*; did you mean mem\?",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_names_it(tmp_path, content, says):
+    (tmp_path / "tech").mkdir()
+    (tmp_path / "tech" / "odd.yaml").write_text(content)
+    with pytest.raises(InputError, match=says):
+        fastflow.evaluate("model=gemm", "tech=odd", config_dir=tmp_path)
+
+
 MISTAKES = [
     ("~parallel", "parallel.strategy=nothing is invalid: expected"),
     ("~output", "output=null (from the command line) is invalid: expected a folder"),
@@ -217,6 +320,17 @@ MISTAKES = [
     ("model.batch=" + "[" * 500 + "]" * 500, "cannot be composed"),
     ("x" * 5000 + "=1", " ... "),
 ]
+MISTAKES += [
+    ("a", "a: cannot be read (it ends too early); expected key=value"),
+    ("mem=hbm2,", "mem=hbm2,: cannot be read (it ends too early); expected key=value"),
+    ("tech=n7=n5", "tech=n7=n5: cannot be read (= is out of place); expected key=value"),
+    ("chip.name=64x²", "cannot be read (a character in it is out of place, or needs quotes)"),
+    ("-m model.m=range(a,b)", "while evaluating 'range(a,b)'"),
+    ("~nosuch", "~nosuch=nothing (from the command line) is invalid: expected a group or section ("),
+    ("~tech.memory.sram.latency", "expected a key of tech.memory (cache, registers, scratchpad) that has a"),
+    ("~tech=n5", "~tech=n5 (from the command line) is invalid: expected ~tech, which removes it whatever"),
+    ("~chip.tdp=3", "~chip.tdp=3 (from the command line) is invalid: expected ~chip.tdp, which removes"),
+]
 QUICK = 6  # of them are no long tests
 
 
@@ -229,6 +343,16 @@ def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, words, says):
     assert (code, out, len(err)) == (2, [], 1)
     assert says in err[0]
     assert list(tmp_path.iterdir()) == []
+
+
+NO_FILES = ["3", "true", "null", "[]", "[3]", "[a.csv,3]", "[null]", "{a:1}", ""]
+
+
+@pytest.mark.parametrize("written", NO_FILES)
+@pytest.mark.parametrize("command", [fastflow.calibrate, fastflow.validate])
+def test_what_is_no_file_of_measurements_is_refused(command, written):
+    with pytest.raises(InputError, match=r"measurements=.* is invalid: expected .*CSV file"):
+        command(f"measurements={written}")
 
 
 @pytest.mark.long
@@ -414,7 +538,7 @@ def test_the_winning_strategy_is_shown(cli):
 
 def test_one_of_a_thing_is_no_plural(cli):
     code, out, err = cli(sweep, "-m", "model=gemm", "tech=n7", "output=here")
-    assert (code, err) == (0, ["1 point: 1; 1 composition"])
+    assert (code, err) == (0, ["1 point; 1 composition"])
     assert not any(word in line for line in out for word in ("1 points", "1 compositions"))
     code, out, _ = cli(report, "here")
     assert code == 0

@@ -400,7 +400,7 @@ def test_rows_without_a_prediction_are_counted_and_named(cli, file):
     code, out, _ = cli(main, file(ITERATIONS), "model.devices=16", "mem=hbm3", "output=here")
     assert code == 0
     (said,) = (line for line in out if "cannot be predicted" in line)
-    assert said.startswith("1 of 3 rows cannot be predicted (lines 4); the first one: ")
+    assert said.startswith("1 of 3 rows cannot be predicted (line 4); the first one: ")
     assert "whole iterations" in out[0]
 
 

@@ -20,6 +20,7 @@ from fastflow.grid.run import Run
 from fastflow.studies import STUDIES, report_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -89,6 +90,18 @@ def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
         _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
 
 
+def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
+    """Return what the tables of a validation lack that every one has; "" where nothing."""
+    from fastflow.measured.accuracy import ALL
+
+    is_predicted = rows["predicted_s"].notna()
+    if not is_predicted.any():
+        return "prediction"
+    if rows.loc[is_predicted, "bound_by"].isna().any():
+        return "limiter of a row"
+    return "" if errors.loc[errors["by"] == ALL, "mean_error"].notna().any() else "error of all rows"
+
+
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Print how far the predictions of a validation are from its measurements, and draw both."""
     from fastflow.charts.validation import draw
@@ -98,6 +111,9 @@ def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> N
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
     try:
+        lacks = _lacks(rows, of_errors)
+        if lacks:
+            raise InputError("dataset", whole.folder.shown, f"a validation of fastflow; it has no {lacks}")
         shown.show(whole, rows, of_errors)
     except KeyError as error:
         allowed = f"a validation of fastflow; it has no column {error}"

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fastflow.configuration import plain
 from fastflow.configuration.library import OWN_FILES
 from fastflow.configuration.wording import first_line, path_of
+from fastflow.errors import InputError
 
 if TYPE_CHECKING:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -104,7 +105,17 @@ class _Repository(CachingConfigRepository):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         known = f"config_path={config_path}" in self.cache
-        loaded = super().load_config(config_path=config_path)
+        try:
+            loaded = super().load_config(config_path=config_path)
+        except InputError:
+            raise
+        except (
+            yaml.reader.ReaderError,
+            OmegaConfBaseException,
+            ValueError,
+        ) as error:  # which do not name the file
+            file = f"{config_path.removesuffix('.yaml')}.yaml"
+            raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None
         if not known and loaded is not None and loaded.defaults_list:
             loaded.defaults_list = [
                 default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")
@@ -207,7 +218,12 @@ class HydraComposer:
             for default in found.defaults:
                 loaded = self.loader._load_single_config(default, self.repository)
                 kept = loaded is self.repository.load_config(config_path=default.config_path or "")
-                config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+                try:
+                    config.merge_with(copy.deepcopy(loaded.config) if kept else loaded.config)
+                except OmegaConfBaseException as error:  # which does not name the file
+                    where = self.file_of(default.config_path or "")
+                    reason = f"cannot be merged into what it changes ({first_line(error)})"
+                    raise ConfigCompositionException(f"{where}: {reason}") from None
         OmegaConf.set_struct(config, True)
         self.loader._apply_overrides_to_config(found.config_overrides, config)
         choices = {key: str(value) for key, value in found.overrides.known_choices.items()}

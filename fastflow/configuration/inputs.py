@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from math import isfinite
 from typing import Any
@@ -56,10 +57,24 @@ def _is_absent(key: str, value: Any) -> bool:
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
+def _keys_within(section: str) -> list[str]:
+    """Return the keys that inputs have below one of two names or more; none where it is no section."""
+    depth = section.count(".") + 1
+    parts = [column.name.split(".") for column in INPUTS]
+    found = [
+        names[depth] for names in parts if fnmatchcase(section, ".".join(names[:depth])) and names[depth:]
+    ]
+    return list(dict.fromkeys(found)) if depth > 1 else []
+
+
 def convert(key: str, value: Any) -> Scalar:
     """Return the value of an input in its unit; raises InputError."""
     column = find_input(key)
     if column is None:
+        within = _keys_within(key)
+        if within:
+            allowed = f"a section with keys such as {', '.join(within)}"
+            raise InputError(key, "null" if value is None else value, allowed)
         close = suggestion(key, [known.name for known in INPUTS])
         section = key.partition(".")[0]
         where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"

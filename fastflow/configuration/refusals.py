@@ -15,7 +15,12 @@ from fastflow.configuration.library import is_own_file
 from fastflow.configuration.wording import first_line, one_of, suggestion
 from fastflow.errors import CompositionError, InputError
 
-_NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\. The value of|delete) '([^']+)'")
+_NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+_NOT_CHOSEN = re.compile(r"Could not delete '([^'=]+)=([^']*)'")
+_OTHER_VALUE = re.compile(r"Could not delete from config\. The value of '([^']+)' is (.*) and not", re.DOTALL)
+_UNEXPECTED = re.compile(
+    r"(?:(?:mismatched|extraneous) input|missing \w+ at) '(.+?)'|no viable alternative at input '(.+)'"
+)
 _NO_CHOICE = ("Config group override must be", "cannot be composed")
 _THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
@@ -30,9 +35,7 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
     if isinstance(error, InputError):
         return error
     if isinstance(error, OverrideParseException):
-        reason, text = first_line(error), error.override or ""
-        shown = text if text.strip() and text.isprintable() else repr(text)
-        return CompositionError(f"{shown}: cannot be read ({reason}); expected key=value")
+        return _unreadable(error)
     if isinstance(error, yaml.YAMLError):
         return CompositionError(_yaml_line(error))
     if isinstance(error, MissingConfigException):
@@ -44,7 +47,10 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
         return CompositionError(f"{several.group(1)}: several values make a grid, which needs -m")
     unknown = _NO_SUCH_KEY.search(str(error))
     if unknown is not None and composer is not None and not unknown.group(1).startswith("hydra"):
-        return _unknown_key(unknown.group(1), composer, overrides)
+        return _unknown_key(unknown.group(1), composer, overrides, _PARENT.match(str(error)))
+    other = _OTHER_VALUE.search(str(error)) or _NOT_CHOSEN.search(str(error))
+    if other is not None and composer is not None:
+        return _not_its_value(other.group(1), composer, overrides)
     there = _THERE_ALREADY.search(str(error))
     if there is not None and composer is not None:
         value = _value_given(there.group(1), overrides)
@@ -56,6 +62,22 @@ def translated(error: Exception, composer: HydraComposer | None, overrides: Sequ
     cause = error.__cause__
     detail = f" ({first_line(cause)})" if isinstance(cause, OmegaConfBaseException) else ""
     return CompositionError(f"{first_line(error)}{detail}" or type(error).__name__)
+
+
+def _unreadable(error: OverrideParseException) -> CompositionError:
+    """Say of an override that the grammar does not take what is wrong, without the parser's own words."""
+    text = error.override or ""
+    shown = text if text.strip() and text.isprintable() else repr(text)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith(("Error parsing override", "See http"))]
+    reason = own[0] if own else "no such override"
+    unexpected = _UNEXPECTED.search(reason)
+    if "Lexer" in reason:
+        reason = "a character in it is out of place, or needs quotes"
+    elif unexpected is not None:
+        place = unexpected.group(1) or unexpected.group(2)
+        reason = "it ends too early" if place == "<EOF>" else f"{place} is out of place"
+    return CompositionError(f"{shown}: cannot be read ({reason}); expected key=value")
 
 
 def _yaml_line(error: yaml.YAMLError) -> str:
@@ -123,8 +145,16 @@ def _not_a_choice(error: Exception, composer: HydraComposer, overrides: Sequence
     return CompositionError(first_line(error))
 
 
-def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
-    """Name the keys beside one that does not exist."""
+def _not_its_value(key: str, composer: HydraComposer, overrides: Sequence[str]) -> InputError:
+    """Refuse to remove a key of another value than it has."""
+    allowed = f"~{key}, which removes it whatever its value"
+    return InputError(f"~{key}", _value_given(key, overrides), allowed, composer.origin_of_overrides)
+
+
+def _unknown_key(
+    key: str, composer: HydraComposer, overrides: Sequence[str], file: re.Match[str] | None
+) -> InputError:
+    """Name the keys beside one that does not exist; file: the configuration that Hydra names, if it does."""
     value = _value_given(key, overrides)
     known = known_keys(composer, overrides, but=key)
     parent = key
@@ -135,6 +165,10 @@ def _unknown_key(key: str, composer: HydraComposer, overrides: Sequence[str]) ->
     beside = sorted({name.split(".")[0] for name in within})
     of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
     close = suggestion(key, known | {name.partition(".")[0] for name in known})
+    if file is not None and value is None:
+        return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
+    if f"~{key}" in overrides:
+        return InputError(f"~{key}", "nothing", f"{of} that has a value{close}", composer.origin_of_overrides)
     add = f"; to add it, write +{key}={value}" if _is_input(key) else ""
     return InputError(key, "" if value is None else value, of + (add or close), composer.origin_of_overrides)
 

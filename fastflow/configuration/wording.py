@@ -5,12 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastflow.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 
 def counted(count: int, what: str) -> str:
@@ -28,7 +24,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     Dotted keys are compared by their last name where they lie in one section, else as a whole.
     """
-    names = list(known)
+    names = [key for key in known if key != name]
     section, _, last = name.rpartition(".")
     beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
     close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)

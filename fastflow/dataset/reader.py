@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
-from fastflow.dataset.schema import TYPES, differs_in
+from fastflow.dataset.schema import IDENTITY, TYPES, differs_in
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ _ALLOWED = "the folder or URL of a fastflow dataset"
 _NUMBERS = ("point", "design")
 """Columns that number the rows of a dataset, each row once."""
 _NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
+_NEVER_NULL_BESIDE = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
+"""And the columns of a validation, known by one of them."""
 
 
 class Dataset(NamedTuple):
@@ -39,6 +44,14 @@ class Dataset(NamedTuple):
         held = self.schema.metadata or {}
         with self._whole(f"the metadata of {self.parts[0]}"):
             return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+
+    def texts(self, key: str) -> list[str]:
+        """Return the list of texts that its metadata hold under a key; raises InputError."""
+        with self._whole(f"the metadata of {self.parts[0]}"):
+            found = json.loads(self.about(key))
+            if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+                raise ValueError(key)
+            return found
 
     @property
     def asked(self) -> int:
@@ -94,11 +107,13 @@ class Dataset(NamedTuple):
         text_of_input = find_result(name) is None and column is not None and field.type == TYPES["str"]
         if not (field.type == expected or chosen or text_of_input):
             raise self._refusal(f"its column {name} holds {field.type} instead of {expected}")
+        if field.type not in TYPES.values():  # a column of a user's own file
+            raise self._refusal(f"its column {name} holds {field.type}, which fastflow never writes")
 
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
         with self._whole(f"its {part}"), self.folder.open(part) as file:
-            table = pq.read_table(file, columns=names)
+            table = pq.read_table(file, columns=names, page_checksum_verification=True)
         alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
         if other:
@@ -106,12 +121,16 @@ class Dataset(NamedTuple):
         return table
 
     def _check_rows(self, table: pa.Table, number: str) -> None:
-        """Refuse a dataset of no rows, one with a row twice, and a gap where there can be none."""
+        """Refuse a dataset of no rows or with a row twice, and a gap, infinity or NaN where none can be."""
         if not table.num_rows:
             raise self._refusal("it holds no rows")
-        for name in _NEVER_NULL:
+        beside = [names for key, names in _NEVER_NULL_BESIDE.items() if key in self.schema.names]
+        for name in (*_NEVER_NULL, *chain.from_iterable(beside)):
             if name in table.column_names and table[name].null_count:
                 raise self._refusal(f"its column {name} has empty rows")
+        for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
+            if pc.all(pc.is_finite(table[name])).as_py() is False:  # what is not known is null
+                raise self._refusal(f"its column {name} holds what is no number")
         if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
         if not number or not (self.asked or number == "design"):
@@ -146,7 +165,7 @@ def find(name: str) -> Dataset:
     found = Dataset(folder, parts, pa.schema([]))
     with found._whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
-    if b"fastflow.version" not in (schema.metadata or {}):
+    if not IDENTITY.keys() <= (schema.metadata or {}).keys():
         raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
     return found._replace(schema=schema)
 

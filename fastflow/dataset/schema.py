@@ -43,7 +43,7 @@ def kind_of(name: str, grid: Grid) -> str:
 TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 """The type of a column by its kind."""
 
-_IDENTITY = {
+IDENTITY = {
     b"fastflow.fingerprint": "configuration",
     b"fastflow.version": "version",
     b"fastflow.model": "model",
@@ -51,9 +51,14 @@ _IDENTITY = {
 
 
 def how_to_write(schema: pa.Schema) -> dict[str, Any]:
-    """Return compression and encodings, chosen by the tables of docs/storage.md."""
+    """Return compression and encodings, chosen by the tables of docs/storage.md, and checksums of pages."""
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
-    return {"compression": "zstd", "compression_level": 3, "use_dictionary": texts}
+    return {
+        "compression": "zstd",
+        "compression_level": 3,
+        "use_dictionary": texts,
+        "write_page_checksum": True,
+    }
 
 
 def field_of(name: str, kind: str) -> pa.Field:
@@ -100,7 +105,7 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
 
 def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
     """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
-    for key, what in _IDENTITY.items():
+    for key, what in IDENTITY.items():
         if held.get(key) != schema.metadata[key]:
             return f"{what} ({held.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fastflow import _jit
 from fastflow.configuration.settings import Settings
+from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
@@ -99,7 +100,8 @@ def store(
         left = dataset.missing()
         if left and not watch.asked:
             allowed = (
-                f"a folder that the workers share with this process; {len(left)} parts are missing in it"
+                "a folder that the workers share with this process; missing in it: "
+                f"{counted(len(left), 'part')}"
             )
             raise InputError("output", dataset.folder.shown, allowed)
         if not left:

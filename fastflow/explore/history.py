@@ -52,7 +52,7 @@ class History:
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one holds {name}")
             try:
                 with self.folder.open(name) as file:
-                    table = pq.read_table(file)
+                    table = pq.read_table(file, page_checksum_verification=True)
             except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
                 damaged = f"{_ALLOWED}; its {name} is damaged: remove it and the parts after it"
                 raise InputError("output", self.folder.shown, damaged) from error

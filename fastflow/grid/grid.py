@@ -128,8 +128,8 @@ class Grid(NamedTuple):
             " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
             for block in self.blocks
         ]
-        made = counted(self.compositions, "composition")
-        return f"{counted(self.points, 'point')}: {' + '.join(products)}; {made}"
+        spanned = f": {' + '.join(products)}" if self.keys else ""
+        return f"{counted(self.points, 'point')}{spanned}; {counted(self.compositions, 'composition')}"
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """Yield points start to stop by block and batch, in the order of points within each."""

@@ -16,7 +16,7 @@ from fastflow.grid.run import explaining
 from fastflow.measured.chip_output import check_chip_output
 from fastflow.measured.csv_file import listed
 from fastflow.measured.kind import each_once
-from fastflow.measured.planned_file import PlannedFile, plan_file
+from fastflow.measured.planned_file import PlannedFile, plan_file, said_of
 from fastflow.measured.robust_fit import held_back
 from fastflow.measured.scalars import chosen_scalars, points_of
 from fastflow.tables import Bools, Floats, Ints
@@ -73,7 +73,7 @@ def plan_calibration(
     mine = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group in _LISTS]
     others = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group not in _LISTS]
     leaves = composer.compose(mine).leaves
-    paths = _paths(leaves["measurements"], origin)
+    paths = _paths(said_of(leaves, "measurements"), origin)
     planned = [plan_file(composer, (*others, f"measurements={_quoted(path)}")) for path in paths]
     run = planned[0].run
     named = run.first.leaves.get("output") is not None
@@ -92,7 +92,7 @@ def plan_calibration(
         if any(related(key, name) for name in keys) and not is_documentation(key)
     }
     before = np.concatenate([_predicted(composer, one) for one in planned])
-    names = _names(planned, np.flatnonzero(~np.isnan(before)), leaves["fit"], origin)
+    names = _names(planned, np.flatnonzero(~np.isnan(before)), said_of(leaves, "fit"), origin)
     held, fitted = _drawn(planned, before, len(names), origin)
     measured = np.concatenate([one.measurements.measured for one in planned])
     chip = run.first.choices["chip"]
@@ -110,9 +110,10 @@ def plan_calibration(
 
 def _paths(written: Any, origin: str) -> list[str]:
     """Return the files that a configuration names; raises InputError."""
-    paths = [str(path) for path in written] if isinstance(written, list) else [written]
-    if paths == [None] or not all(paths):
-        raise InputError("measurements", "null", "one or more CSV files", origin)
+    paths = written if isinstance(written, list) else [written]
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        shown = "null" if written is None else written
+        raise InputError("measurements", shown, "one or more CSV files", origin)
     if len(set(paths)) < len(paths):
         raise InputError("measurements", ", ".join(paths), "each file once", origin)
     return paths

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fastflow.columns import find_input
 from fastflow.configuration.inputs import Scalar, convert, to_column
-from fastflow.configuration.wording import one_of
+from fastflow.configuration.wording import counted, one_of
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Floats, Ints, Texts
 
@@ -187,7 +187,7 @@ def read_csv(path: str) -> CsvFile:
     _check_header(names, refusal)
     for line, cells in rows:
         if len(cells) != len(names):
-            raise refusal(f"its header has {len(names)} columns, and line {line} has {len(cells)}")
+            raise refusal(f"its header has {counted(len(names), 'column')}, and line {line} has {len(cells)}")
         if any(map(_CONTROL.search, cells)):
             raise refusal(f"line {line} has a control character")
     frame = pd.DataFrame([cells for _, cells in rows], columns=names, dtype=object)

@@ -71,7 +71,8 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             if own.dp == 1 and available % cut == 0:
                 own = own._replace(dp=available // cut)
             if own.devices != available and reason[i] == "":
-                allowed = f"a cut that uses the {available} devices of a layer under the strategy"
+                devices = "one device" if available == 1 else f"{available} devices"
+                allowed = f"a cut that uses the {devices} of a layer under the strategy"
                 reason[i] = str(InputError(key, inputs[key][i], allowed))
             for column, degree in zip(layouts, own[: len(Layouts._fields)], strict=True):
                 column[i, kind] = degree

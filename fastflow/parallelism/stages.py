@@ -44,7 +44,8 @@ def microbatches(
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = np.full(asked.size, "", dtype=object)
     for i in np.flatnonzero(most < 1):
-        allowed = f"a strategy that cuts the batch into at most {rows[i]} parts, the number of sequences"
+        parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
+        allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
         reason[i] = str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed))
     for i in np.flatnonzero((asked > most) & (most >= 1)):
         allowed = (

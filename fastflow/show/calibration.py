@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastflow import units
+from fastflow.configuration.wording import counted
 from fastflow.measured.fitted_chip import FittedChip, error_frame, scalar_frame
 from fastflow.measured.robust_fit import NOT_DETERMINED
 from fastflow.show.tables import console, new_sheet, records
@@ -16,13 +17,13 @@ def show(fitted: FittedChip) -> None:
     scalars, errors = scalar_frame(fitted), error_frame(fitted)
     read = [one.measurements for one in task.planned]
     files = ", ".join(f"{Path(one.file.path).name} ({one.name})" for one in read)
-    out.print(f"[bold]{task.measured.size:,} rows of {files} on {task.chip}[/]")
+    out.print(f"[bold]{counted(task.measured.size, 'row')} of {files} on {task.chip}[/]")
     for line in dict.fromkeys(line for one in read for line in one.notes()):
         out.print(line, markup=False)
     count = dict(zip(errors["rows_of"], errors["rows"], strict=True))
     lost = task.measured.size - sum(count.values())
     if lost:
-        out.print(f"{lost:,} rows cannot be predicted and are left out")
+        out.print(f"left out, since no time can be predicted: {counted(lost, 'row')}")
     if task.fitted.size < count["fitted"]:
         out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
     sheet = new_sheet(

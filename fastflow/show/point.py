@@ -40,14 +40,19 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
     _conclusion(out, row)
 
 
+def _many(count: str, what: str) -> str:
+    """Write how many of something a chip has, as `counted` does, from the number as it is shown."""
+    return f"{count} {what}{'' if count == '1' else 's'}"
+
+
 def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
-    made = f"{q['mcus']} MCUs in {q['bundles']} bundles, {q['core_V']}, {q['core_Hz']}"
+    made = f"{_many(q['mcus'], 'MCU')} in {_many(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
     sheet.add_row("core", "", q["compute_flops"], made)
     for level in range(levels):
-        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], f"{q[f'l{level}_banks']} banks")
-    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], f"{q['dram_devices']} devices")
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _many(q[f"l{level}_banks"], "bank"))
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _many(q["dram_devices"], "device"))
     sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
     if row["intra_Bps"] > 0:
         sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")

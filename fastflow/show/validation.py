@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fastflow import units
+from fastflow.configuration.wording import counted
 from fastflow.measured.accuracy import ALL
 from fastflow.measured.measurements import naming_columns
 from fastflow.show.tables import console, new_sheet, records
@@ -25,9 +25,9 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 
 def title(dataset: Dataset) -> str:
-    """Return the title: the rows, the file and the chip or system."""
+    """Return the title after the number of rows: the file and the chip or system."""
     name = Path(dataset.about("measurements")).name
-    return f"rows of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
+    return f"of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
 
 
 def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
@@ -36,8 +36,8 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     rows, errors: the frames of its two datasets.
     """
     out = console()
-    out.print(f"[bold]{len(rows):,} {title(dataset)}[/]{_devices(rows)}")
-    for line in json.loads(dataset.about("said")):
+    out.print(f"[bold]{counted(len(rows), 'row')} {title(dataset)}[/]{_devices(rows)}")
+    for line in dataset.texts("said"):
         out.print(line, markup=False)
     out.print(_sheet(errors))
     failed = rows[rows["predicted_s"].isna()]
@@ -45,7 +45,8 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         first = failed.iloc[0]
         lines = ", ".join(map(str, failed["line"].head(_WORST))) + (", ..." if len(failed) > _WORST else "")
         out.print(
-            f"\n{len(failed):,} of {len(rows):,} rows cannot be predicted (lines {lines}); "
+            f"\n{len(failed):,} of {counted(len(rows), 'row')} cannot be predicted "
+            f"({'line' if len(failed) == 1 else 'lines'} {lines}); "
             f"the first one: {first['reason']}",
             markup=False,
         )

@@ -27,7 +27,6 @@ arXiv:1804.06826, section 3.7).
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +41,8 @@ from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
+MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
-_TILE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 
 
 class Library(NamedTuple):
@@ -119,15 +118,21 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
     offset, sides = [0], []
     for name in names:
         for tile in str(name).split():
-            parts = _TILE.fullmatch(tile)
-            if parts is None:
-                raise InputError(key, name, "tiles such as 128x64, with spaces between them")
-            sides.append((float(parts[1]), float(parts[2])))
+            parts = tile.split("x")
+            if len(parts) != 2 or not all(map(_is_side, parts)):
+                allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
+                raise InputError(key, name, allowed)
+            sides.append((float(parts[0]), float(parts[1])))
         if offset[-1] == len(sides):
             raise InputError(key, name, "at least one tile, such as 128x64")
         offset.append(len(sides))
     table = np.array(sides, dtype=np.float64).reshape(-1, 2)
     return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place
+
+
+def _is_side(text: str) -> bool:
+    """Say whether this is the side of a tile."""
+    return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_SIDE
 
 
 class _Gemm(NamedTuple):
