@@ -246,15 +246,3 @@ def test_registry_is_sound():
         "intra_Bps inter_Bps core_V core_Hz mcus feasible reason"
     )
     assert set(promised.split()) <= set(result_order(3))
-
-
-def test_the_page_on_architecture_names_every_module():
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-    rows = [line.split(" | ", 1) for line in page.splitlines() if line.startswith("| `")]
-    for path in sources():
-        room, *within = path.relative_to(PACKAGE).parts
-        if path.name.startswith("__") or room == "_plugins":
-            continue
-        key = f"`{room}/`" if within else f"`{room}`"
-        (row,) = (row for row in rows if key in row[0])
-        assert not within or f"`{path.stem}`" in row[1] or within[0] == "kinds", path
