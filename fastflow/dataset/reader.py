@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
-from fastflow.dataset.schema import IDENTITY, TYPES, differs_in
+from fastflow.dataset.schema import TYPES, differs_in
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def find(name: str) -> Dataset:
     found = Dataset(folder, parts, pa.schema([]))
     with found._whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
-    if not IDENTITY.keys() <= (schema.metadata or {}).keys():
+    if b"fastflow.version" not in (schema.metadata or {}):
         raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
     return found._replace(schema=schema)
 

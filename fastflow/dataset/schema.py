@@ -43,7 +43,7 @@ def kind_of(name: str, grid: Grid) -> str:
 TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 """The type of a column by its kind."""
 
-IDENTITY = {
+_IDENTITY = {
     b"fastflow.fingerprint": "configuration",
     b"fastflow.version": "version",
     b"fastflow.model": "model",
@@ -105,8 +105,8 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
 
 def differs_in(held: Mapping[bytes, bytes], schema: pa.Schema) -> str:
     """Say in what the metadata of a part differ from a schema's; "" where they are of the same dataset."""
-    for key, what in IDENTITY.items():
-        if held.get(key) != schema.metadata[key]:
+    for key, what in _IDENTITY.items():
+        if held.get(key) != (schema.metadata or {}).get(key):
             return f"{what} ({held.get(key, b'unknown').decode(errors='replace')[:16]})"
     return ""
 
