@@ -298,3 +298,24 @@ def test_a_winner_is_good_to_read(composer):
     assert ABOUT in " ".join(comments)
     assert SOURCE in " ".join(comments).replace("# ", "")
     assert max(map(len, comments)) <= 102
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"), [("010", "010"), ("1:30", "1:30"), ("0x10", "0x10"), ("1_0", "1_0")]
+)
+def test_a_number_that_yaml_reads_otherwise_than_it_looks_is_a_mistake(tmp_path, written, shown):
+    """YAML 1.1 makes 8, 90, 16 and 10 of them."""
+    (tmp_path / "tech").mkdir()
+    (tmp_path / "tech" / "mine.yaml").write_text("defaults: [n7, _self_]\nname: mine\n")
+    chip = tmp_path / "mine.yaml"
+    chip.write_text(f"defaults: [pathfinding, _self_]\nmcu: {{m: {written}}}  # 0100 in a comment is none\n")
+    with pytest.raises(
+        fastflow.InputError,
+        match=rf"^m={shown} \(from .*mine\.yaml, line 2\) is invalid: expected a number in",
+    ):
+        fastflow.evaluate(f"chip={chip}")
+    (tmp_path / "tech" / "mine.yaml").write_text(f"defaults: [n7, _self_]\ngeneration: {written}\n")
+    with pytest.raises(fastflow.InputError, match=rf"^generation={shown} \(from .*tech/mine\.yaml, line 2\)"):
+        fastflow.evaluate("tech=mine", config_dir=tmp_path)
+    chip.write_text(f"defaults: [pathfinding, _self_]\nname: '{written}'\n")
+    assert fastflow.evaluate(f"chip={chip}")["time_s"].notna().all()

@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.configuration import plain
-from fastflow.configuration.library import OWN_FILES
+from fastflow.configuration.library import OWN_FILES, library_root
+from fastflow.configuration.numbers import check_numbers
 from fastflow.configuration.wording import first_line, path_of
 from fastflow.errors import InputError
 
@@ -116,7 +117,16 @@ class _Repository(CachingConfigRepository):
         ) as error:  # which do not name the file
             file = f"{config_path.removesuffix('.yaml')}.yaml"
             raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None
-        if not known and loaded is not None and loaded.defaults_list:
+        if known or loaded is None:
+            return loaded
+        path = _path_of(loaded, config_path)
+        if not path.is_relative_to(library_root()):
+            try:
+                check_numbers(path)
+            except InputError:
+                del self.cache[f"config_path={config_path}"]  # who asks again is told again
+                raise
+        if loaded.defaults_list:
             loaded.defaults_list = [
                 default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")
             ]
@@ -129,6 +139,13 @@ class _Repository(CachingConfigRepository):
             except (OSError, ValueError):  # no folder can have this name
                 self.groups[config_path] = False
         return self.groups[config_path]
+
+
+def _path_of(loaded: ConfigResult, config_path: str) -> Path:
+    """Return the file that a configuration such as "tech/n7" was read from."""
+    scheme, _, folder = loaded.path.partition("://")
+    own = scheme == OWN_FILES
+    return Path(folder) if own else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
 
 
 def _group_of(default: InputDefault) -> str:
@@ -264,10 +281,7 @@ class HydraComposer:
     def file_of(self, config_path: str) -> str:
         """Return the file of a configuration such as "tech/n7", relative to the working folder if inside."""
         loaded = self.repository.load_config(config_path=config_path)
-        scheme, _, folder = loaded.path.partition("://") if loaded is not None else ("", "", "")
-        if scheme == OWN_FILES:
-            return path_of(Path(folder))
-        return path_of(Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml")
+        return path_of(_path_of(loaded, config_path) if loaded is not None else Path(config_path))
 
 
 def related(key: str, other: str) -> bool:
