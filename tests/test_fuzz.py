@@ -166,14 +166,14 @@ def check(data, points):
     assert refused(drawn) == "", changed
 
 
-@cases(200)
+@cases(100)
 @given(data=st.data())
 def test_no_silent_wrong_answer(points, data):
     check(data, points)
 
 
 @pytest.mark.long
-@cases(10_000)
+@cases(3_000)
 @given(data=st.data())
 def test_no_silent_wrong_answer_in_many_draws(points, data):
     check(data, points)

@@ -364,9 +364,7 @@ def _check_figures(rows, errors):
     assert (errors["log_correlation"].dropna().abs() <= 1.0).all()
 
 
-@pytest.mark.parametrize(
-    ("seed", "count"), [(0, 150), *(pytest.param(seed, 1500, marks=pytest.mark.long) for seed in range(1, 4))]
-)
+@pytest.mark.parametrize(("seed", "count"), [(0, 60), pytest.param(1, 1500, marks=pytest.mark.long)])
 def test_a_hostile_file_is_predicted_or_refused_in_one_line(file, tmp_path, seed, count):
     """No traceback, no warning, and no figure that is infinite, or NaN without a reason."""
     rng = np.random.default_rng(seed)
