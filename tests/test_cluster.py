@@ -118,7 +118,7 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
     # a folder that only the worker has, here its memory
     with pytest.raises(
         InputError,
-        match=r"^output=memory://.*the workers share with this process; 16 parts are missing in it",
+        match=r"^output=memory://.*the workers share with this process; missing in it: 16 parts",
     ):
         fastflow.sweep(*GRID, *engine, output="memory://fastflow/elsewhere")
 

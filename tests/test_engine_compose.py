@@ -352,7 +352,7 @@ def test_lines_of_mistakes(composer):
         (["tech=n77"], "tech=n77 (from the overrides) is invalid: expected one of bare, below"),
         (["chip.tpd=3 W"], "did you mean chip.tdp?"),
         (["tech=nosuch"], "tech=nowhere (from "),
-        (["+chip.tdp=3"], "Could not append to config. An item is already at 'chip.tdp'."),
+        (["+chip.tdp=3"], "+chip.tdp=3 (from the overrides) is invalid: expected its key without +"),
     ):
         with pytest.raises(InputError) as refused:
             composer.compose(overrides)

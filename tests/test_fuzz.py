@@ -173,7 +173,7 @@ def test_no_silent_wrong_answer(points, data):
 
 
 @pytest.mark.long
-@cases(3_000)
+@cases(1_000)
 @given(data=st.data())
 def test_no_silent_wrong_answer_in_many_draws(points, data):
     check(data, points)
