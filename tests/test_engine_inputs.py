@@ -122,3 +122,9 @@ def test_errors_survive_a_trip_between_processes():
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
         assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("key", ["model.batch", "chip.area.core", "tech.scaling.area", "tech.generation"])
+def test_a_whole_number_that_no_float_holds_is_a_mistake(key):
+    with pytest.raises(InputError, match=rf"^{key}=10{{400}} is invalid: expected a"):
+        convert(key, 10**400)

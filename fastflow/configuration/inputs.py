@@ -88,6 +88,8 @@ def convert_to(column: Column, key: str, value: Any) -> Scalar:
         return _check(column, _read(column, value))
     except InputError:
         raise
+    except OverflowError:  # a whole number that no float holds
+        raise InputError(key, value, column.allowed()) from None
     except ValueError as error:
         reason = f" ({error})" if str(error) else ""
         written = "null" if value is None else value
