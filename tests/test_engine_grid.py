@@ -150,12 +150,11 @@ def test_a_key_is_set_once_on_the_command_line(overrides):
         plan(Composer.of_library(origin=COMMAND_LINE), overrides)
 
 
-def test_the_last_override_of_a_key_counts_in_a_program_but_a_group_is_chosen_once(composer):
+def test_the_last_override_of_a_key_counts_in_a_program(composer):
     grid = plan(composer, ["model.batch=8", "tech=n7,n5", "model.batch=4,5"]).grid
     assert grid.keys == ["model.batch", "tech"]
     assert plan(composer, ["model.batch=4,5", "model.batch=8"]).grid.points == 1
-    with pytest.raises(InputError, match=SET_TWICE):
-        plan(composer, ["tech=n7", "tech=n5"])
+    assert plan(composer, ["tech=n7", "tech=n5"]).grid.labels["tech"].tolist() == ["n5"]
 
 
 def test_what_comes_after_a_study_sets_its_keys_anew(composer):

@@ -12,6 +12,7 @@ import pytest
 
 import fastflow
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.reader import find
 from fastflow.errors import InputError
@@ -383,7 +384,7 @@ def test_what_is_too_large_is_refused_before_it_is_expanded(overrides, says, mon
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["tech=n7,n7"], "tech=n7 (from the overrides) is invalid: expected each value once; tech=n7,n7"),
+        (["tech=n7,n7"], "tech=n7 (from the command line) is invalid: expected each value once; tech=n7,n7"),
         (["model.batch=1,2,1.0"], "model.batch=1.0"),
         (["chip.tdp='200 W','0.2 kW'"], "expected each value once"),
         (["tech=n7,null"], "tech=null"),
@@ -393,8 +394,12 @@ def test_what_is_too_large_is_refused_before_it_is_expanded(overrides, says, mon
     ],
 )
 def test_a_list_says_what_it_means(overrides, says):
-    with pytest.raises(InputError, match=re.escape(says)):
-        fastflow.evaluate(*overrides)
+    with hydra_rules(), pytest.raises(InputError, match=re.escape(says)):
+        plan(Composer.of_library(origin=COMMAND_LINE), overrides)
+
+
+def test_a_program_may_want_equal_rows():
+    assert fastflow.evaluate("model=gemm", "model.m=64,64")["model.m"].tolist() == [64, 64]
 
 
 def test_an_output_that_was_removed_is_missed_only_where_it_is_needed(tmp_path):
@@ -405,7 +410,7 @@ def test_an_output_that_was_removed_is_missed_only_where_it_is_needed(tmp_path):
 
 
 def test_walked_together_only_whole_rows_count():
-    composer = Composer.of_library()
+    composer = Composer.of_library(origin=COMMAND_LINE)
 
     def points(values):
         with hydra_rules():

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from fastflow.configuration import plain
-from fastflow.configuration.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
+from fastflow.configuration.hydra_composer import (
+    COMPOSITION_ERRORS,
+    PROGRAM,
+    Composition,
+    HydraComposer,
+    flatten,
+)
 from fastflow.configuration.library import library_root, use_plugins
 from fastflow.configuration.refusals import translated
 from fastflow.configuration.wording import first_line
@@ -28,7 +34,7 @@ class Composer(HydraComposer):
     def of_library(
         cls,
         config_dir: str | os.PathLike[str] | None = None,
-        origin: str = "the overrides",
+        origin: str = PROGRAM,
         config_name: str = "config",
     ) -> Composer:
         """Return a composer over fastflow's own library, and a user's folder that adds to any group."""

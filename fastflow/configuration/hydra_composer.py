@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from hydra.plugins.config_source import ConfigResult
 
 COMMAND_LINE = "the command line"
+PROGRAM = "the overrides"
+"""The origins of what a user and what a program asks for."""
 # what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)

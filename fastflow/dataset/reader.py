@@ -99,8 +99,9 @@ class Dataset(NamedTuple):
 
     def _check_kind(self, name: str) -> None:
         """Refuse a column of another type than what it holds has; an input may be a text that was chosen."""
-        column = find_result(name) or find_input(name)
         field = self.schema.field(name)
+        is_own = b"own" in (field.metadata or {})  # of a file of measurements, which may leave cells empty
+        column = None if is_own else find_result(name) or find_input(name)
         is_number = bool((field.metadata or {}).get(b"unit"))
         expected = TYPES[column.kind] if column is not None else TYPES["float"] if is_number else field.type
         chosen = find_result(name) is None and not is_number and field.type == TYPES["str"]
@@ -122,7 +123,8 @@ class Dataset(NamedTuple):
 
     def _check_rows(self, table: pa.Table, number: str) -> None:
         """Refuse a dataset of no rows or with a row twice, and a gap, infinity or NaN where none can be."""
-        if not table.num_rows:
+        is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
+        if not table.num_rows and not is_front:  # a search may have found nothing
             raise self._refusal("it holds no rows")
         beside = [names for key, names in _NEVER_NULL_BESIDE.items() if key in self.schema.names]
         for name in (*_NEVER_NULL, *chain.from_iterable(beside)):
@@ -136,6 +138,8 @@ class Dataset(NamedTuple):
         if not number or not (self.asked or number == "design"):
             return
         values = table[number].to_numpy()
+        if not values.size:
+            return
         if len(set(values.tolist())) < values.size:
             raise self._refusal(f"a {number} is there twice, as if a part had been copied")
         last = self.asked if number == "point" else values.size if "step" in self.schema.names else 0

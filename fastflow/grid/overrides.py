@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE, shuffling_alike
+from fastflow.configuration.hydra_composer import COMMAND_LINE, PROGRAM, shuffling_alike
 from fastflow.configuration.inputs import NOT_OF_THE_MODEL, is_documentation
 from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
@@ -154,7 +154,7 @@ def _adds(term: Term) -> bool:
 
 
 def _check_once(terms: Sequence[Term]) -> None:
-    """Refuse two values for one group or, on the command line, for one key: which one is meant?
+    """Refuse two values for one key on the command line: which one is meant?
 
     A program may set keys anew after a list of its own; the last one counts.
     """
@@ -162,7 +162,7 @@ def _check_once(terms: Sequence[Term]) -> None:
     for term in terms:
         if _adds(term):
             first.pop(term.key, None)
-        elif term.key in first and (term.is_group or term.origin == COMMAND_LINE):
+        elif term.key in first and term.origin == COMMAND_LINE:
             before = first[term.key].override.get_value_string()
             allowed = f"one value, or a list; it is set to {before} as well"
             raise InputError(term.key, term.override.get_value_string(), allowed, term.origin)
@@ -302,8 +302,8 @@ def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
 
 
 def _check_distinct(terms: Sequence[Term]) -> None:
-    """Refuse an axis that has a value, or values walked together, twice; those of a range never are."""
-    if any(isinstance(term.values, range) for term in terms):
+    """Refuse an axis that has a value, or values walked together, twice; a program may want just that."""
+    if any(isinstance(term.values, range) or term.origin == PROGRAM for term in terms):
         return
     seen: set[tuple[Hashable, ...]] = set()
     for row in zip(*(term.values for term in terms), strict=True):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import Composition, related
+from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import Scalar, convert, model_inputs, to_column, whole_numbers
 from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
@@ -249,7 +249,7 @@ def _columns_of(axes: Sequence[TermAxis]) -> Columns:
         if len(axis.terms) == 1 and not isinstance(axis.terms[0].values, range):
             term = axis.terms[0]
             first = np.unique(columns[term.key], return_index=True)[1]
-            if first.size < axis.size:
+            if first.size < axis.size and term.origin != PROGRAM:
                 raise twice(term, term.values[int(np.setdiff1d(np.arange(axis.size), first)[0])])
     return columns
 

@@ -114,4 +114,5 @@ def speed(answer: Answer, progress: Progress) -> None:
         rate = fresh / max(progress.seconds, 1e-9)
         print(f"{counted(fresh, 'design')} scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
-        print(f"{counted(answer.history.told, 'design')}, all scored before")
+        known = answer.history.told
+        print(f"{counted(known, 'design')} {'was' if known == 1 else 'were'} scored before")
