@@ -1,5 +1,6 @@
 """`python -m fastflow.sweep` as a user meets it."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -36,7 +37,10 @@ def cli(monkeypatch, capsys, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err.splitlines()
 
-    return run
+    level, handlers = logging.root.level, logging.root.handlers[:]
+    yield run
+    logging.root.setLevel(level)  # after `--info`, Hydra logs all that it does
+    logging.root.handlers[:] = handlers
 
 
 def test_one_point_prints_its_breakdown(cli, tmp_path):

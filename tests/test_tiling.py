@@ -36,6 +36,10 @@ EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 @example((512, 512, 512), 1, EQUAL._replace(capacities=(1.0, 7.0, 8.0), dealt=2, instances=5))  # nothing fits
 @example((64, 64, 64), 1, EQUAL._replace(capacities=(1e9, 1e4, 1e2), dealt=1, instances=9))  # shrink outwards
 @example((1024, 1024, 1024), 1, A100._replace(bandwidths=(1e18,) * 4, flops=1.0))  # all tie in time
+@example((512, 512, 512), 1, A100._replace(flops=1e-320))  # all take infinite time: the fewest bytes
+@example((512, 512, 512), 3, EQUAL._replace(flops=1e-320))
+@example((512, 512, 512), 1, A100._replace(bandwidths=(1e-320, 1e12, 1e12, 1e12)))
+@example((512, 512, 512), 1, A100._replace(bandwidths=(1e12, 1e12, 1e12, 1e-320)))
 @example((5000, 3, 5000), 1, Design((1e5,), (1e12, 1e12), dealt=0, instances=7, samples=20))
 @cases(1500)
 def test_random_search_is_the_exact_optimum(gemm, batch, design):

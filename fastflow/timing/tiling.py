@@ -220,7 +220,7 @@ def _bound_level(
                         problem, sides, level, i, exponent, path_exponent
                     )
                 if not is_allowed:
-                    node[level, BOUND, i] = np.inf
+                    node[level, BOUND, i] = node[level, BYTES, i] = np.inf
                     continue
             bound = max(bound, compute)
         elif problem.closed or (level == dealt + 1 and m <= least[dealt, M] and n <= least[dealt, N]):
@@ -291,7 +291,7 @@ def _search_one(
         if chosen < 0 or bound > shortest or (bound == shortest and moves_more(levels, level, path, best)):
             level, is_new = level + 1, False
             continue
-        node[level, BOUND, chosen] = np.inf
+        node[level, BOUND, chosen] = node[level, BYTES, chosen] = np.inf  # followed: never chosen again
         if level == dealt:
             followed = chosen
         elif (
