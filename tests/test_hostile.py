@@ -245,10 +245,11 @@ def test_a_flipped_bit_changes_no_value(tmp_path):
     assert refused > 10
 
 
-def test_a_grid_of_infinite_results_is_refused(cli, tmp_path):
+@pytest.mark.parametrize(("name", "change"), [("l1_bound_frac", np.inf), ("time_s", -1.0)])
+def test_a_grid_of_what_cannot_be_predicted_is_refused(cli, tmp_path, name, change):
     fastflow.sweep("model=gemm", "model.m=8,16", output=tmp_path / "d")
     part = tmp_path / "d" / "part-00000.parquet"
-    pq.write_table(altered(pq.read_table(part), "l1_bound_frac", np.inf), part)
+    pq.write_table(altered(pq.read_table(part), name, change), part)
     assert check_run(cli, report, ["d"], tmp_path) == 2
 
 

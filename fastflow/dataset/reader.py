@@ -30,6 +30,8 @@ _NUMBERS = ("point", "design")
 _NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
 _NEVER_NULL_BESIDE = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
 """And the columns of a validation, known by one of them."""
+_SIGNED = ("score", "log_correlation")
+"""Columns of fastflow's own that may be below 0."""
 
 
 class Dataset(NamedTuple):
@@ -111,6 +113,12 @@ class Dataset(NamedTuple):
         if field.type not in TYPES.values():  # a column of a user's own file
             raise self._refusal(f"its column {name} holds {field.type}, which fastflow never writes")
 
+    def _is_result(self, name: str) -> bool:
+        """Say whether a column holds a number of fastflow's that is not below 0."""
+        own = b"own" in (self.schema.field(name).metadata or {})
+        found = None if own else find_result(name)
+        return found is not None and found.kind in ("int", "float") and name not in _SIGNED
+
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
         with self._whole(f"its {part}"), self.folder.open(part) as file:
@@ -133,6 +141,10 @@ class Dataset(NamedTuple):
         for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
             if pc.all(pc.is_finite(table[name])).as_py() is False:  # what is not known is null
                 raise self._refusal(f"its column {name} holds what is no number")
+        for name in filter(self._is_result, table.column_names):
+            least = pc.min(table[name]).as_py()
+            if least is not None and least < 0:
+                raise self._refusal(f"its column {name} holds {least:g}, below 0")
         if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
             raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
         if not number or not (self.asked or number == "design"):

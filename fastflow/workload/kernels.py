@@ -92,12 +92,12 @@ def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
     return found
 
 
-def _forward(network: Network, i: int, size: Amount) -> Kernel:
-    placed = network.nodes[i]
+def _on_activations(placed: Placed, phase: int, label: str) -> Kernel:
+    """Return a kernel over the elements of a node's output."""
     node = placed.node
-    kernel = Kernel(
-        label=node.name,
-        phase=FORWARD,
+    return Kernel(
+        label=label,
+        phase=phase,
         kind=ON_ACTIVATIONS,
         rows=node.rows,
         cols=node.cols,
@@ -106,6 +106,12 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
         layer_kind=placed.kind,
         peer_kind=placed.kind,
     )
+
+
+def _forward(network: Network, i: int, size: Amount) -> Kernel:
+    placed = network.nodes[i]
+    node = placed.node
+    kernel = _on_activations(placed, FORWARD, node.name)
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type == GEMM]
     if products or (node.type == GEMM and not network.readers[i]):
         peer = _neighbour(network, placed, products)
@@ -210,17 +216,7 @@ def _gathers(network: Network) -> dict[int, list[int]]:
 def _backward(network: Network, i: int, size: Amount, gathers: Sequence[int]) -> list[Kernel]:
     placed = network.nodes[i]
     node = placed.node
-    kernel = Kernel(
-        label=f"{node.name} gradient",
-        phase=BACKWARD,
-        kind=ON_ACTIVATIONS,
-        rows=node.rows,
-        cols=node.cols,
-        repeat=node.steps,
-        layer=placed.layer,
-        layer_kind=placed.kind,
-        peer_kind=placed.kind,
-    )
+    kernel = _on_activations(placed, BACKWARD, f"{node.name} gradient")
     if node.type == GEMM:
         return _backward_gemm(network, i, kernel, gathers)
     if node.type == LOOKUP:
