@@ -116,6 +116,7 @@ class _Repository(CachingConfigRepository):
             yaml.reader.ReaderError,
             OmegaConfBaseException,
             ValueError,
+            RecursionError,
         ) as error:  # which do not name the file
             file = f"{config_path.removesuffix('.yaml')}.yaml"
             raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None

@@ -34,6 +34,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 

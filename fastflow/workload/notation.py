@@ -88,7 +88,9 @@ def load(text: bytes) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise MistakeError(f"a YAML file ({line}{error.problem or error.context})") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except RecursionError:
+        raise MistakeError("a YAML file (nested too deeply)") from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise MistakeError(f"a YAML file ({error})") from None
 
 

@@ -108,6 +108,8 @@ class OwnFilesSource(FileConfigSource):
             loaded = super().load_config(name)
         except UnicodeDecodeError as error:
             raise ConfigCompositionException(f"{name}: cannot be read (not a text in UTF-8)") from error
+        except RecursionError as error:
+            raise ConfigCompositionException(f"{name}: cannot be read (nested too deeply)") from error
         except OSError as error:  # OmegaConf raises one for a file that holds a number, too
             reason = error.strerror or "no keys and values in it"
             raise ConfigCompositionException(f"{name}: cannot be read ({reason})") from error
