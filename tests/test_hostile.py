@@ -259,7 +259,9 @@ def test_a_grid_of_what_cannot_be_predicted_is_refused(cli, tmp_path, name, chan
         ("defaults: [true]", r"tech/odd\.yaml: cannot be read \(Unsupported type in defaults"),
         ("name: !!set {a}", r"tech/odd\.yaml: cannot be read \(Value 'set'"),
         ("name: \0", r"tech/odd\.yaml: cannot be read \(unacceptable character"),
-        pytest.param("name: " + 500 * "[" + 500 * "]", r"tech/odd\.yaml: cannot be read \(nested too", id="deep"),
+        pytest.param(
+            "name: " + 500 * "[" + 500 * "]", r"tech/odd\.yaml: cannot be read \(nested too", id="deep"
+        ),
         ("defaults: [n12, _self_]\ncore: []", r"tech/odd\.yaml: cannot be merged into what it changes"),
         (
             "defaults: [n12, _self_]\nmemory: {cache: 3}",

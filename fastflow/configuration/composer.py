@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ from fastflow.errors import InputError
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
+_KEPT = threading.local()  # composers by what they were asked for: one is no thing to share
+_MOST_KEPT = 16
+
 
 class Composer(HydraComposer):
     """Composes configurations; what is wrong with them is raised as InputError."""
@@ -37,18 +41,35 @@ class Composer(HydraComposer):
         origin: str = PROGRAM,
         config_name: str = "config",
     ) -> Composer:
-        """Return a composer over fastflow's own library, and a user's folder that adds to any group."""
+        """Return a composer over fastflow's own library, and a user's folder that adds to any group.
+
+        The same one in the next call from this thread, as long as no file that it has read has changed.
+        """
+        from hydra.core.utils import setup_globals
+
+        if config_dir is not None and not Path(config_dir).is_dir():
+            raise InputError("config_dir", config_dir, "a folder that exists", origin)
+        setup_globals()
+        asked = f"{config_dir and Path(config_dir).resolve()}|{origin}|{config_name}"
+        kept: Composer | None = _KEPT.__dict__.pop(asked, None)
+        if kept is None or not kept.begin():
+            kept = cls._of_library(config_dir, origin, config_name)
+        while len(_KEPT.__dict__) >= _MOST_KEPT:
+            del _KEPT.__dict__[next(iter(_KEPT.__dict__))]
+        _KEPT.__dict__[asked] = kept
+        return kept
+
+    @classmethod
+    def _of_library(
+        cls, config_dir: str | os.PathLike[str] | None, origin: str, config_name: str
+    ) -> Composer:
         use_plugins()
         from hydra._internal.config_loader_impl import ConfigLoaderImpl
         from hydra._internal.utils import create_config_search_path
         from hydra.core.config_search_path import SearchPathQuery
-        from hydra.core.utils import setup_globals
 
-        setup_globals()
         path = create_config_search_path(str(library_root() / "conf"))
         if config_dir is not None:
-            if not Path(config_dir).is_dir():
-                raise InputError("config_dir", config_dir, "a folder that exists", origin)
             folder = f"file://{Path(config_dir).resolve()}"
             path.prepend("command-line", folder, SearchPathQuery(provider="schema"))
         return cls(ConfigLoaderImpl(path), config_name, origin=origin)
@@ -84,9 +105,10 @@ class Composer(HydraComposer):
         except COMPOSITION_ERRORS as error:
             raise translated(error, self, overrides) from error
         section = (composition.content.get("hydra") or {}).get("sweeper") or {}
-        for default in reversed(composition.defaults):
-            if OmegaConf.select(self.content(default), "hydra.sweeper") is not None:
-                return section, self.file_of(default.config_path or "")
+        if section:
+            for default in reversed(composition.defaults):
+                if OmegaConf.select(self.content(default), "hydra.sweeper") is not None:
+                    return section, self.file_of(default.config_path or "")
         return section, self.origin_of_overrides
 
     def resolved(self, composition: Composition) -> dict[str, Any]:

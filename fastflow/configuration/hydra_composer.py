@@ -14,26 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
-from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
-from hydra.core.default_element import GroupDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.configuration import plain
-from fastflow.configuration.library import OWN_FILES, library_root
-from fastflow.configuration.numbers import check_numbers
+from fastflow.configuration.repository import Repository, group_of, path_of_config
 from fastflow.configuration.wording import first_line, path_of
-from fastflow.errors import InputError
 
 if TYPE_CHECKING:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.config_repository import IConfigRepository
-    from hydra.core.default_element import InputDefault, ResultDefault
+    from hydra.core.default_element import ResultDefault
     from hydra.core.override_parser.types import Override
-    from hydra.plugins.config_source import ConfigResult
 
 COMMAND_LINE = "the command line"
 PROGRAM = "the overrides"
@@ -41,6 +35,7 @@ PROGRAM = "the overrides"
 # what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+_MOST_TEXTS = 10_000  # of overrides that are kept as they were read
 
 
 @contextmanager
@@ -91,69 +86,22 @@ class Composition:
         OmegaConf.set_struct(config, True)
         return config
 
+    def selected(self, key: str) -> Any:
+        """Return the value of a key as plain containers, a scalar resolved; None without one."""
+        if isinstance(self.content, dict):
+            try:
+                return plain.selected(self.content, key)
+            except plain.Unusual:
+                pass
+        value = OmegaConf.select(self.config, key)
+        return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
     @cached_property
     def leaves(self) -> dict[str, Any]:
         """The leaves, dotted key to value as written, interpolations unresolved."""
         if isinstance(self.content, DictConfig):
             return flatten(self.content)
         return plain.flat({name: part for name, part in self.content.items() if name != "hydra"})
-
-
-class _Repository(CachingConfigRepository):
-    """Configuration files, each read once, without what they say of Hydra's own groups."""
-
-    def __init__(self, delegate: IConfigRepository) -> None:
-        super().__init__(delegate)
-        self.groups: dict[str, bool] = {}
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        known = f"config_path={config_path}" in self.cache
-        try:
-            loaded = super().load_config(config_path=config_path)
-        except InputError:
-            raise
-        except (
-            yaml.reader.ReaderError,
-            OmegaConfBaseException,
-            ValueError,
-            RecursionError,
-        ) as error:  # which do not name the file
-            file = f"{config_path.removesuffix('.yaml')}.yaml"
-            raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None
-        if known or loaded is None:
-            return loaded
-        path = _path_of(loaded, config_path)
-        if not path.is_relative_to(library_root()):
-            try:
-                check_numbers(path)
-            except InputError:
-                del self.cache[f"config_path={config_path}"]  # who asks again is told again
-                raise
-        if loaded.defaults_list:
-            loaded.defaults_list = [
-                default for default in loaded.defaults_list if not _group_of(default).startswith("hydra/")
-            ]
-        return loaded
-
-    def group_exists(self, config_path: str) -> bool:
-        if config_path not in self.groups:
-            try:
-                self.groups[config_path] = super().group_exists(config_path)
-            except (OSError, ValueError):  # no folder can have this name
-                self.groups[config_path] = False
-        return self.groups[config_path]
-
-
-def _path_of(loaded: ConfigResult, config_path: str) -> Path:
-    """Return the file that a configuration such as "tech/n7" was read from."""
-    scheme, _, folder = loaded.path.partition("://")
-    own = scheme == OWN_FILES
-    return Path(folder) if own else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
-
-
-def _group_of(default: InputDefault) -> str:
-    """Return the config group that an entry of a defaults list chooses from; "" for a plain file."""
-    return (default.group or "").strip("/") if isinstance(default, GroupDefault) else ""
 
 
 class HydraComposer:
@@ -179,8 +127,15 @@ class HydraComposer:
         self._parsed: dict[str, Override] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
         _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
-        self.repository = _Repository(repository.delegate)
+        self.repository = Repository(repository.delegate)
         self.parser = OverridesParser.create(config_loader=loader)
+
+    def begin(self) -> bool:
+        """Forget what another call has asked for; returns whether the files read are still as they were."""
+        self.compositions, self._latest = 0, None
+        if len(self._parsed) > _MOST_TEXTS:
+            self._parsed.clear()
+        return self.repository.is_fresh()
 
     def read(self, overrides: Sequence[str]) -> list[Override]:
         """Read overrides, each text once."""
@@ -277,14 +232,14 @@ class HydraComposer:
         """Return the file read so far that overrides the choice of a group with this one; "" if none does."""
         for key, loaded in self.repository.cache.items():
             for default in (loaded.defaults_list or ()) if loaded is not None else ():
-                if default.is_override() and _group_of(default) == group and default.get_name() == choice:
+                if default.is_override() and group_of(default) == group and default.get_name() == choice:
                     return self.file_of(key.removeprefix("config_path="))
         return ""
 
     def file_of(self, config_path: str) -> str:
         """Return the file of a configuration such as "tech/n7", relative to the working folder if inside."""
         loaded = self.repository.load_config(config_path=config_path)
-        return path_of(_path_of(loaded, config_path) if loaded is not None else Path(config_path))
+        return path_of(path_of_config(loaded, config_path) if loaded is not None else Path(config_path))
 
 
 def related(key: str, other: str) -> bool:

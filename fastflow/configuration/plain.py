@@ -255,6 +255,18 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
     return result
 
 
+def selected(config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key, a section as it is written, a scalar resolved; None without one."""
+    value: Any = config
+    for name in key.split("."):
+        if not isinstance(value, dict):
+            raise Unusual
+        value = value.get(name)
+    if isinstance(value, dict):
+        return copy.deepcopy(value)
+    return resolved(config, {key: value})[key]
+
+
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return leaves as nested sections."""
     sections: dict[str, Any] = {}

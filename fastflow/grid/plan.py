@@ -91,8 +91,7 @@ def plan(
     first = composed[0].first[0]
     _check_output(first, composed)
     with composer.naming_origins(first):
-        section = _selected(first, "engine")
-        options = settings(OmegaConf.to_container(section) if OmegaConf.is_dict(section) else section)
+        options = settings(first.selected("engine"))
     inputs = [point for one in composed for point in one.inputs]
     batches, batch, row = batches_of(inputs)
     labels = _labels(composed)
@@ -110,19 +109,16 @@ def plan(
         levels=max(_levels(point) for point in inputs),
         report=_report(composer, first),
     )
-    output, *files = (str(_selected(first, key) or "") for key in ("output", "trace", "picture"))
+    output, *files = (str(first.selected(key) or "") for key in ("output", "trace", "picture"))
     return Run(grid, options, output, first, *files)
-
-
-def _selected(first: Composition, key: str) -> Any:
-    """Return the value of a key, None where somebody has removed it."""
-    return OmegaConf.select(first.config, key)
 
 
 def check_path(key: str, composition: Composition) -> None:
     """Refuse a list or a mapping where a path is to be; raises InputError."""
-    value: Any = composition.config._get_node(key) if key in composition.config else None
-    if OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation():
+    content = composition.content
+    value: Any = content.get(key) if isinstance(content, dict) else content._get_node(key, False)
+    is_node = OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation()
+    if is_node or isinstance(value, dict | list):
         raise InputError(key, value, "a path or a URL")
 
 
@@ -138,7 +134,7 @@ def _check_output(first: Composition, composed: Sequence[_Composed]) -> None:
 
 def _report(composer: Composer, first: Composition) -> str:
     """Return the study of the paper that a grid is judged as, "" for none; raises InputError."""
-    name = str(_selected(first, "report") or "")
+    name = str(first.selected("report") or "")
     if name and name not in STUDIES:
         raise InputError("report", name, f"null or {one_of(STUDIES)}", composer.origin("report", first))
     return name
