@@ -182,7 +182,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old, new = under[key], over[key]
         if isinstance(old, dict) and isinstance(new, dict):
             both[key] = merged(old, new)
-        elif isinstance(old, str) and "${" in old:
+        elif isinstance(old, str) and "${" in old and (isinstance(new, dict | list) or new == MISSING):
             raise Unusual  # OmegaConf may merge into what it refers to
         elif isinstance(old, dict | list) and isinstance(new, dict | list) and type(old) is not type(new):
             raise Unusual
