@@ -17,7 +17,7 @@ from fastflow._jit import kernel
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.stages import Pipeline
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of, unnamed
 from fastflow.timing.roofline import Timing
 from fastflow.timing.schedule import Timeline
 from fastflow.workload.graph import Graph, model_flop, most_by_point
@@ -82,7 +82,7 @@ def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -
         ("kernels over all micro-batches to schedule", tasks, MOST_TASKS),
         ("layers times pipeline stages", layers * stages, MOST_CUTS),
     ):
-        for i in np.flatnonzero((amount > most) & (reason == "")):
+        for i in unnamed(amount > most, reason):
             reason[i] = f"asks for {amount[i]:.3g} {what}, more than {most:.3g}"
     return reason.astype(str)
 
@@ -125,9 +125,9 @@ def unnumbered(
     """
     reason = np.full(energy.size, "", dtype=object)
     for what, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
-        for i in np.flatnonzero(~((column >= 0.0) & (column <= MOST)) & (reason == "")):
+        for i in unnamed(~((column >= 0.0) & (column <= MOST)), reason):
             reason[i] = f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}"
-    for i in np.flatnonzero(~(timeline.total > 0.0) & (reason == "")):
+    for i in unnamed(~(timeline.total > 0.0), reason):
         reason[i] = "an iteration takes no time: there is nothing to compute, to move or to launch"
     return reason.astype(str)
 

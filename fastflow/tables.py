@@ -52,6 +52,14 @@ def take(columns: Rows, rows: Ints) -> Rows:
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def unnamed(wrong: Bools, reason: NDArray[np.object_]) -> Ints:
+    """Return the points where something is wrong that have no reason yet; there are hardly ever any."""
+    return np.flatnonzero(wrong & (reason == "")) if wrong.any() else _NONE
+
+
 def first_of(*reasons: Texts) -> Texts:
     """Return for every point the first text that is not empty, or the empty one."""
     found = reasons[0]

@@ -36,6 +36,7 @@ PROGRAM = "the overrides"
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 _MOST_TEXTS = 10_000  # of overrides that are kept as they were read
+_MOST_CHOSEN = 256  # combinations of choices that are kept composed
 
 
 @contextmanager
@@ -125,6 +126,7 @@ class HydraComposer:
         self.compositions = 0
         self._latest: Composition | None = None
         self._parsed: dict[str, Override] = {}
+        self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], plain.Found]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
         _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
         self.repository = Repository(repository.delegate)
@@ -166,12 +168,26 @@ class HydraComposer:
                 return self._compose_by_hydra(parsed, tuple(overrides))
 
     def _compose_plain(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
-        found = plain.find_files(self.repository, self.config_name, parsed)
+        chosen = tuple(
+            text
+            for text, override in zip(overrides, parsed, strict=True)
+            if self.is_group(override.key_or_group)
+        )
+        if chosen not in self._chosen:
+            if len(self._chosen) >= _MOST_CHOSEN:
+                self._chosen.clear()
+            self._chosen[chosen] = self._compose_choices(self.read(chosen))
+        content, found = self._chosen[chosen]
+        leaves = [override for override in parsed if not self.is_group(override.key_or_group)]
+        return Composition(plain.overridden(content, leaves), found.choices, found.files, overrides)
+
+    def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], plain.Found]:
+        """Compose what choices in groups come to, before leaves are set."""
+        found = plain.find_files(self.repository, self.config_name, chosen)
         content: dict[str, Any] = {}
         for default in found.files:
             content = plain.merged(content, self._plain_content(default))
-        content = plain.overridden(content, found.overrides)
-        return Composition(content, found.choices, found.files, overrides)
+        return content, found
 
     def _plain_content(self, default: ResultDefault) -> dict[str, Any]:
         """Return what a file adds to the configuration as plain containers, read once for each place."""

@@ -37,16 +37,15 @@ class Found(NamedTuple):
     """The files to merge, in order."""
     choices: dict[str, str]
     """The final choice in each group."""
-    overrides: list[Override]
-    """The overrides of leaves."""
 
 
-def find_files(
-    repository: IConfigRepository, config_name: str | None, overrides: Iterable[Override]
-) -> Found:
-    """Follow the defaults lists from the primary configuration, as Hydra's `create_defaults_list`."""
+def find_files(repository: IConfigRepository, config_name: str | None, chosen: Iterable[Override]) -> Found:
+    """Follow the defaults lists from the primary configuration, as Hydra's `create_defaults_list`.
+
+    chosen: the overrides that choose in groups.
+    """
     search = _Search(repository)
-    for override in overrides:
+    for override in chosen:
         search.take(override)
     if config_name is None or not repository.config_exists(config_name):
         raise Unusual
@@ -56,7 +55,7 @@ def find_files(
     keys = [file.override_key for file in files if file.override_key is not None and not file.is_self]
     if search.chosen.keys() != search.used or len(keys) != len(set(keys)):
         raise Unusual
-    return Found(files, search.choices, search.overrides)
+    return Found(files, search.choices)
 
 
 class _Search:
@@ -69,18 +68,15 @@ class _Search:
         self.used: set[str] = set()
         self.choices: dict[str, str] = {}
         self.appended: list[GroupDefault] = []
-        self.overrides: list[Override] = []
 
     def take(self, override: Override) -> None:
-        """Sort an override from outside: a leaf's, a group's, or `+group=choice`."""
+        """Take an override from outside: `group=choice`, or `+group=choice`."""
         if override.is_sweep_override() or override.is_delete():
             raise Unusual
         group, value = override.key_or_group, override.value()
-        if not self.repository.group_exists(group):
-            self.overrides.append(override)
-        elif not isinstance(value, str) or override.is_force_add() or group.startswith("hydra"):
+        if not isinstance(value, str) or override.is_force_add() or group.startswith("hydra"):
             raise Unusual
-        elif override.is_add():
+        if override.is_add():
             self.appended.append(
                 GroupDefault(group=group, package=override.package, value=value, external_append=True)
             )
@@ -195,6 +191,8 @@ def overridden(config: Mapping[str, Any], overrides: Iterable[Override]) -> dict
     """Return a configuration with leaves set to scalars, existing ones or, with `+`, new ones."""
     result = dict(config)
     for override in overrides:
+        if override.is_sweep_override() or override.is_delete():
+            raise Unusual
         value = override.value()
         scalar = value is None or isinstance(value, str | int | float | bool)
         if not scalar or override.package is not None or not _KEY.fullmatch(override.key_or_group):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,6 +62,7 @@ def how_to_write(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
+@cache
 def field_of(name: str, kind: str) -> pa.Field:
     """Return the field of a column of a kind ("float", "int", "bool", "str"), with its unit and meaning."""
     column = find_result(name) or find_input(name)

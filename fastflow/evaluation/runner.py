@@ -96,6 +96,8 @@ def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator
 
 def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
     """Return how many of the points start to stop, at least one, take no more memory than there is room."""
+    if stop - start == 1:
+        return 1
     from fastflow.workload import count_kernels
 
     kernels = np.zeros(stop - start, dtype=np.int64)

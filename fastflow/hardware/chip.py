@@ -46,7 +46,8 @@ def level_numbers(inputs: Inputs) -> list[int]:
     A level is there if any of its keys is, so that one without a scope is not left out unnoticed.
     Raises InputError where a number is left out.
     """
-    found = (re.match(r"chip\.memory\.l(\d+)\.", key) for key in inputs)
+    keys = (key for key in inputs if key.startswith("chip.memory.l"))
+    found = (re.match(r"chip\.memory\.l(\d+)\.", key) for key in keys)
     numbers = sorted({int(match[1]) for match in found if match})
     if not numbers or numbers != list(range(len(numbers))):
         names = " and ".join(f"l{number}" for number in numbers) or "nothing"

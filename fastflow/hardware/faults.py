@@ -14,7 +14,7 @@ from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known, level_numbers
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
-from fastflow.tables import Bools, Floats, Inputs, Texts, table
+from fastflow.tables import Bools, Floats, Inputs, Texts, table, unnamed
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -52,7 +52,7 @@ def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
         return
     for group in ("tech", "mem"):
         made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
-        for i in np.flatnonzero((made != inputs[f"{group}.name"]) & (reason == "")):
+        for i in unnamed(made != inputs[f"{group}.name"], reason):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
             allowed = f"{made[i]}, since {chip} pins its figures; chip.pinned=null generates them instead"
             reason[i] = str(InputError(f"{group}.name", other, allowed))
@@ -63,7 +63,7 @@ def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
     library = sorted(components_known(inputs))
     for number in level_numbers(inputs):
         key = f"chip.memory.l{number}.component"
-        for i in np.flatnonzero(~np.isin(inputs[key], library) & (reason == "")):
+        for i in unnamed(~np.isin(inputs[key], library), reason):
             reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
 
 
@@ -76,7 +76,7 @@ def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
             & (supply.threshold_voltage < supply.nominal_voltage)
             & (supply.minimum_voltage <= supply.maximum_voltage)
         )
-        for i in np.flatnonzero(~rising & (reason == "")):
+        for i in unnamed(~rising, reason):
             volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
             reason[i] = (
                 f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}"
@@ -88,7 +88,7 @@ def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
     for name in ("area", "power", "perimeter"):
         parts = {key: column for key, column in inputs.items() if key.startswith(f"chip.{name}.")}
         total = np.sum(list(parts.values()), axis=0)
-        for i in np.flatnonzero((total > 1.0 + 1e-9) & (reason == "")):
+        for i in unnamed(total > 1.0 + 1e-9, reason):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
             expected = f"shares that sum to at most 1; these are {shares}"
             reason[i] = str(InputError(f"chip.{name}", f"{total[i]:.4g}", expected))
@@ -125,7 +125,7 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
 def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
     """Name the first component that its budgets leave empty or without throughput."""
     for part, has_room, empty in components(inputs, chip):
-        for i in np.flatnonzero(empty & (reason == "")):
+        for i in unnamed(empty, reason):
             budgets = ", ".join(
                 f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
                 for name in ("area", "power", "perimeter")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.hardware.chip import Chip, level_numbers, node_scaling
-from fastflow.tables import Floats, Inputs
+from fastflow.tables import Floats, Inputs, unnamed
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
 MOST_BYTES = 2.0**62  # what a 64-bit address reaches, and int64 counts
@@ -25,20 +25,20 @@ LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them o
 def name_limits(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
     """Name for every point the first quantity that no chip can have, where it has no reason yet."""
     for name, column in _scaled_areas(inputs):
-        for i in np.flatnonzero(~(column >= LEAST_AREA) & (reason == "")):
+        for i in unnamed(~(column >= LEAST_AREA), reason):
             reason[i] = (
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
                 f"less than an atom ({LEAST_AREA:g} m2)"
             )
     for key, column in zip(("area", "power"), node_scaling(inputs), strict=True):
-        for i in np.flatnonzero(~((column >= LEAST) & (column <= MOST)) & (reason == "")):
+        for i in unnamed(~((column >= LEAST) & (column <= MOST)), reason):
             factor, nodes = inputs[f"tech.scaling.{key}"][i], inputs["tech.generation"][i]
             reason[i] = f"tech.scaling.{key}={factor:g} over {nodes} generations is more than {MOST:g}"
     for name, column, most in _quantities(inputs, chip):
-        for i in np.flatnonzero(~((column >= 0.0) & (column <= most)) & (reason == "")):
+        for i in unnamed(~((column >= 0.0) & (column <= most)), reason):
             reason[i] = f"{name} would be {column[i]:.3g}, outside 0 to {most:g}"
     for name, column in _rates(inputs, chip):
-        for i in np.flatnonzero(~((column >= LEAST) & (column <= MOST)) & (column != 0.0) & (reason == "")):
+        for i in unnamed(~((column >= LEAST) & (column <= MOST)) & (column != 0.0), reason):
             reason[i] = f"{name} would be {column[i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}"
 
 
