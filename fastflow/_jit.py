@@ -11,15 +11,19 @@ model's rooms (`MODEL`), and of no other: what is said on screen compiles nothin
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numba
 from numba.core import config
+from numba.core import types as numba_types
 
+types: Any = numba_types  # Numba's stubs know few of its types, and not every flag
+njit: Any = numba.njit
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -61,7 +65,7 @@ def _cache_folder() -> Path:
     return folder
 
 
-_FOLDER = _cache_folder()
+FOLDER = _cache_folder()
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -79,11 +83,45 @@ def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
-    config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(FOLDER)  # type: ignore[attr-defined]
     try:
-        compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline)(
-            function
-        )
+        compiled: Callable[P, R] = njit(
+            cache=True, nogil=True, error_model="numpy", inline=inline, no_cfunc_wrapper=True
+        )(function)
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled
+
+
+def compile_for(function: Any, signature: Sequence[Any]) -> None:
+    """Compile a kernel for arguments of some types, each as `write_type` writes it, before any call."""
+    function.compile(tuple(map(read_type, signature)))
+
+
+def read_type(written: Any) -> Any:
+    """Return a Numba type from how `write_type` writes it."""
+    if isinstance(written, str):
+        name, _, shape = written.partition(" ")
+        scalar = types.UnicodeCharSeq(int(name[1:])) if name[0] == "U" else getattr(types, name)
+        return types.Array(scalar, int(shape[0]), shape[1], readonly="r" in shape) if shape else scalar
+    name, *parts = written
+    module, _, cls = name.partition(":")
+    made = getattr(importlib.import_module(module), cls) if cls else None
+    return types.BaseTuple.from_types(tuple(map(read_type, parts)), made)
+
+
+def write_type(given: Any) -> Any:
+    """Write a Numba type as texts and lists; raises ValueError for one that kernels do not take."""
+    if isinstance(given, types.Array):
+        flags = f"{given.ndim}{given.layout}{'' if given.mutable else 'r'}"
+        return f"{write_type(given.dtype)} {flags}"
+    if isinstance(given, types.BaseNamedTuple):
+        cls = given.instance_class
+        return [f"{cls.__module__}:{cls.__qualname__}", *map(write_type, given.types)]
+    if isinstance(given, types.BaseAnonymousTuple):
+        return ["tuple", *map(write_type, given.types)]
+    if isinstance(given, types.Number | types.Boolean):
+        return str(given) if str(given) != "bool" else "boolean"
+    if isinstance(given, types.UnicodeCharSeq):
+        return f"U{given.count}"
+    raise ValueError(f"{given}: no type of a kernel's argument")

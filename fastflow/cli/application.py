@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fastflow import precompile
 from fastflow.cli.arguments import check_arguments, check_folders, read_arguments
 from fastflow.cli.point import run_point
 from fastflow.cli.sweep import check_single, run_grid
@@ -31,6 +32,7 @@ from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.plan import check_path, plan
 from fastflow.grid.run import explaining
+from fastflow.show.progress import Compiling
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -160,6 +162,7 @@ def run_from_hydra(
 
         run_calibration(composer, overrides, sweeper)
         return
+    precompile.tell(Compiling())
     planned = plan(composer, overrides, sweeper or {}, lambda line: print(line, file=sys.stderr, flush=True))
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):

@@ -50,8 +50,10 @@ def _predict(inputs: Columns) -> Prediction:
     """Run the model; raises InputError where it asks for an input that the configuration does not give."""
     from fastflow import crossflow
     from fastflow.optimize.strategies import settle
+    from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
         return crossflow.predict(settle(inputs))
 
 

@@ -14,6 +14,23 @@ _QUIET = 2.0  # seconds; a run that takes less says nothing of its progress
 _PAUSE = 5.0  # seconds between two lines where there is no terminal
 
 
+class Compiling:
+    """Says on standard error that kernels compile: how far on a terminal, elsewhere once."""
+
+    def __init__(self) -> None:
+        """Say nothing yet."""
+        self._said = False
+
+    def __call__(self, name: str, place: int, of: int) -> None:
+        """Note that a kernel is compiled now; name: "" once all are."""
+        if sys.stderr.isatty():
+            line = f"compiling kernels, once for this version: {place} of {of} ({name})" if name else ""
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        elif not self._said:
+            print(f"compiling {of} kernels, once for this version", file=sys.stderr, flush=True)
+        self._said = True
+
+
 class Progress:
     """Shows on standard error how many points are done, how fast, and how long the rest will take."""
 
@@ -40,8 +57,12 @@ class Progress:
             self._bar.stop()
 
     def begin(self, there: int) -> None:
-        """Say what is to come. Points that an earlier run has left count as done, but not in the rate."""
+        """Say what is to come, and start the clock anew: compiling is no part of the rate.
+
+        Points that an earlier run has left count as done, but not in the rate.
+        """
         self.done = self.there = there
+        self._start = self._said = perf_counter()
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(

@@ -1,0 +1,81 @@
+"""Record the kernels that runs call, and with which types: `python bench/record_signatures.py`.
+
+Writes fastflow/signatures.json, the slowest kernel first. Takes two minutes: every kind of run compiles anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from time import perf_counter
+from typing import Any
+
+RUNS = {
+    "network, searched": (("tech=n7,n5", "mem=hbm2,hbm3", "parallel.strategy=auto"),),
+    "network, blocks": (("chip=a100", "parallel.strategy=auto", "system.devices=8", "model.batch=512,1024"),),
+    "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
+    "layer, blocks": (("model=gemm", "chip=a100"), ("model=operator", "chip=a100")),
+}
+
+
+def record(kind: str) -> list[tuple[str, list[Any]]]:
+    """Return the kernels that a kind of run calls from Python, and the types of their arguments."""
+    from numba.core import event
+
+    import fastflow
+    from fastflow import precompile
+    from fastflow._jit import write_type
+
+    precompile._looked.add(kind)  # nothing is compiled beforehand
+    calls: list[tuple[float, str, list[Any]]] = []
+    depth: list[float] = []
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            depth.append(perf_counter())
+
+        def on_end(self, event: Any) -> None:
+            seconds = perf_counter() - depth.pop()
+            function = event.data["dispatcher"].py_func
+            if not depth and function.__module__.startswith("fastflow."):
+                name = f"{function.__module__}:{function.__name__}"
+                calls.append((seconds, name, list(map(write_type, event.data["args"]))))
+
+    event.register("numba:compile", Listener())
+    for overrides in RUNS[kind]:
+        fastflow.evaluate(*overrides)
+    return [(name, signature) for _, name, signature in sorted(calls, key=lambda call: -call[0])]
+
+
+def main() -> None:
+    """Record every kind in a process and a cache of its own."""
+    from fastflow import precompile
+
+    found = {}
+    for kind in RUNS:
+        with tempfile.TemporaryDirectory() as cache:
+            command = [sys.executable, __file__, kind]
+            done = subprocess.run(
+                command,
+                env=os.environ | {"FASTFLOW_CACHE": cache},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        found[kind] = json.loads(done.stdout)
+        print(f"{kind}: {len(found[kind])} kernels")
+    lines = (
+        f'"{kind}": [\n' + ",\n".join(json.dumps(call) for call in calls) + "\n]"
+        for kind, calls in found.items()
+    )
+    precompile.SIGNATURES.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(record(sys.argv[1])))
+    else:
+        main()

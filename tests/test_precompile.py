@@ -1,0 +1,114 @@
+"""Kernels are compiled ahead, by several processes from one list."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core import types
+
+import fastflow
+from fastflow import precompile
+from fastflow._jit import read_type, write_type
+from fastflow.precompile import work
+
+LISTS = json.loads(precompile.SIGNATURES.read_text())
+ROOT = Path(__file__).parents[1]
+
+
+def dispatcher(name):
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_are_of_kernels_that_there_are(kind):
+    for name, signature in LISTS[kind]:
+        assert dispatcher(name).py_func.__code__.co_argcount == len(signature)
+        assert list(map(write_type, map(read_type, signature))) == signature
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides"),
+    [
+        ("network, searched", ("tech=n7,n5", "mem=hbm2,hbm3", "parallel.strategy=auto")),
+        ("layer, blocks", ("model=gemm", "chip=a100")),
+    ],
+)
+def test_lists_are_of_what_is_called(kind, overrides):
+    fastflow.evaluate(*overrides)
+    for name, signature in LISTS[kind]:
+        if "_which_vary" not in name:  # whose types follow from the values
+            assert tuple(map(read_type, signature)) in dispatcher(name).signatures, name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        types.int64,
+        types.boolean,
+        types.Array(types.float64, 2, "C"),
+        types.Array(types.float64, 1, "A", readonly=True),
+        types.Array(types.UnicodeCharSeq(3), 1, "C"),
+        types.UniTuple(types.int64, 3),
+        types.Tuple((types.int64, types.Array(types.int64, 1, "F"))),
+    ],
+)
+def test_types_round_trip(given):
+    assert read_type(json.loads(json.dumps(write_type(given)))) == given
+
+
+def test_what_is_no_argument_of_a_kernel_is_refused():
+    with pytest.raises(ValueError, match="no type of a kernel's argument"):
+        write_type(types.unicode_type)
+
+
+class Counted:
+    """Stands for a kernel, and counts how often it is compiled."""
+
+    def __init__(self):
+        self.compiled = []
+
+    def compile(self, signature):
+        self.compiled.append(signature)
+        raise TypeError  # as where the list is out of date: nothing comes of it
+
+
+def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
+    one, other = Counted(), Counted()
+    monkeypatch.setattr(precompile, "one", one, raising=False)
+    monkeypatch.setattr(precompile, "other", other, raising=False)
+    calls = [("fastflow.precompile:one", ["int64"]), ("fastflow.precompile:other", ["int64", "float64 2C"])]
+    said = []
+    monkeypatch.setattr(precompile, "_told", [lambda *what: said.append(what)])
+    (tmp_path / "0").touch()
+    work(calls, tmp_path)
+    work(calls, tmp_path)
+    assert one.compiled == []
+    assert other.compiled == [(types.int64, types.Array(types.float64, 2, "C"))]
+    assert said == [("precompile.other", 2, 2)]
+
+
+def test_nothing_is_compiled_ahead_where_something_is_there(monkeypatch):
+    monkeypatch.setattr(precompile, "_looked", set())
+    monkeypatch.setattr(precompile, "_compile_all", None)
+    fastflow.evaluate("tech=n7")
+
+
+@pytest.mark.long
+def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
+    environment = os.environ | {"FASTFLOW_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "fastflow.sweep", "-m", "tech=n12,n7", "model=gemm"]
+    done = subprocess.run(
+        [*command, "output=one"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    first, second = done.stderr.splitlines()
+    assert first == f"compiling {len(LISTS['layer, searched'])} kernels, once for this version"
+    assert second == "2 points: 2 tech; 2 compositions"
+    done = subprocess.run(
+        [*command, "output=two"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "compiling" not in done.stderr
