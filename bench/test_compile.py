@@ -1,4 +1,4 @@
-"""What is compiled until the first results, as counts: kernels and signatures, each in an empty cache's turn."""
+"""What is compiled until the first results: kernels and signatures, counted in a cache of their own."""
 
 import os
 import subprocess

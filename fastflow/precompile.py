@@ -8,15 +8,13 @@ each other core take them from one list, the slowest first. A list that is out o
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +79,20 @@ def _stem(name: str) -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Let one process at a time compile for one cache; where a file system has no locks, any."""
-    with suppress(OSError), (_jit.FOLDER / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Let one process at a time compile for one cache; where there are no locks of files, any."""
+    with ExitStack() as stack:
+        with suppress(OSError, ImportError):
+            import fcntl  # not on every system
+
+            fcntl.flock(stack.enter_context((_jit.FOLDER / "lock").open("w")), fcntl.LOCK_EX)
         yield
-        return
-    yield
 
 
 def _compile_all(kind: str, calls: Sequence[tuple[str, list[Any]]]) -> None:
     """Compile kernels here and in processes beside this one."""
-    others = min(len(os.sched_getaffinity(0)), _MOST_PROCESSES) - 1 if sys.executable else 0
+    from joblib import cpu_count  # which knows of containers
+
+    others = min(cpu_count(), _MOST_PROCESSES) - 1 if sys.executable else 0
     with tempfile.TemporaryDirectory(prefix="fastflow-") as folder:
         beside = [
             subprocess.Popen(
