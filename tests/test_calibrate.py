@@ -12,10 +12,11 @@ import fastflow
 from fastflow.calibrate import main
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
-from fastflow.measured.calibration_task import as_lists
+from fastflow.measured import calibration_task
+from fastflow.measured.calibration_task import as_lists, plan_calibration
 from fastflow.measured.planned_file import plan_file
 from fastflow.measured.robust_fit import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
-from fastflow.measured.scalars import points_of, times
+from fastflow.measured.scalars import bounds_of, chosen_scalars, points_of, times
 from tests.checks import cases, near
 from tests.naive import calibration as naive
 
@@ -212,6 +213,61 @@ def test_planted_figures_of_a_chip_are_found(planted, tmp_path, monkeypatch):
     assert content["launch_overhead"].endswith(" us")
 
 
+def plan(*overrides):
+    with hydra_rules():
+        composer = Composer.of_library(config_name="calibrate")
+        return plan_calibration(composer, overrides, None)[0]
+
+
+def test_of_many_rows_some_are_fitted_each_once(planted, monkeypatch):
+    monkeypatch.setattr(calibration_task, "MOST_ROWS", 150)
+    task = plan(f"measurements={planted}", "chip=a100", "fit=utilization")
+    assert (task.fitted.size, task.held.sum()) == (150, 48)
+    assert (np.diff(task.fitted) > 0).all()
+    assert not task.held[task.fitted].any()
+
+
+def test_five_rows_fit_a_scalar_and_a_sixth_is_held_back(planted, tmp_path):
+    path = tmp_path / "six.csv"
+    path.write_text("".join(planted.read_text().splitlines(keepends=True)[:7]))
+    task = plan(f"measurements={path}", "chip=a100", "fit=utilization")
+    assert (task.fitted.size, task.held.sum()) == (5, 1)
+
+
+def test_six_scalars_may_be_fitted(planted):
+    names = f"{MANY},launch_overhead"
+    assert plan(f"measurements={planted}", "chip=a100", f"fit=[{names}]").names == names.split(",")
+
+
+def test_what_physics_allows_of_a_chips_scalars():
+    found = bounds_of(["utilization", "launch_overhead", "memory.l1.utilization", "call_overhead"])
+    for got, expected in zip(found, bounds(SHARE, TIME, SHARE, TIME), strict=True):
+        assert got.tolist() == expected.tolist()
+
+
+def scalars_by_default(path, rows):
+    with hydra_rules():
+        composer = Composer.of_library(config_name="calibrate")
+        planned = [plan_file(composer, (f"measurements={path}", "chip=a100"))]
+    return chosen_scalars(planned, points_of(planned, np.arange(rows)), None, "here")
+
+
+MEMORIES = ["dram_utilization", "memory.l2.utilization", "memory.l1.utilization"]
+
+
+@pytest.mark.parametrize(("calls", "scalar"), [(4, "launch_overhead"), (5, "call_overhead")])
+def test_the_overhead_that_is_fitted_is_that_of_most_rows(tmp_path, calls, scalar):
+    rows = [f"{64 * row},64,64,{'call' if row <= calls else 'kernel'},1e-5" for row in range(1, 9)]
+    (tmp_path / "some.csv").write_text("\n".join(["m,n,k,timed,time_s", *rows]))
+    assert scalars_by_default(tmp_path / "some.csv", 8) == ["utilization", *MEMORIES, scalar]
+
+
+def test_an_operator_says_nothing_of_matrix_units(tmp_path):
+    (tmp_path / "some.csv").write_text("rows,cols,dtype,timed,time_s\n64,64,fp16,kernel,1e-5\n")
+    found = scalars_by_default(tmp_path / "some.csv", 1)
+    assert found == ["vector_utilization", *MEMORIES, "launch_overhead"]
+
+
 def test_a_scalar_that_no_row_depends_on_is_left(planted):
     found = fastflow.calibrate(
         f"measurements={planted}", "chip=a100", "fit=[vector_utilization,chip.utilization]"
@@ -274,10 +330,9 @@ def test_scalars_are_those_that_the_rows_depend_on(tmp_path):
         files: fastflow.calibrate(f"measurements={files}", "chip=a100").scalars["scalar"].tolist()
         for files in (one, other, f"{one},{other}")
     }
-    common = ["dram_utilization", "memory.l2.utilization", "memory.l1.utilization"]
-    assert scalars[one] == ["utilization", *common, "launch_overhead"]
-    assert scalars[other] == ["vector_utilization", *common, "call_overhead"]
-    assert scalars[f"{one},{other}"] == ["utilization", "vector_utilization", *common, "launch_overhead"]
+    assert scalars[one] == ["utilization", *MEMORIES, "launch_overhead"]
+    assert scalars[other] == ["vector_utilization", *MEMORIES, "call_overhead"]
+    assert scalars[f"{one},{other}"] == ["utilization", "vector_utilization", *MEMORIES, "launch_overhead"]
 
 
 KINDS = {

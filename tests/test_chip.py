@@ -218,6 +218,46 @@ def test_an_empty_component_is_named(compose, summary, change, part):
     assert got["time_s"][1] > 0.0
 
 
+def test_the_budgets_of_an_empty_component_are_said(compose, summary):
+    """Main memory also lies beside the die."""
+    point = compose() | {"chip.node_area": 1200e-6, "chip.die_area": 850e-6}
+    power, edge = point["chip.power.inter"], point["chip.perimeter.inter"]
+    cases = [
+        ({"chip.area.inter": 0.0}, f"inter has no room: its budgets are chip.area.inter=0, "
+                                   f"chip.power.inter={power:g}, chip.perimeter.inter={edge:g}"),
+        ({"chip.power.core": 0.0}, "core has no room: its budgets are "
+                                   f"chip.area.core={point['chip.area.core']:g}, chip.power.core=0"),
+        ({"chip.power.dram": 0.0}, "dram has no power left for its work: its budgets are "
+                                   f"chip.area.dram={point['chip.area.dram']:g}, chip.power.dram=0, "
+                                   f"chip.perimeter.dram={point['chip.perimeter.dram']:g}, "
+                                   "and chip.node_area=1200 mm2 for a die of 850 mm2"),
+    ]  # fmt: skip
+    got = summary([point | change for change, _ in cases])
+    assert got["reason"].tolist() == [says for _, says in cases]
+
+
+def test_a_network_is_needed_between_two_devices(compose, summary):
+    """One within packages by two in a package, one between them by a device more than a package has."""
+    point = compose("system=cluster", "model=gemm", "system.devices=2")
+    bare = [
+        point | {"system.package.devices": package, f"chip.area.{part}": 0.0}
+        for part, package in (("intra", 1), ("intra", 2), ("inter", 2), ("inter", 1))
+    ]
+    named = [str(reason).partition(":")[0] for reason in summary(bare)["reason"]]
+    assert named == ["", "intra has no room", "", "inter has no room"]
+
+
+@pytest.mark.parametrize("prefix", ["tech.core", "mem", "net.intra", "net.inter"])
+def test_supplies_that_do_not_rise_are_named(compose, summary, prefix):
+    """The threshold is below the others; minimum and maximum may be one."""
+    point = compose()
+    threshold, minimum = (point[f"{prefix}.{name}_voltage"] for name in ("threshold", "minimum"))
+    wrong = [("minimum", threshold), ("nominal", threshold), ("maximum", minimum * 0.999)]
+    points = [point | {f"{prefix}.{name}_voltage": volts} for name, volts in [*wrong, ("maximum", minimum)]]
+    reason = summary(points)["reason"].tolist()
+    assert [text.startswith(f"{prefix}: supplies must rise from ") for text in reason] == [True] * 3 + [False]
+
+
 def test_levels_keep_their_numbers(compose, summary):
     """A chip without an L1 is refused, or its L2 is still called so."""
     try:

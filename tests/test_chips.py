@@ -61,6 +61,11 @@ def test_a_chip_has_its_datasheet_peaks_and_a_time_in_every_data_type(frame, chi
             assert row["reason"].count("\n") == 0
 
 
+def test_a_data_type_that_a_chip_lacks_needs_no_units():
+    row = fastflow.evaluate("model=gemm", "chip=v100", "model.dtype=bf16", "~chip.matrix.bf16").iloc[0]
+    assert row["reason"].startswith("model.dtype=bf16 is invalid: expected a data type of chip V100")
+
+
 @pytest.mark.parametrize("chip", SHEETS)
 def test_a_chip_has_its_datasheet_memory(frame, chip):
     _, capacity, bandwidth, devices = SHEETS[chip]

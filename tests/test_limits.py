@@ -1,12 +1,13 @@
 """Inputs that are missing, and those that make no chip or no time: refused, or rows with a reason."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fastflow
-from fastflow import crossflow, results
+from fastflow import crossflow, limits, results
 from fastflow.columns import find_input
 from fastflow.errors import InputError
 from fastflow.hardware.limits import LEAST_AREA, MOST_UNITS
@@ -166,3 +167,38 @@ def test_others_are_predicted_beside_a_point_without_a_time():
     assert both["feasible"].tolist() == [True, False]
     for name, value in alone.items():
         assert both[name][0] == value or both[name][0] != both[name][0], name
+
+
+def schedulable(repeat, stages, microbatches, slots=1, layer=(0,)):
+    """What is said of one point with a kernel for each count of launches; layers are numbered from 0."""
+    layer = [*layer, *[0] * (len(repeat) - len(layer))]
+    graph = SimpleNamespace(offset=np.array([0, len(repeat)]), repeat=np.array(repeat), layer=np.array(layer))
+    one = (np.array([count]) for count in (stages, microbatches, slots))
+    return limits.unschedulable(graph, *one)[0]
+
+
+def test_the_most_that_is_scheduled():
+    """Each limit itself is allowed, and a little more is not."""
+    assert schedulable([1, 2**61], 1, 2) == ""
+    assert schedulable([1, 2**61 + 2**9], 1, 2).startswith("asks for 4.61e+18 launches of one kernel, more")
+    assert schedulable([1] * 4, 1, 1_000_000) == ""
+    assert "kernels over all micro-batches" in schedulable([1] * 4, 1, 1_000_001)
+    assert schedulable([1], 1_000_000, 1, layer=[9]) == ""
+    assert "layers times pipeline stages" in schedulable([1], 1_000_001, 1, layer=[9])
+
+
+def test_a_device_that_goes_through_its_kernels_once_is_not_simulated(monkeypatch):
+    monkeypatch.setattr(limits, "MOST_TASKS", 2)
+    assert schedulable([1] * 3, 1, 1) == ""
+    for simulated in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
+        assert "kernels over all micro-batches" in schedulable([1] * 3, *simulated)
+
+
+def test_the_most_that_an_exchange_takes():
+    beyond = [float(np.nextafter(limits.MOST, np.inf)), np.inf, np.nan, -1e-9]
+    sync = np.array([0.0, limits.MOST, *beyond])
+    graph = SimpleNamespace(offset=np.arange(7))
+    took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
+    reason = limits.unsent(graph, took)
+    assert reason[:2].tolist() == ["", ""]
+    assert set(reason[2:]) == {"an exchange's time is no number up to 1e+100 s: inputs are too far apart"}

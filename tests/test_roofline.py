@@ -5,11 +5,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastflow.hardware.chip import generate, peak_flops
 from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import KernelWork, limiter_names, time_kernels
 from tests.checks import cases, near
+from tests.conftest import columns_of
 from tests.naive import dataflow, roofline, tiling
 from tests.tilings import designs, gemms
 
@@ -42,6 +44,34 @@ def test_register_accesses(flow, unit, tile):
 )
 def test_equation_5_by_hand(flow, tile, expected):
     assert near(accesses_per_flop(flow, (4, 4, 4), tile), expected)
+
+
+def device_of(point):
+    inputs = columns_of([point])
+    chip = generate(inputs)
+    peaks = {dtype: peak_flops(inputs, chip, np.array([dtype]))[0] for dtype in ("fp16", "fp32")}
+    return device(inputs, chip), chip, peaks
+
+
+def test_a_device_reaches_shares_of_its_chip(compose):
+    """Of the peak in the operands' type by products, in fp32 by passes, and of main memory's bandwidth."""
+    shares = {"chip.utilization": 0.5, "chip.vector_utilization": 0.25, "chip.dram_utilization": 0.75}
+    found, chip, peaks = device_of(compose("model=gemm", "model.dtype=fp16") | shares)
+    assert found.matrix_flops == 0.5 * peaks["fp16"]
+    assert found.vector_flops == 0.25 * peaks["fp32"]
+    assert found.dram_bandwidth == 0.75 * chip.dram.bandwidth
+
+
+@pytest.mark.parametrize(
+    ("scopes", "level"),
+    [(("mcu", "bundle", "global"), 1), (("mcu", "global", "global"), 0), (("global",) * 3, -1)],
+)
+def test_tiles_are_dealt_out_to_the_outermost_level_that_is_not_shared(compose, scopes, level):
+    scope = {f"chip.memory.l{number}.scope": name for number, name in enumerate(scopes)}
+    found, chip, _ = device_of(compose("model=gemm") | scope)
+    instances = {1: chip.bundles, 0: chip.cores.mcus, -1: 1.0}
+    assert found.dealt_level == level
+    assert found.instances == instances[level]
 
 
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(designs(st.just(n)), min_size=1, max_size=3)), st.data())

@@ -79,6 +79,16 @@ def test_the_ranked_points_are_of_every_kind(alone):
     assert (False, False) in kinds[5]
 
 
+def test_what_fills_the_memory_to_the_byte_fits(points, predict, summary):
+    fastest = next(strategies.rank(columns_of([points[0]])))[0]
+    footprint = predict([points[0] | {"parallel.strategy": fastest}]).footprint.total[0]
+    full = points[0] | {"chip.pinned.dram_capacity_B": footprint}
+    order, candidates = ranked_alone(summary, full)
+    assert any(fits for name, _, fits in candidates if name != fastest)
+    assert order[0] == fastest
+    assert next(strategies.rank(columns_of([full]))).tolist() == order
+
+
 def test_what_is_auto_is_settled_and_nothing_else(points, alone):
     fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
     inputs = columns_of([points[0], fixed, points[3], points[0], *points[4:]])

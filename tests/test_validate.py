@@ -325,6 +325,7 @@ def test_collectives_are_those_of_the_system(file):
     for row, name in zip(rows.itertuples(), ("all-reduce", "all-reduce", "all-gather"), strict=True):
         assert row.predicted_s == fastflow.predict_collective(name, row.bytes, row.ranks, "system=dgx_a100")
         assert row.bound_by == ("latency" if row.latency_s > 0.5 * row.predicted_s else "network")
+    assert rows.attrs["fastflow.where"].startswith("dgx_a100 of a100")
 
 
 def test_whole_iterations_are_points_of_a_grid(file):
@@ -340,6 +341,7 @@ def test_whole_iterations_are_points_of_a_grid(file):
         assert alone["time_s"][0] == row.predicted_s
     assert np.isnan(rows["predicted_s"][2])
     assert "(32 here)" in rows["reason"][2]
+    assert rows.attrs["fastflow.where"] == "cluster of pathfinding"
 
 
 def test_rows_of_several_workloads_stay_in_their_order(file):
@@ -463,7 +465,7 @@ BAD_FILES = [
     ),
     (
         "ranks,bytes,collective,time_s\n2,8,x,1\n",
-        "collective=x (from some.csv, line 2) is invalid: expected one of",
+        "collective=x (from some.csv, line 2) is invalid: expected one of all-gather, reduce-scatter, all-",
     ),
     ("model,time_s\nlstm_lm,1\nnone,1\n", "model=none (from some.csv, line 3) is invalid: expected one of"),
     (
