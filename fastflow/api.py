@@ -124,6 +124,7 @@ def predict_gemm(
 ) -> NDArray[np.float64]:
     """Predict matrix products on one chip; see `fastflow.predict_gemm`."""
     from fastflow import crossflow
+    from fastflow.precompile import compile_ahead
 
     given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
     sizes = numbers_of(given)
@@ -146,6 +147,7 @@ def predict_gemm(
         key: np.array(column, dtype=np.int64).ravel() for key, column in sizes.items()
     }
     with explaining(composer, run):
+        compile_ahead(inputs)
         prediction = crossflow.predict(inputs)
     if prediction.timed.size < first.points.size:
         raise CompositionError(f"no time can be predicted: {prediction.reason[0]}")

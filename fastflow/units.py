@@ -7,7 +7,7 @@ dimension, so a missing "/bit" would go unnoticed, and "b" is the barn. GB is 10
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import pint
 
@@ -49,6 +49,7 @@ def _registry() -> pint.UnitRegistry[float]:
     return registry
 
 
+@lru_cache(maxsize=10_000)
 def parse(text: str, unit: str) -> float:
     """Return the value of a written quantity such as "4.2 pJ/bit" in `unit`.
 

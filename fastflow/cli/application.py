@@ -145,6 +145,7 @@ def run_from_hydra(
     config: as Hydra composed it, its own node included. sweeper: what `hydra.sweeper` says;
     None for one point.
     """
+    precompile.tell(Compiling())
     hydra = config.hydra
     own = _texts(config.hydra.overrides.hydra)
     check_folders(own, overrides, sweeper is not None)
@@ -162,7 +163,6 @@ def run_from_hydra(
 
         run_calibration(composer, overrides, sweeper)
         return
-    precompile.tell(Compiling())
     planned = plan(composer, overrides, sweeper or {}, lambda line: print(line, file=sys.stderr, flush=True))
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     with explaining(composer, planned):

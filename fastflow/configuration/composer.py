@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,15 +111,22 @@ class Composer(HydraComposer):
                     return section, self.file_of(default.config_path or "")
         return section, self.origin_of_overrides
 
-    def resolved(self, composition: Composition) -> dict[str, Any]:
-        """Return the leaves of a composition with interpolations resolved; raises InputError."""
+    def resolved(
+        self, composition: Composition, wanted: Callable[[str], bool] = lambda key: True
+    ) -> dict[str, Any]:
+        """Return the leaves of a composition with interpolations resolved; raises InputError.
+
+        wanted: says of a key whether it is asked for.
+        """
+        leaves = {key: value for key, value in composition.leaves.items() if wanted(key)}
         if isinstance(composition.content, dict):
             try:
-                return plain.resolved(composition.content, composition.leaves)
+                return plain.resolved(composition.content, leaves)
             except (plain.Unusual, *COMPOSITION_ERRORS):
                 pass  # what follows resolves anything, or says why not
         try:
-            return flatten(composition.config, resolve=True)
+            every = flatten(composition.config, resolve=True)
+            return {key: value for key, value in every.items() if wanted(key)}
         except COMPOSITION_ERRORS as error:
             key = getattr(error, "full_key", None)
             if not key:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -34,6 +33,11 @@ NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KE
 INT64_MAX = 2**63 - 1
 
 
+def is_of_model(key: str) -> bool:
+    """Say whether results follow from a leaf."""
+    return key.partition(".")[0] not in NOT_OF_THE_MODEL
+
+
 def is_documentation(key: str) -> bool:
     """Say whether a leaf is documentation: `source`, or anything below one."""
     return "source" in key.split(".")
@@ -47,7 +51,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
     return {
         key: convert(key, value)
         for key, value in leaves.items()
-        if not (key.partition(".")[0] in NOT_OF_THE_MODEL or is_documentation(key) or _is_absent(key, value))
+        if is_of_model(key) and not (is_documentation(key) or _is_absent(key, value))
     }
 
 
@@ -107,7 +111,7 @@ def _read(column: Column, value: Any) -> Scalar:
     if column.unit:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
-        return _parse(str(value), column.unit)
+        return units.parse(str(value), column.unit)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
     if column.kind == "float":
@@ -115,9 +119,6 @@ def _read(column: Column, value: Any) -> Scalar:
     if not isfinite(value) or value != int(value) or abs(value) > INT64_MAX:
         raise ValueError
     return int(value)
-
-
-_parse = cache(units.parse)
 
 
 def _check(column: Column, value: Scalar) -> Scalar:

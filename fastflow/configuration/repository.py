@@ -45,6 +45,9 @@ class Repository(CachingConfigRepository):
         self.groups: dict[str, bool] = {}
         self._stamps: dict[str, _Stamp] = {}
         self._read = time.time_ns()
+        # Hydra's own configurations lie in its package, and stay as they are
+        sources = delegate.get_sources()
+        self._changing = [source for source in sources if source.scheme() not in ("pkg", "structured")]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """Return what a configuration such as "tech/n7" says, None where there is none."""
@@ -97,14 +100,14 @@ class Repository(CachingConfigRepository):
 
     def _stamp(self, config_path: str) -> _Stamp:
         """Return where a configuration is found now, and what shows that its file is the same."""
-        source = next((one for one in self.delegate.get_sources() if one.is_config(config_path)), None)
+        source = next((one for one in self._changing if one.is_config(config_path)), None)
         if source is None:
             return _Stamp(None)
         name = f"{config_path.removesuffix('.yaml')}.yaml"
         path = Path(name.partition("/")[2]) if source.scheme() == OWN_FILES else Path(source.path, name)
         try:
             held = path.stat()
-        except (OSError, ValueError):  # not a file: Hydra's own configurations lie in its package
+        except (OSError, ValueError):  # gone since, or no name of a file
             return _Stamp(source)
         return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
 

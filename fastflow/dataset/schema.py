@@ -41,6 +41,7 @@ def kind_of(name: str, grid: Grid) -> str:
     return column.kind
 
 
+_FEW = 10_000  # rows: starting threads takes longer
 TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 """The type of a column by its kind."""
 
@@ -122,7 +123,7 @@ def units_of(schema: pa.Schema) -> dict[str, str]:
 def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
     """Return Arrow tables as one DataFrame whose `attrs` hold the units and the schema's metadata."""
     table = pa.concat_tables(tables)
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas(use_threads=table.num_rows > _FEW)
     about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     frame.attrs = {"units": units_of(table.schema), **about}
     return frame

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastflow import _jit
 from fastflow.configuration.settings import Settings
 from fastflow.configuration.wording import counted
-from fastflow.dataset.schema import schema_of, to_arrow
+from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
@@ -106,6 +106,17 @@ def store(
             raise InputError("output", dataset.folder.shown, allowed)
         if not left:
             dataset.tidy()
+    return dataset
+
+
+def store_table(run: Run, output: str | os.PathLike[str], table: ResultTable) -> Store:
+    """Write the rows of a run of one part, evaluated already, as its dataset; raises InputError."""
+    dataset = Store(str(output), run.grid)
+    missing = dataset.open()
+    with _keeping(dataset):
+        for number in missing:
+            dataset.write(number, [to_arrow(table, dataset.schema)])
+        dataset.tidy()
     return dataset
 
 

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
-from fastflow.configuration.inputs import Scalar, convert, model_inputs, to_column, whole_numbers
+from fastflow.configuration.inputs import Scalar, convert, is_of_model, model_inputs, to_column, whole_numbers
 from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
@@ -33,6 +33,8 @@ from fastflow.tables import Columns
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "model.file"
+_PLACES = ("output", "trace", "picture")
+"""Where results are left."""
 _MANY = 1000  # compositions: more take seconds
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
@@ -109,7 +111,8 @@ def plan(
         levels=max(_levels(point) for point in inputs),
         report=_report(composer, first),
     )
-    output, *files = (str(first.selected(key) or "") for key in ("output", "trace", "picture"))
+    places = composer.resolved(first, _PLACES.__contains__)
+    output, *files = (str(places.get(key) or "") for key in _PLACES)
     return Run(grid, options, output, first, *files)
 
 
@@ -177,7 +180,7 @@ def _compose_all(
             if not done.columns:
                 done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
-                inputs = model_inputs(composer.resolved(composition))
+                inputs = model_inputs(composer.resolved(composition, is_of_model))
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
             done.first[:] = done.first or [composition]

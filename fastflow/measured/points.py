@@ -44,9 +44,11 @@ def predict_points(inputs: Columns) -> PredictedPoints:
     """Predict points of the model; raises InputError where it asks for an input that is not there."""
     from fastflow import crossflow
     from fastflow.optimize.strategies import settle
+    from fastflow.precompile import compile_ahead
     from fastflow.results import summary
 
     with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
         prediction = crossflow.predict(settle(inputs))
     return PredictedPoints(prediction.reason, summary(prediction), _needs(prediction))
 

@@ -75,6 +75,9 @@ class Kernel(NamedTuple):
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
 
 
+_NO_NAMES: Any = np.zeros(0, dtype=np.int64)
+
+
 class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
@@ -112,8 +115,8 @@ class Graph(NamedTuple):
 
     @property
     def numbers(self) -> Graph:
-        """The graph without its texts, for whose length Numba would compile a kernel anew."""
-        return self._replace(names=np.zeros(0, dtype="U1"))
+        """The graph without its texts, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES)
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
