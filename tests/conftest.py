@@ -4,10 +4,17 @@ import logging
 
 import pytest
 
+import fastflow
 from fastflow import crossflow, results
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import model_inputs, to_column
 from fastflow.configuration.library import hydra_rules
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels():
+    """Kernels that are compiled: commands say that they compile, once."""
+    fastflow.evaluate("tech=n7")
 
 
 @pytest.fixture(scope="session")

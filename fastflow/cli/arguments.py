@@ -24,6 +24,8 @@ _NOWHERE = re.compile(
 _LOG = re.compile(r"\+{0,2}hydra/job_logging=(.*)")
 _SWEEPER = re.compile(r"\+{0,2}hydra/sweeper=(.*)")
 _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write no file
+_OWN_WORDS = ("hydra", "sweeps", ".yaml")
+"""Of overrides that choose what may speak to Hydra itself."""
 _SECTION = "output"
 """What every primary configuration that is made of ours has."""
 
@@ -71,6 +73,13 @@ def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
             raise InputError("hydra/job_logging", log.group(1), allowed, COMMAND_LINE)
     if arguments.config_name not in (None, primary):
         _check_primary(arguments)
+
+
+def is_plain(arguments: Namespace) -> bool:
+    """Say whether a command line holds but -m, choices of the library and leaves: nothing of Hydra's own."""
+    given = vars(arguments)
+    switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
+    return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
 
 
 def _check_primary(arguments: Namespace) -> None:

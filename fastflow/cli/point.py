@@ -38,10 +38,8 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
     if not row["time_s"] == row["time_s"]:
         raise _without_time(row["reason"])
     prediction = predicted[0].prediction
-    if run.settings.address:  # whose workers are to have it
-        store = execute.store(run, output)
-    else:
-        store = execute.store_table(run, output, table)
+    by_workers = bool(run.settings.address)  # who are asked for it
+    store = execute.store(run, output) if by_workers else execute.store_table(run, output, table)
     point.breakdown(row, explain(prediction, 0), run.grid.levels)
     if ranking is not None:
         grid.show_ranking(execute.store(ranking, output + RANKING))
