@@ -201,7 +201,7 @@ def _bound_level(
     least: Floats, node: Floats, listed: Ints, path: Floats, path_exponent: Ints,
     least_accessed: float, least_dealt: float,
 ) -> None:  # fmt: skip
-    """Bound the time of every candidate of a level after the path outside; infinite where it may not be."""
+    """Bound the time of every candidate of a level after the path outside; NaN where it may not be."""
     dealt, registers, serving = problem.dealt, bandwidth[problem.at], bandwidth[problem.at + level + 1]
     out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
     outside, idle_outside = path[level + 1, TIME], path[level + 1, IDLE]
@@ -220,7 +220,7 @@ def _bound_level(
                         problem, sides, level, i, exponent, path_exponent
                     )
                 if not is_allowed:
-                    node[level, BOUND, i] = node[level, BYTES, i] = np.inf
+                    node[level, BOUND, i] = np.nan
                     continue
             bound = max(bound, compute)
         elif problem.closed or (level == dealt + 1 and m <= least[dealt, M] and n <= least[dealt, N]):
@@ -291,7 +291,7 @@ def _search_one(
         if chosen < 0 or bound > shortest or (bound == shortest and moves_more(levels, level, path, best)):
             level, is_new = level + 1, False
             continue
-        node[level, BOUND, chosen] = node[level, BYTES, chosen] = np.inf  # followed: never chosen again
+        node[level, BOUND, chosen] = np.nan  # followed: never chosen again, even where all are infinite
         if level == dealt:
             followed = chosen
         elif (
