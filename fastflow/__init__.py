@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fastflow.measured.validation import Validation
 
 __all__ = [
-    "InputError", "calibrate", "evaluate", "predict_collective", "predict_gemm", "rank_strategies", "search",
-    "sweep", "validate",
+    "InputError", "calibrate", "clear_cache", "evaluate", "predict_collective", "predict_gemm",
+    "rank_strategies", "search", "sweep", "validate",
 ]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
@@ -175,6 +175,16 @@ def calibrate(
     from fastflow.measured.calibration import calibrate
 
     return calibrate(*overrides, output=output, config_dir=config_dir)
+
+
+def clear_cache() -> None:
+    """Remove the compiled kernels that are kept on disk, of all versions of fastflow; the next call compiles.
+
+    They lie in the folder that the variable FASTFLOW_CACHE names, else in the user's cache folder.
+    """
+    from fastflow._jit import clear_cache
+
+    clear_cache()
 
 
 def __getattr__(name: str) -> Any:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -33,6 +35,7 @@ MODEL = (
     "optimize", "parallelism", "results.py", "tables.py", "timing", "workload",
 )  # fmt: skip
 """The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
+_MOST_VERSIONS = 8  # whose kernels are kept beside the newest: some 10 MB each
 
 
 def _digest() -> str:
@@ -59,13 +62,32 @@ def _cache_folder() -> Path:
     root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "fastflow" / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _forget_old(folder)
     except OSError:
         folder = Path(tempfile.gettempdir()) / f"fastflow-{os.getuid()}" / name
     return folder
 
 
+def _forget_old(folder: Path) -> None:
+    """Remove the kernels of all but the latest versions, so that they take a bounded room."""
+    others = [other for other in folder.parent.glob("kernels-*") if other != folder]
+    with suppress(OSError):  # another process does the same
+        for old in sorted(others, key=lambda other: other.stat().st_mtime)[:-_MOST_VERSIONS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
 FOLDER = _cache_folder()
+
+
+def clear_cache() -> None:
+    """Remove the kernels that are kept on disk, of all versions; see `fastflow.clear_cache`."""
+    for other in FOLDER.parent.glob("kernels-*"):
+        if other != FOLDER:
+            shutil.rmtree(other, ignore_errors=True)
+    for file in FOLDER.rglob("*.nb?"):  # its folders stay: this process may save more there
+        file.unlink(missing_ok=True)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:

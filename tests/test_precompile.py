@@ -11,7 +11,7 @@ import pytest
 from numba.core import types
 
 import fastflow
-from fastflow import precompile
+from fastflow import _jit, precompile
 from fastflow._jit import read_type, write_type
 from fastflow.precompile import work
 
@@ -112,3 +112,29 @@ def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
         [*command, "output=two"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert "compiling" not in done.stderr
+
+
+def made(root, number):
+    """Make the cache of another version, the older the larger its number."""
+    folder = root / f"kernels-{number}"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("one.nbi", "one.1.nbc"):
+        (folder / "deep" / name).write_text("")
+    os.utime(folder, (1e9 - number, 1e9 - number))
+    return folder
+
+
+def test_only_the_latest_versions_are_kept(tmp_path):
+    folders = [made(tmp_path, number) for number in range(_jit._MOST_VERSIONS + 4)]
+    _jit._forget_old(folders[-1])
+    assert [folder.exists() for folder in folders] == [True] * _jit._MOST_VERSIONS + [False] * 3 + [True]
+
+
+def test_the_cache_is_cleared(tmp_path, monkeypatch):
+    mine, other = made(tmp_path, 1), made(tmp_path, 2)
+    (tmp_path / "else").mkdir()
+    monkeypatch.setattr(_jit, "FOLDER", mine)
+    fastflow.clear_cache()
+    assert not other.exists()
+    assert [path.name for path in mine.rglob("*")] == ["deep"]
+    assert (tmp_path / "else").exists()
