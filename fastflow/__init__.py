@@ -182,7 +182,7 @@ def clear_cache() -> None:
 
     They lie in the folder that the variable FASTFLOW_CACHE names, else in the user's cache folder.
     """
-    from fastflow._jit import clear_cache
+    from fastflow.precompile import clear_cache
 
     clear_cache()
 

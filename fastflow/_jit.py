@@ -81,15 +81,6 @@ def _forget_old(folder: Path) -> None:
 FOLDER = _cache_folder()
 
 
-def clear_cache() -> None:
-    """Remove the kernels that are kept on disk, of all versions; see `fastflow.clear_cache`."""
-    for other in FOLDER.parent.glob("kernels-*"):
-        if other != FOLDER:
-            shutil.rmtree(other, ignore_errors=True)
-    for file in FOLDER.rglob("*.nb?"):  # its folders stay: this process may save more there
-        file.unlink(missing_ok=True)
-
-
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function on first call and keep the binary in the cache folder."""
     return _compile(function, "never")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,15 @@ def work(calls: Sequence[tuple[str, list[Any]]], folder: Path) -> None:
         _say(_stem(name), sum(1 for _ in folder.iterdir()), len(calls))
         with suppress(Exception):  # the kernel takes something else by now: it is compiled when it is called
             _jit.compile_for(getattr(importlib.import_module(module), function), signature)
+
+
+def clear_cache() -> None:
+    """Remove the kernels that are kept on disk, of all versions; see `fastflow.clear_cache`."""
+    for other in _jit.FOLDER.parent.glob("kernels-*"):
+        if other != _jit.FOLDER:
+            shutil.rmtree(other, ignore_errors=True)
+    for file in _jit.FOLDER.rglob("*.nb?"):  # its folders stay: this process may save more there
+        file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
