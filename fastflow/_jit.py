@@ -70,11 +70,15 @@ def _cache_folder() -> Path:
     return folder
 
 
+def other_versions(folder: Path) -> list[Path]:
+    """Return the cache folders of other versions beside one."""
+    return [other for other in folder.parent.glob("kernels-*") if other != folder]
+
+
 def _forget_old(folder: Path) -> None:
     """Remove the kernels of all but the latest versions, so that they take a bounded room."""
-    others = [other for other in folder.parent.glob("kernels-*") if other != folder]
     with suppress(OSError):  # another process does the same
-        for old in sorted(others, key=lambda other: other.stat().st_mtime)[:-_MOST_VERSIONS]:
+        for old in sorted(other_versions(folder), key=lambda other: other.stat().st_mtime)[:-_MOST_VERSIONS]:
             shutil.rmtree(old, ignore_errors=True)
 
 

@@ -134,9 +134,8 @@ def work(calls: Sequence[tuple[str, list[Any]]], folder: Path) -> None:
 
 def clear_cache() -> None:
     """Remove the kernels that are kept on disk, of all versions; see `fastflow.clear_cache`."""
-    for other in _jit.FOLDER.parent.glob("kernels-*"):
-        if other != _jit.FOLDER:
-            shutil.rmtree(other, ignore_errors=True)
+    for other in _jit.other_versions(_jit.FOLDER):
+        shutil.rmtree(other, ignore_errors=True)
     for file in _jit.FOLDER.rglob("*.nb?"):  # its folders stay: this process may save more there
         file.unlink(missing_ok=True)
 

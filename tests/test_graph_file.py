@@ -444,16 +444,16 @@ def test_a_pipe_is_no_file(tmp_path):
 
 
 def test_work_grows_with_the_file_alone(file):
-    """Products of 5,000 repeated layers that read one tensor, and recurrences that lead back a long way."""
+    """Products of 20,000 repeated layers that read one tensor, and recurrences that lead back a long way."""
     shared = network("name: l, type: lookup, vocabulary: 9, cols: 8") + (
-        "- name: b\n  repeat: 5000\n  kernels: "
+        "- name: b\n  repeat: 20000\n  kernels: "
         "[{name: g, type: gemm, inner: 16, cols: 8, reads: [input, a.l]}]\n"
     )
     steps = network(
-        *(f"name: e{i}, type: elementwise, cols: 8, steps: 2, reads: e{i + 1}" for i in range(400)),
-        "name: e400, type: gemm, steps: 2, inner: 8, cols: 8, reads: input",
+        *(f"name: e{i}, type: elementwise, cols: 8, steps: 2, reads: e{i + 1}" for i in range(1_000)),
+        "name: e1000, type: gemm, steps: 2, inner: 8, cols: 8, reads: input",
     )
-    for text, count in ((shared, 5_001), (steps, 401)):
+    for text, count in ((shared, 20_001), (steps, 1_001)):
         found = read_network(file(text))
         assert len(found.nodes) == count
         assert all(found.trained)

@@ -108,7 +108,7 @@ def fuzz_calls(seed, count):
 
 
 def test_calls_at_random():
-    assert fuzz_calls(1, 12) > 1
+    assert fuzz_calls(1, 25) > 1
 
 
 @pytest.mark.long
@@ -234,7 +234,7 @@ def test_a_flipped_bit_changes_no_value(tmp_path):
         find(str(whole)).read(["point", "time_s", "strategy", "gemm_busy_frac"]),
     )
     refused = 0
-    for _ in range(120):
+    for _ in range(300):
         broken = bytearray(content)
         broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
         part.write_bytes(broken)
@@ -242,7 +242,7 @@ def test_a_flipped_bit_changes_no_value(tmp_path):
             pd.testing.assert_frame_equal(find(str(whole)).read(list(values)), values)
         except InputError:
             refused += 1
-    assert refused > 5
+    assert refused > 10
 
 
 @pytest.mark.parametrize(("name", "change"), [("l1_bound_frac", np.inf), ("time_s", -1.0)])

@@ -21,9 +21,10 @@ ATTRIBUTES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("place", "attribute"), list(enumerate(ATTRIBUTES)))
-def test_every_attribute_of_a_memory_is_needed(place, attribute):
-    key = f"tech.memory.{COMPONENTS[place % 3]}.{attribute}"
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_every_attribute_of_a_memory_is_needed(component, attribute):
+    key = f"tech.memory.{component}.{attribute}"
     with pytest.raises(InputError, match=f"{key}=nothing.*it is missing"):
         fastflow.evaluate("model=gemm", f"~{key}")
 
@@ -56,13 +57,7 @@ def outcome(point):
     return f"reason: {columns['reason'][0]}" if not columns["feasible"][0] else str(columns)
 
 
-# every kind of workload without -m long
-NUMBERS = [
-    number if number % 3 else pytest.param(number, marks=pytest.mark.long) for number in range(len(BASES))
-]
-
-
-@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: " ".join(BASES[number]))
+@pytest.mark.parametrize("number", range(len(BASES)), ids=lambda number: " ".join(BASES[number]))
 def test_no_key_is_missed_in_silence(compose, tmp_path, number):
     """Taking an input away is refused, or has a reason, or changes nothing, or is what the registry says."""
     path = tmp_path / "net.yaml"

@@ -54,6 +54,7 @@ def run_application(name: str = "sweep") -> int:
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
     use_plugins()
+    precompile.tell(Compiling())
     mistakes: list[InputError] = []
     try:
         arguments = read_arguments(name)
@@ -187,7 +188,6 @@ def _planned(name: str, arguments: Namespace) -> Ready | None:
 
     Hydra would compose it three times more, to the same effect.
     """
-    precompile.tell(Compiling())
     if name not in ("sweep", "search") or not is_plain(arguments):
         return None
     try:

@@ -168,17 +168,16 @@ class HydraComposer:
                 return self._compose_by_hydra(parsed, tuple(overrides))
 
     def _compose_plain(self, parsed: list[Override], overrides: tuple[str, ...]) -> Composition:
-        chosen = tuple(
-            text
-            for text, override in zip(overrides, parsed, strict=True)
-            if self.is_group(override.key_or_group)
-        )
-        if chosen not in self._chosen:
+        chosen: list[Override] = []
+        leaves: list[Override] = []
+        for override in parsed:
+            (chosen if self.is_group(override.key_or_group) else leaves).append(override)
+        texts = tuple(str(override.input_line) for override in chosen)
+        if texts not in self._chosen:
             if len(self._chosen) >= _MOST_CHOSEN:
                 self._chosen.clear()
-            self._chosen[chosen] = self._compose_choices(self.read(chosen))
-        content, found = self._chosen[chosen]
-        leaves = [override for override in parsed if not self.is_group(override.key_or_group)]
+            self._chosen[texts] = self._compose_choices(chosen)
+        content, found = self._chosen[texts]
         return Composition(plain.overridden(content, leaves), found.choices, found.files, overrides)
 
     def _compose_choices(self, chosen: list[Override]) -> tuple[dict[str, Any], plain.Found]:
