@@ -27,7 +27,7 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
 
     import fastflow
     from fastflow import precompile
-    from fastflow._jit import write_type
+    from fastflow._jit.signatures import write_type
 
     precompile._looked.add(kind)  # nothing is compiled beforehand
     calls: list[tuple[float, str, list[Any]]] = []

@@ -182,9 +182,9 @@ def clear_cache() -> None:
 
     They lie in the folder that the variable FASTFLOW_CACHE names, else in the user's cache folder.
     """
-    from fastflow.precompile import clear_cache
+    from fastflow._jit import cache
 
-    clear_cache()
+    cache.clear()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,15 +2,14 @@
 
 Numba compiles a kernel where it is first called, one after the other: half a minute until the first result.
 Which kernels a run calls, and with which types, is known beforehand (`signatures.json`, which
-`bench/record_signatures.py` writes). Where none of them lies in the cache yet, this process and one for
-each other core take them from one list, the slowest first. A list that is out of date costs time alone.
+`bench/record_signatures.py` writes). Those of them that are not in the cache are taken from one list by this
+process and one for each other core, the slowest first. A list that is out of date costs time alone.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,11 +18,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fastflow import _jit
+from fastflow._jit import cache
+from fastflow._jit.signatures import compile_for
 from fastflow.tables import Inputs
+
+Call = tuple[str, list[Any]]
+"""A kernel's name, and the types of its arguments."""
 
 SIGNATURES = Path(__file__).with_name("signatures.json")
 _MOST_PROCESSES = 4
+_FEWEST = 3  # kernels that are worth a process of their own
 _LONGEST = 300.0  # that the others may take for their last kernels [s]
 _LAYERS = ("gemm", "operator", "rnn")
 """The workloads that are one kernel or layer on one device."""
@@ -48,34 +52,34 @@ def _kind_of(inputs: Inputs) -> str:
 
 
 def compile_ahead(inputs: Inputs) -> None:
-    """Compile the kernels that runs with such inputs call, if none of them is in the cache."""
+    """Compile the kernels that runs with such inputs call, if several of them are not in the cache."""
     kind = _kind_of(inputs)
     if kind in _looked:
         return
     _looked.add(kind)
     calls = _calls(kind)
-    if not calls or not _is_missing(calls):
+    if len(_missing(calls)) < _FEWEST:
         return
     with _alone():
-        if _is_missing(calls):  # nobody else has compiled them meanwhile
-            _compile_all(kind, calls)
+        if missing := _missing(calls):  # nobody else has compiled them meanwhile
+            _compile_all(missing)
 
 
-def _calls(kind: str) -> list[tuple[str, list[Any]]]:
+def _calls(kind: str) -> list[Call]:
     """Return the kernels that runs of a kind call from Python, with the types of their arguments."""
     return [(name, signature) for name, signature in json.loads(SIGNATURES.read_text()).get(kind, [])]
 
 
-def _is_missing(calls: Sequence[tuple[str, list[Any]]]) -> bool:
-    """Say whether none of some kernels is in the cache."""
-    held = {path.name.rpartition("-")[0] for path in _jit.FOLDER.rglob("*.nbi")}
-    return held.isdisjoint(_stem(name) for name, _ in calls)
+def _missing(calls: Sequence[Call]) -> list[Call]:
+    """Return those of some kernels that are not in the cache."""
+    held = cache.held()
+    return [(name, signature) for name, signature in calls if _kernel(name)._cache.stem() not in held]
 
 
-def _stem(name: str) -> str:
-    """Return how the cache's file of a kernel begins: "tiling._search_each"."""
+def _kernel(name: str) -> Any:
+    """Return the kernel of a name: "fastflow.timing.tiling:_search_each"."""
     module, _, function = name.partition(":")
-    return f"{module.rpartition('.')[2]}.{function}"
+    return getattr(importlib.import_module(module), function)
 
 
 @contextmanager
@@ -85,19 +89,22 @@ def _alone() -> Iterator[None]:
         with suppress(OSError, ImportError):
             import fcntl  # not on every system
 
-            fcntl.flock(stack.enter_context((_jit.FOLDER / "lock").open("w")), fcntl.LOCK_EX)
+            folder = cache.FOLDERS[0]
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context((folder / "lock").open("w")), fcntl.LOCK_EX)
         yield
 
 
-def _compile_all(kind: str, calls: Sequence[tuple[str, list[Any]]]) -> None:
+def _compile_all(calls: Sequence[Call]) -> None:
     """Compile kernels here and in processes beside this one."""
     from joblib import cpu_count  # which knows of containers
 
     others = min(cpu_count(), _MOST_PROCESSES) - 1 if sys.executable else 0
     with tempfile.TemporaryDirectory(prefix="fastflow-") as folder:
+        (Path(folder) / "list").write_text(json.dumps(calls))
         beside = [
             subprocess.Popen(
-                [sys.executable, "-m", "fastflow.precompile", kind, folder],
+                [sys.executable, "-m", "fastflow.precompile", folder],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )
             for _ in range(others)
@@ -119,26 +126,20 @@ def _say(name: str, place: int, of: int) -> None:
         whom(name, place, of)
 
 
-def work(calls: Sequence[tuple[str, list[Any]]], folder: Path) -> None:
+def work(calls: Sequence[Call], folder: Path) -> None:
     """Compile the kernels of a list that nobody has taken yet; folder: holds a file for each taken one."""
     for place, (name, signature) in enumerate(calls):
         try:
-            (folder / str(place)).touch(exist_ok=False)
+            (folder / f"{place}.taken").touch(exist_ok=False)
         except OSError:  # taken, or all is over
             continue
         module, _, function = name.partition(":")
-        _say(_stem(name), sum(1 for _ in folder.iterdir()), len(calls))
+        shown = f"{module.rpartition('.')[2]}.{function}"
+        _say(shown, sum(1 for _ in folder.glob("*.taken")), len(calls))
         with suppress(Exception):  # the kernel takes something else by now: it is compiled when it is called
-            _jit.compile_for(getattr(importlib.import_module(module), function), signature)
-
-
-def clear_cache() -> None:
-    """Remove the kernels that are kept on disk, of all versions; see `fastflow.clear_cache`."""
-    for other in _jit.other_versions(_jit.FOLDER):
-        shutil.rmtree(other, ignore_errors=True)
-    for file in _jit.FOLDER.rglob("*.nb?"):  # its folders stay: this process may save more there
-        file.unlink(missing_ok=True)
+            compile_for(_kernel(name), signature)
 
 
 if __name__ == "__main__":
-    work(_calls(sys.argv[1]), Path(sys.argv[2]))
+    taken = Path(sys.argv[1])
+    work(json.loads((taken / "list").read_text()), taken)

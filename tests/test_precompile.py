@@ -11,8 +11,8 @@ import pytest
 from numba.core import types
 
 import fastflow
-from fastflow import _jit, precompile
-from fastflow._jit import read_type, write_type
+from fastflow import precompile
+from fastflow._jit.signatures import read_type, write_type
 from fastflow.precompile import work
 
 LISTS = json.loads(precompile.SIGNATURES.read_text())
@@ -84,7 +84,7 @@ def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
     calls = [("fastflow.precompile:one", ["int64"]), ("fastflow.precompile:other", ["int64", "float64 2C"])]
     said = []
     monkeypatch.setattr(precompile, "_told", [lambda *what: said.append(what)])
-    (tmp_path / "0").touch()
+    (tmp_path / "0.taken").touch()
     work(calls, tmp_path)
     work(calls, tmp_path)
     assert one.compiled == []
@@ -92,10 +92,27 @@ def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
     assert said == [("precompile.other", 2, 2)]
 
 
-def test_nothing_is_compiled_ahead_where_something_is_there(monkeypatch):
+def test_nothing_is_compiled_ahead_where_all_is_there(monkeypatch):
+    fastflow.evaluate("tech=n7")
     monkeypatch.setattr(precompile, "_looked", set())
     monkeypatch.setattr(precompile, "_compile_all", None)
     fastflow.evaluate("tech=n7")
+
+
+def test_what_an_edit_left_out_of_date_is_compiled_ahead(monkeypatch):
+    """And nothing else: the kernels that are still in the cache are not on the list."""
+    fastflow.evaluate("tech=n7")
+    gone = {"tiling._search_each", "roofline._limit", "graph._model_flop"}
+    held = precompile.cache.held()
+    monkeypatch.setattr(
+        precompile.cache, "held", lambda: {one for one in held if one.rpartition("-")[0] not in gone}
+    )
+    monkeypatch.setattr(precompile, "_looked", set())
+    lists = []
+    monkeypatch.setattr(precompile, "_compile_all", lists.append)
+    fastflow.evaluate("tech=n7")
+    (calls,) = lists
+    assert {name.rpartition(".")[2].replace(":", ".") for name, _ in calls} == gone
 
 
 @pytest.mark.long
@@ -112,29 +129,3 @@ def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
         [*command, "output=two"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert "compiling" not in done.stderr
-
-
-def made(root, number):
-    """Make the cache of another version, the older the larger its number."""
-    folder = root / f"kernels-{number}"
-    (folder / "deep").mkdir(parents=True)
-    for name in ("one.nbi", "one.1.nbc"):
-        (folder / "deep" / name).write_text("")
-    os.utime(folder, (1e9 - number, 1e9 - number))
-    return folder
-
-
-def test_only_the_latest_versions_are_kept(tmp_path):
-    folders = [made(tmp_path, number) for number in range(_jit._MOST_VERSIONS + 4)]
-    _jit._forget_old(folders[-1])
-    assert [folder.exists() for folder in folders] == [True] * _jit._MOST_VERSIONS + [False] * 3 + [True]
-
-
-def test_the_cache_is_cleared(tmp_path, monkeypatch):
-    mine, other = made(tmp_path, 1), made(tmp_path, 2)
-    (tmp_path / "else").mkdir()
-    monkeypatch.setattr(_jit, "FOLDER", mine)
-    fastflow.clear_cache()
-    assert not other.exists()
-    assert [path.name for path in mine.rglob("*")] == ["deep"]
-    assert (tmp_path / "else").exists()

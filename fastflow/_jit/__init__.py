@@ -1,0 +1,61 @@
+"""How a kernel compiles. Every Numba kernel of fastflow is decorated here and nowhere else.
+
+The flags: no GIL, NumPy's division, and no fast-math at all: NaN and infinity keep their meaning, and
+two kernels that add up the same terms agree to the bit, wherever either was inlined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, ParamSpec, TypeVar
+
+import numba
+
+from fastflow._jit.cache import KernelCache
+from fastflow._jit.dispatcher import Kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+MODEL = (
+    "_jit", "columns", "crossflow.py", "distinct.py", "errors.py", "hardware", "limits.py", "network",
+    "optimize", "parallelism", "results.py", "tables.py", "timing", "workload",
+)  # fmt: skip
+"""The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
+
+
+def _digest() -> str:
+    """Return a hash of the model's sources and Numba's version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    package = Path(__file__).parents[1]
+    rooms = (package / room for room in MODEL)
+    sources = [source for room in rooms for source in ([room] if room.suffix else room.rglob("*.py"))]
+    for source in sorted(sources):
+        digest.update(source.relative_to(package).as_posix().encode())
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+MODEL_DIGEST = _digest()
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function on first call and keep the binary in the cache folder."""
+    return _compile(function, "never")
+
+
+def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function into each kernel that calls it.
+
+    For what takes arrays and is called once a tile: a call counts references to each of them.
+    """
+    return _compile(function, "always")
+
+
+def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
+    options = {"nopython": True, "nogil": True, "error_model": "numpy", "inline": inline, "boundscheck": None}
+    compiled: Callable[P, R] = Kernel(function, options | {"no_cfunc_wrapper": True}, KernelCache)
+    return compiled

@@ -1,0 +1,291 @@
+"""Kernels: whole for Python, parts for kernels, and kept by the names of what they follow from."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numba.core import event, types
+
+import fastflow
+from fastflow import _jit
+from fastflow._jit import cache
+from fastflow._jit.cache import KernelCache
+from fastflow._jit.dispatcher import Kernel
+from fastflow._jit.fingerprint import fingerprint
+
+PACKAGE = Path(fastflow.__file__).parent
+FACTOR = 3.0
+
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "FOLDERS", (tmp_path / "kernels", tmp_path / "spare"))
+    return tmp_path / "kernels"
+
+
+@_jit.kernel
+def scaled(value):
+    return FACTOR * value
+
+
+@_jit.kernel
+def summed(values):
+    total = 0.0
+    for value in values:
+        total += scaled(value)
+    return total
+
+
+@_jit.kernel
+def copied(values):
+    """An allocation, which Numba compiles as a function of its own."""
+    out = np.empty(values.size)
+    out[:] = values
+    return out
+
+
+@_jit.kernel
+def difference(pair):
+    return pair.first[0] - pair.second[0]
+
+
+def compiled(call):
+    """Return the names of the functions of ours that a call compiles."""
+    names = []
+
+    class Listener(event.Listener):
+        def on_start(self, found):
+            function = found.data["dispatcher"].py_func
+            if function.__module__ == __name__:
+                names.append(function.__name__)
+
+        def on_end(self, found):
+            pass
+
+    listener = Listener()
+    event.register("numba:compile", listener)
+    try:
+        call()
+    finally:
+        event.unregister("numba:compile", listener)
+    return names
+
+
+def again(kernel):
+    """Return a kernel as another process would make it."""
+    return Kernel(kernel.py_func, dict(kernel.targetoptions), KernelCache)
+
+
+def test_a_kernel_is_whole_for_python_and_a_part_for_kernels(folder):
+    one = again(summed)
+    assert compiled(lambda: one(np.arange(4.0))) == ["summed", "scaled"]
+    assert one(np.arange(4.0)) == 18.0
+    assert scaled.overloads == {}  # nobody can call it from Python, and no file holds it
+    assert [path.name.rpartition("-")[0] for path in folder.glob("*.kernel")] == [one._cache.stem()]
+    assert scaled(2.0) == 6.0  # it is compiled for Python now
+    assert len(list(folder.glob("*.kernel"))) == 2
+
+
+def test_memory_of_a_kernel_is_its_callers():
+    array = again(copied)(np.arange(3.0))
+    assert array.tolist() == [0.0, 1.0, 2.0]
+    array[0] = 7.0
+    assert array[0] == 7.0
+
+
+def test_what_is_kept_is_loaded_and_not_compiled():
+    again(summed)(np.arange(4.0))
+    other = again(summed)
+    results = []
+    assert compiled(lambda: results.append(other(np.arange(4.0)))) == []
+    assert results == [18.0]
+    other(np.arange(4))  # of other types
+    assert len(other.overloads) == 2
+
+
+def test_a_kernel_that_was_loaded_is_a_part_of_others():
+    scaled(1.0)
+    other = again(scaled)
+    other(1.0)
+    namespace = {"other": other}
+    exec("def caller(value):\n    return other(value) + 1.0", namespace)
+    import numba
+
+    assert numba.njit(namespace["caller"])(2.0) == 7.0
+
+
+def test_garbage_is_collected_after_a_compilation():
+    import gc
+
+    again(summed)(np.arange(2.0))
+    assert gc.isenabled()
+
+
+def test_kernels_are_sent_by_name():
+    assert pickle.loads(pickle.dumps(_jit_kernel())) is _jit_kernel()
+
+
+def _jit_kernel():
+    from fastflow import distinct
+
+    return distinct.distinct_rows
+
+
+@pytest.mark.parametrize("torn", [b"", b"no pickle", pickle.dumps(("a", "foreign", "thing"))])
+def test_a_file_that_is_torn_is_compiled_anew(folder, torn):
+    again(summed)(np.arange(4.0))
+    (file,) = folder.glob("*.kernel")
+    whole = file.read_bytes()
+    file.write_bytes(torn)
+    assert again(summed)(np.arange(4.0)) == 18.0
+    assert len(file.read_bytes()) > len(whole) / 2
+
+
+def test_another_processor_or_version_has_files_of_its_own(folder, monkeypatch):
+    again(summed)(np.arange(4.0))
+    kernel = again(summed)
+    monkeypatch.setattr(cache, "_surroundings", lambda: "another version")
+    assert compiled(lambda: kernel(np.arange(4.0))) == ["summed"]
+    context = kernel.targetctx.codegen()
+    monkeypatch.setattr(context, "magic_tuple", lambda: ("another", "processor", ""))
+    assert "summed" in compiled(lambda: again(summed)(np.arange(4.0)))
+    assert len(list(folder.glob("*.kernel"))) == 3
+
+
+def test_fields_that_change_places_make_another_binary(folder):
+    one, other = np.array([5.0]), np.array([3.0])
+    assert again(difference)(Pair(one, other)) == 2.0
+
+    class Swapped(NamedTuple):
+        second: np.ndarray
+        first: np.ndarray
+
+    Swapped.__qualname__ = Pair.__qualname__  # as after an edit
+    one, other = (cache._describe(types.NamedUniTuple(types.float64[::1], 2, cls)) for cls in (Pair, Swapped))
+    assert one.partition("(")[0] == other.partition("(")[0]
+    assert one != other
+
+
+def test_where_the_folder_cannot_be_written_another_one_serves(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr(cache, "FOLDERS", (tmp_path / "file" / "kernels", tmp_path / "spare"))
+    again(summed)(np.arange(4.0))
+    assert len(list((tmp_path / "spare").glob("*.kernel"))) == 1
+    assert compiled(lambda: again(summed)(np.arange(4.0))) == []
+    monkeypatch.setattr(cache, "FOLDERS", (tmp_path / "file" / "kernels",))
+    assert again(summed)(np.arange(4.0)) == 18.0  # compiled, and kept nowhere
+
+
+def test_a_folder_of_somebody_else_is_not_read(folder, monkeypatch):
+    again(summed)(np.arange(4.0))
+    monkeypatch.setattr(cache.os, "getuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid:  # what the superuser has put there is trusted
+        assert compiled(lambda: again(summed)(np.arange(4.0))) == ["summed"]
+
+
+def test_the_oldest_files_make_room(folder, monkeypatch):
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"old-{number}.kernel").write_bytes(bytes(100))
+        os.utime(folder / f"old-{number}.kernel", (number, number))
+    monkeypatch.setattr(cache, "MOST_BYTES", 250)
+    cache._make_room.__wrapped__(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["old-3.kernel", "old-4.kernel"]
+
+
+def test_the_cache_is_cleared(folder):
+    again(summed)(np.arange(4.0))
+    (folder / "else").write_text("kept")
+    fastflow.clear_cache()
+    assert [path.name for path in folder.iterdir()] == ["else"]
+
+
+def made(text, **names):
+    """Return a function of some source."""
+    exec(text, names)
+    return names["function"]
+
+
+def test_a_fingerprint_says_what_code_follows_from():
+    text = "def function(a):\n    return a + {}"
+    first = fingerprint(made(text.format(1), __name__="m"))
+    assert fingerprint(made("# a comment\n\n" + text.format(1), __name__="m")) == first
+    assert fingerprint(made(text.format(1) + "  # a comment", __name__="m")) == first
+    assert fingerprint(made("def function(a):\n    'What it does.'\n    return a + 1", __name__="m")) == first
+    assert fingerprint(made(text.format(2), __name__="m")) != first
+    assert fingerprint(made(text.format("1.0"), __name__="m")) != first
+    assert fingerprint(made(text.format("B"), B=1, __name__="m")) != fingerprint(
+        made(text.format("B"), B=2, __name__="m")
+    )
+    assert fingerprint(made(text.format("B[0]"), B=np.ones(2), __name__="m")) != fingerprint(
+        made(text.format("B[0]"), B=np.zeros(2), __name__="m")
+    )
+    with pytest.raises(TypeError, match="what it follows from is not known"):
+        fingerprint(made(text.format("B"), B=object(), __name__="m"))
+
+
+def test_a_fingerprint_follows_what_is_called():
+    def caller(kernel):
+        return fingerprint(made("def function(a):\n    return inner(a)", inner=kernel, __name__="m"))
+
+    def kernel(text):
+        return Kernel(made(text, __name__="m"), dict(scaled.targetoptions), KernelCache)
+
+    one = kernel("def function(a):\n    return a * 2.0")
+    same = kernel("def function(a):\n    return a * 2.0  # the same")
+    other = kernel("def function(a):\n    return a * 2.5")
+    assert caller(one) == caller(same) != caller(other)
+
+
+FOLLOWS = {"tiles.make_tile_sets", "blocks.run_blocks", "tiling._search_each"}
+EDITS = """
+import sys
+from fastflow import precompile, crossflow
+calls = [call for kind in ("network, searched", "layer, blocks") for call in precompile._calls(kind)]
+print(*sorted({precompile._kernel(name)._cache.stem() for name, _ in calls}), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "anew"),
+    [
+        ("timing/roofline.py", '"""Write every level', '"""Write each level', set()),
+        ("timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
+        ("timing/tiles.py", "PARTIAL_SUM_BYTES = 4.0", "PARTIAL_SUM_BYTES = 2.0", FOLLOWS),
+        ("timing/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
+        ("timing/tiling.py", "BYTES, LEAST = 0, 1, 2", "BYTES, LEAST = 0, 2, 1", {"tiling._search_each"}),
+    ],
+)  # fmt: skip
+def test_an_edit_compiles_what_depends_on_it_and_no_more(tmp_path, file, before, after, anew):
+    import shutil
+
+    shutil.copytree(PACKAGE, tmp_path / "fastflow", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def stems():
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", EDITS],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return set(done.stdout.split())
+
+    first = stems()
+    text = (tmp_path / "fastflow" / file).read_text()
+    assert before in text
+    (tmp_path / "fastflow" / file).write_text(text.replace(before, after, 1))
+    changed = {one.rpartition("-")[0] for one in stems() - first}
+    assert changed == anew
