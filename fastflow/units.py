@@ -62,6 +62,7 @@ _USUAL = {
     "W/bit": {f"{prefix}W/bit": size for prefix, size in _SMALL.items()},
     "m^2": {"um2": 1e-12, "mm2": 1e-6, "m2": 1.0},
     "m^2/bit": {"um2/bit": 1e-12, "nm2/bit": 1e-18},
+    "1/m": {"1/mm": 1e3},
     "flop": {"flop": 1.0},
 }
 """How much of a unit each of those usually written is; to the bit what pint says."""
