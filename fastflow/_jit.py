@@ -18,11 +18,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import config
 from numba.core import types as numba_types
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 types: Any = numba_types  # Numba's stubs know few of its types, and not every flag
 njit: Any = numba.njit
@@ -98,16 +100,30 @@ def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, "always")
 
 
+class _Cache(FunctionCache):
+    """Numba's cache, which loads a kernel without getting ready to compile one.
+
+    Before the first one Numba imports every function that it can compile, and SciPy, to see whether it is
+    there: a quarter of a second, which a run has no use for whose kernels are in the cache. What does
+    compile gets ready itself.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return a compiled kernel from the cache, None where it is not there."""
+        rtsys.initialize(target_context)  # a kernel's arrays are allocated and counted by it
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
 def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(FOLDER)  # type: ignore[attr-defined]
     try:
-        compiled: Callable[P, R] = njit(
-            cache=True, nogil=True, error_model="numpy", inline=inline, no_cfunc_wrapper=True
-        )(function)
+        compiled: Any = njit(nogil=True, error_model="numpy", inline=inline, no_cfunc_wrapper=True)(function)
+        compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return compiled
+    return cast("Callable[P, R]", compiled)
 
 
 def compile_for(function: Any, signature: Sequence[Any]) -> None:
