@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +112,17 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
 def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return a column as an Arrow array of one of TYPES; NaN, None and masked values become null.
 
-    Made of buffers: `pa.array` imports pandas, to see whether it was given a Series. That takes a quarter of
-    a second, and who writes a dataset has no other use for it. Raises TypeError for values of another kind.
+    Raises TypeError for values of another kind.
+    """
+    if "pandas" in sys.modules and not isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
+        return pa.array(column, type=kind, from_pandas=True)
+    return _array_of_buffers(column, kind)
+
+
+def _array_of_buffers(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return the same array without `pa.array`, which imports pandas to see whether it was given a Series.
+
+    That takes a quarter of a second, and who writes a dataset has no other use for it.
     """
     if kind == TYPES["str"]:
         return _array_of_texts(column.tolist())  # None where masked
