@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from datetime import datetime
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -232,13 +233,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def composer(folder):
-    composer = Composer.of_library(folder)
-    stop_the_clock()
-    return composer
+    return Composer.of_library(folder)
 
 
-def stop_the_clock():
-    OmegaConf.register_new_resolver("now", lambda form: f"now {form}", use_cache=True, replace=True)
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch):
+    class Stopped(datetime):
+        @classmethod
+        def now(cls):
+            return cls(2026, 1, 2, 3, 4, 5, 678)
+
+    monkeypatch.setattr(plain, "datetime", Stopped)
+    monkeypatch.setattr("hydra.core.utils.datetime", Stopped)
 
 
 def through_hydra(composer):

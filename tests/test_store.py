@@ -3,11 +3,13 @@
 import errno
 import os
 import signal
+import sys
 import time
 
 import duckdb
 import fsspec
 import joblib
+import numpy as np
 import pandas as pd
 import polars
 import pyarrow.dataset
@@ -17,6 +19,7 @@ import pytest
 import fastflow
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.dataset import schema
 from fastflow.dataset.folder import folder_at
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
@@ -275,3 +278,46 @@ def test_a_twin_of_a_run_does_no_harm(dataset, tmp_path, monkeypatch):
         execute.store(study, tmp_path)
     assert store.open() == []
     assert files_in(tmp_path) == files_in(dataset)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("float", np.array([1.5, np.nan, -0.0, np.inf])),
+        ("float", np.arange(6.0)[::2]),
+        ("float", np.array([])),
+        ("int", np.array([3, -(2**63), 2**63 - 1])),
+        ("int", np.array([3, 4], dtype=np.int32)),
+        ("bool", np.arange(19) % 3 == 0),
+        ("str", np.array(["RC-1-32-d16", "", "µm", "日本"], dtype=object)),
+        ("str", np.array(["a", None, "bc"], dtype=object)),
+        ("str", np.array(["l0", "compute"])),
+        ("str", np.array([], dtype=object)),
+    ],
+)
+def test_columns_become_the_same_arrays_with_and_without_pandas(kind, column):
+    type_ = schema.TYPES[kind]
+    made = schema._array_of_buffers(column, type_)
+    made.validate(full=True)
+    assert made.equals(schema.array_of(column, type_))
+    assert "pandas" in sys.modules  # so that these are two ways
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("float", [1.5, np.nan, 2.0], [None, None, 2.0]),
+        ("int", [3, 4, 5], [None, 4, 5]),
+        ("bool", [True, False, True], [None, False, True]),
+        ("str", ["a", None, "bc"], [None, None, "bc"]),
+    ],
+)
+def test_masked_values_become_null(kind, values, expected):
+    column = np.ma.MaskedArray(values, mask=[True, False, False])
+    assert schema.array_of(column, schema.TYPES[kind]).to_pylist() == expected
+
+
+def test_a_column_of_another_kind_is_refused():
+    for kind, column in (("int", np.array([1.5])), ("str", np.array([1.5, 2.0])), ("bool", np.array(["x"]))):
+        with pytest.raises(TypeError):
+            schema._array_of_buffers(column, schema.TYPES[kind])

@@ -27,14 +27,16 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
 
 def run_grid(run: Run, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
-    from fastflow.cli.report import check_study, judge
-    from fastflow.dataset.reader import find
     from fastflow.evaluation import execute
     from fastflow.show import grid
     from fastflow.show.progress import Progress
 
     refuse_others(run)
-    check_study(run)
+    if run.grid.report:
+        from fastflow.cli.report import check_study, judge
+        from fastflow.dataset.reader import find
+
+        check_study(run)
     with Progress(run.grid.describe(), run.grid.points) as progress:
         store = execute.store(run, output, progress.begin, progress.advance)
     try:

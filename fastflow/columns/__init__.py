@@ -59,17 +59,22 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(escaped)
 
 
+def _is_of(key: str, name: str) -> bool:
+    """Say whether a key is one of a registered name's; few names need a pattern, which takes time to make."""
+    return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
+
+
 @cache
 def find_input(key: str) -> Column | None:
     """Return the registered input that a dotted key belongs to, or None."""
-    return next((column for column in INPUTS if _pattern(column.name).fullmatch(key)), None)
+    return next((column for column in INPUTS if _is_of(key, column.name)), None)
 
 
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
     every = (*RESULTS, *SEARCH, *VALIDATION)
-    return next((column for column in every if _pattern(column.name).fullmatch(name)), None)
+    return next((column for column in every if _is_of(name, column.name)), None)
 
 
 def result_order(levels: int) -> list[str]:

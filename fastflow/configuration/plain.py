@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from hydra._internal.config_repository import IConfigRepository
@@ -24,6 +25,8 @@ _KEY = re.compile(_PATH, re.ASCII)
 _REFERENCE = re.compile(rf"\$\{{({_PATH})\}}", re.ASCII)
 # text with absolute references, times and environment variables: nothing else reads other keys
 _INTERPOLATED = re.compile(rf"{_TEXT}(?:\$\{{(?:{_PATH}|(?:now|oc\.env):{_TEXT})\}}{_TEXT})+", re.ASCII)
+
+_NOW = re.compile(r"\$\{now:(%[A-Za-z](?:-%[A-Za-z])*)\}", re.ASCII)  # which every output folder is named by
 
 
 class Unusual(Exception):  # noqa: N818
@@ -230,8 +233,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the leaves with their interpolations resolved.
 
-    A mere reference is looked up. The others are left to OmegaConf, in a configuration of nothing
-    but them and what they refer to.
+    A mere reference is looked up, and the time that it is now filled in. The others are left to OmegaConf, in
+    a configuration of nothing but them and what they refer to.
     """
     result = dict(leaves)
     needed: dict[str, Any] = {}
@@ -241,6 +244,9 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
             continue
         if not isinstance(value, str) or not _INTERPOLATED.fullmatch(value) or not _KEY.fullmatch(key):
             raise Unusual
+        value = result[key] = _NOW.sub(lambda now: datetime.now().strftime(now[1]), value)
+        if not _is_open(value):
+            continue
         reference = _REFERENCE.fullmatch(value)
         if reference:
             result[key] = _scalar(config, reference.group(1))

@@ -22,8 +22,6 @@ from fastflow.grid.grid import Grid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
-
 _PART = re.compile(r"part-\d{5,}\.parquet")
 _LEFT = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
 PART = "part-00000.parquet"
@@ -130,11 +128,10 @@ class Store:
 
         self.folder.write(self.parts.name(number), into)
 
-    def read(self, number: int, columns: Sequence[str]) -> pd.DataFrame:
+    def read(self, number: int, columns: Sequence[str]) -> pa.Table:
         """Return some columns of one part."""
-        with self.folder.open(self.parts.name(number)) as file:
-            frame: pd.DataFrame = pq.read_table(file, columns=list(columns)).to_pandas()
-        return frame
+        with self.folder.open(self.parts.name(number)) as file, pq.ParquetFile(file) as part:
+            return part.read(columns=list(columns)).select(columns)
 
     def tidy(self) -> None:
         """Remove what runs that were killed have left beside the parts of a dataset that is whole."""

@@ -62,8 +62,7 @@ def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
 @contextmanager
 def explaining(composer: Composer, run: Run) -> Iterator[None]:
     """Add to an InputError of the model where its key's value came from."""
-    given = {key for batch in run.grid.batches for key in batch.columns}
-    given = {key for key in given if all(key in batch.columns for batch in run.grid.batches)}
+    given = set.intersection(*(set(batch.columns) for batch in run.grid.batches))
     try:
         with naming_what_is_missing(given.union(run.grid.keys)):
             yield

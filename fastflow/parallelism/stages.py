@@ -63,7 +63,8 @@ def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> 
         of_stage = np.zeros(stages[p])
         for row in range(offset[p], offset[p + 1]):
             of_stage[stage[row]] += values[row]
-        most[p] = of_stage.max()
+        for stage_of in range(stages[p]):
+            most[p] = np.maximum(most[p], of_stage[stage_of])
     return most
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
 from fastflow.parallelism.strategy import AUTO
-from fastflow.show.tables import console, listing, records
+from fastflow.show.tables import console, listing
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from fastflow.dataset.store import Store
     from fastflow.show.progress import Progress
@@ -39,24 +39,33 @@ class Digest:
         self.reason: dict[str, str] = {}
         """The first point of each kind, and why it is so."""
 
-    def add(self, frame: pd.DataFrame) -> None:
+    def add(self, part: pa.Table) -> None:
         """Take the next part of the dataset, in point order."""
-        self.head += records(frame.head(_MOST_ROWS + 1 - len(self.head)))
-        timed = frame["time_s"].notna()
-        for kind, rows in zip(self.infeasible, (~timed, timed & ~frame["feasible"]), strict=True):
+        self.head += part.slice(0, _MOST_ROWS + 1 - len(self.head)).to_pylist()
+        # lists: what else Arrow makes of a column is made by way of pandas, which it would import for it
+        time = np.array(part["time_s"].to_pylist(), dtype=np.float64)
+        feasible = np.array(part["feasible"].to_pylist(), dtype=np.bool_)
+        timed = ~np.isnan(time)
+        for kind, rows in zip(self.infeasible, (~timed, timed & ~feasible), strict=True):
             if rows.any() and not self.infeasible[kind]:
-                first = frame[rows].iloc[0]
+                first = _row(part, int(np.argmax(rows)))
                 self.reason[kind] = f"point {first['point']:,}: {first['reason']}"
             self.infeasible[kind] += int(rows.sum())
-        order = np.lexsort((frame["time_s"], ~frame["feasible"]))[:_BEST]  # NaN sorts last
-        self.best += records(frame.iloc[order])
+        order = np.lexsort((time, ~feasible))[:_BEST]  # NaN sorts last
+        self.best += [_row(part, int(place)) for place in order]
         self.best = sorted(self.best, key=_rank)[:_BEST]
+
+
+def _row(part: pa.Table, place: int) -> dict[str, Any]:
+    """Return one row of a part."""
+    row: dict[str, Any] = part.slice(place, 1).to_pylist()[0]
+    return row
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
     """Order rows: feasible ones first, fastest first, those without a time last."""
     time = row["time_s"]
-    return not row["feasible"], time if time == time else float("inf"), int(row["point"])
+    return not row["feasible"], float("inf") if time is None else time, int(row["point"])
 
 
 def show(grid: Grid, store: Store, progress: Progress) -> None:
@@ -102,10 +111,12 @@ def show_ranking(store: Store) -> None:
     """Print the best strategies of a ranking, and where all of them lie."""
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
-    frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
+    different: dict[Any, dict[str, Any]] = {}
+    for row in store.read(0, ["point", *columns]).to_pylist():
+        different.setdefault((row["time_s"], row["footprint_B"]), row)
     many = store.parts.points
     title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
-    out.print(listing(title, columns, records(frame.head(_FIRST))))
+    out.print(listing(title, columns, list(different.values())[:_FIRST]))
     print(f"Ranking: {store.folder.shown}")
 
 

@@ -167,9 +167,10 @@ def make_tile_sets(
     """
     sets = capacity.size
     offset = np.zeros(sets + 1, dtype=np.int64)
-    most = samples.max() if sets else 0
-    if sets and samples.min() == 0:
-        most = max(most, (MOST_DOUBLINGS + 1) ** 2 * (1 if thinned else MOST_DOUBLINGS + 1))
+    most = 0
+    every = (MOST_DOUBLINGS + 1) ** 2 * (1 if thinned else MOST_DOUBLINGS + 1)
+    for i in range(sets):
+        most = max(most, samples[i] if samples[i] else every)
     own = np.empty((most, 3), dtype=np.int64)
     tiles = np.empty((most, 3), dtype=np.int64)
     total = 0
