@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
-from fastflow.hardware.chip import Chip, generate, peak_flops
+from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
@@ -24,7 +24,7 @@ from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
-from fastflow.timing.device import VECTOR_DTYPE, device
+from fastflow.timing.device import Device, device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
@@ -59,6 +59,7 @@ class Prediction(NamedTuple):
     pipeline: Pipeline
     footprint: Footprint
     launches: Ints  # of every kernel, in an iteration
+    peak: Floats  # of a device in the model's data type [flop/s], (timed,)
     rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
     timing: Timing  # of one launch
     communication: Communication
@@ -90,7 +91,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     graph = build_graph(given, numbers)
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
-    timing, rate = _time_kernels(given, chip, graph, shards, numbers), _rates(given, chip, graph, shards)
+    machine = device(given, chip)
+    timing, rate = _time_kernels(given, machine, graph, shards, numbers), _rates(machine, graph, shards)
     launches = graph.repeat * microbatched(graph, count)
     refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
@@ -115,6 +117,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         pipeline=pipe,
         footprint=memory,
         launches=launches,
+        peak=machine.library.peak_flops,
         rate=rate,
         timing=timing,
         communication=communication,
@@ -147,7 +150,9 @@ def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[
     return np.where(misfits == "", count, 1), crowded
 
 
-def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
+def _time_kernels(
+    inputs: Inputs, machine: Device, graph: Graph, shards: Supergraph, numbers: Precision
+) -> Timing:
     """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
     work = KernelWork(
         point=graph.point,
@@ -166,7 +171,7 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
         overlap=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.overlap", 0.0),
         parts=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.parts", 1),
     )
-    return time_kernels(device(inputs, chip), work)
+    return time_kernels(machine, work)
 
 
 def _wires(inputs: Inputs, chip: Chip) -> Wires:
@@ -222,8 +227,7 @@ def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communic
     )
 
 
-def _rates(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Floats:
+def _rates(machine: Device, graph: Graph, shards: Supergraph) -> Floats:
     """Return the peak of the units that every kernel computes on [flop/s], (kernels,)."""
-    gemm_rate = peak_flops(inputs, chip, inputs["model.dtype"])
-    pass_rate = peak_flops(inputs, chip, np.full(gemm_rate.size, VECTOR_DTYPE))
+    gemm_rate, pass_rate = machine.library.peak_flops, machine.vector_peak
     return np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])
