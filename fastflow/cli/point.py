@@ -21,32 +21,35 @@ if TYPE_CHECKING:
 
 def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
+    from fastflow.dataset.schema import to_arrow
     from fastflow.evaluation.execute import fill, fill_from, opened
     from fastflow.results import explain
     from fastflow.show import grid, point
 
     _check_files(run)
     by_workers = bool(run.settings.address)  # who are asked for it
-    with ExitStack() as beside:
+    with ExitStack() as later:
         with opened(run, output) as (store, missing):
             found = _predicted(composer, overrides, run)
             ranking = found.ranking
             if ranking is not None:
-                ranked = beside.enter_context(opened(ranking.run, output + RANKING))
+                ranked = later.enter_context(opened(ranking.run, output + RANKING))
             row = {name: values[0] for name, values in found.table.items()}
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
             if by_workers:
                 fill(run, store, missing)
             else:
-                fill_from(found.table, store, missing)
+                fill_from(to_arrow(found.table, store.schema), store, missing)
         point.breakdown(row, explain(found.prediction, found.place), run.grid.levels)
         if ranking is not None:
+            beside, lacking = ranked
+            rows = to_arrow(ranking.table, beside.schema)
             if by_workers:
-                fill(ranking.run, *ranked)
+                fill(ranking.run, beside, lacking)
             else:
-                fill_from(ranking.table, *ranked)
-            grid.show_ranking(ranked[0])
+                fill_from(rows, beside, lacking)
+            grid.show_ranking(rows, beside.folder.shown)
     for line in _draw(run, found):
         print(line)
     print(f"Dataset: {store.folder.shown}")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastflow import _jit
 from fastflow.configuration.settings import Settings
 from fastflow.configuration.wording import counted
-from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
+from fastflow.dataset.schema import schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
@@ -131,9 +131,8 @@ def fill(
             dataset.tidy()
 
 
-def fill_from(table: ResultTable, dataset: Store, missing: Sequence[int]) -> None:
+def fill_from(rows: pa.Table, dataset: Store, missing: Sequence[int]) -> None:
     """Write what an open dataset lacks of its rows, which are evaluated already; raises InputError."""
-    rows = to_arrow(table, dataset.schema)
     for number in missing:
         start, stop = dataset.parts.range(number)
         dataset.write(number, [rows.slice(start, stop - start)])

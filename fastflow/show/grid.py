@@ -14,6 +14,7 @@ from fastflow.show.tables import console, listing, records
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from fastflow.dataset.store import Store
     from fastflow.show.progress import Progress
@@ -98,15 +99,15 @@ def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list
     return [*columns[:place], *won, *columns[place:]]
 
 
-def show_ranking(store: Store) -> None:
-    """Print the best strategies of a ranking, and where all of them lie."""
+def show_ranking(rows: pa.Table, shown: str) -> None:
+    """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset."""
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
-    frame = store.read(0, ["point", *columns]).drop_duplicates(["time_s", "footprint_B"])
-    many = store.parts.points
+    frame = rows.select(["point", *columns]).to_pandas().drop_duplicates(["time_s", "footprint_B"])
+    many = rows.num_rows
     title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
     out.print(listing(title, columns, records(frame.head(_FIRST))))
-    print(f"Ranking: {store.folder.shown}")
+    print(f"Ranking: {shown}")
 
 
 def _speed(grid: Grid, progress: Progress) -> None:
