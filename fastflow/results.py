@@ -210,7 +210,8 @@ def _longest_gemm(prediction: Prediction) -> Columns:
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
     rows = _longest(graph.offset, np.where(prediction.shards.m > 0, prediction.launches * timing.time, 0.0))
     names = limiter_names(levels)
-    fastest = np.maximum(prediction.peak, prediction.rate[rows])  # of a product its own; of a pass, as for mfu
+    # of a product its own rate; of a pass, as for mfu
+    fastest = np.maximum(prediction.peak, prediction.rate[rows])
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
         "gemm_s": timing.time[rows],

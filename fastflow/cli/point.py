@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.ranking import Ranking, asks_for_the_best, ranking_of
 from fastflow.grid.run import Run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fastflow.crossflow import Prediction
     from fastflow.dataset.schema import ResultTable
+    from fastflow.dataset.store import Store
+    from fastflow.evaluation.ranking import Ranking
 
 
 def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
     from fastflow.dataset.schema import to_arrow
-    from fastflow.evaluation.execute import fill, fill_from, opened
+    from fastflow.evaluation.execute import opened
     from fastflow.results import explain
     from fastflow.show import grid, point
 
     _check_files(run)
-    by_workers = bool(run.settings.address)  # who are asked for it
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
             found = _predicted(composer, overrides, run)
@@ -37,18 +39,12 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
             row = {name: values[0] for name, values in found.table.items()}
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
-            if by_workers:
-                fill(run, store, missing)
-            else:
-                fill_from(to_arrow(found.table, store.schema), store, missing)
+            _complete(run, to_arrow(found.table, store.schema), store, missing)
         point.breakdown(row, explain(found.prediction, found.place), run.grid.levels)
         if ranking is not None:
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)
-            if by_workers:
-                fill(ranking.run, beside, lacking)
-            else:
-                fill_from(rows, beside, lacking)
+            _complete(ranking.run, rows, beside, lacking)
             grid.show_ranking(rows, beside.folder.shown)
     for line in _draw(run, found):
         print(line)
@@ -69,6 +65,7 @@ class _Found(NamedTuple):
 
 def _predicted(composer: Composer, overrides: Sequence[str], run: Run) -> _Found:
     """Predict one point, or all of its strategies; raises InputError."""
+    from fastflow.evaluation.ranking import asks_for_the_best, ranking_of
     from fastflow.evaluation.runner import predict_points, tabulate
     from fastflow.evaluation.workers import Watch, interruptible
 
@@ -78,6 +75,16 @@ def _predicted(composer: Composer, overrides: Sequence[str], run: Run) -> _Found
             return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
         predicted = predict_points(run.grid, 0, 1)
         return _Found(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
+
+
+def _complete(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> None:
+    """Write what an open dataset lacks of rows that are known, unless workers are asked for them."""
+    from fastflow.evaluation.execute import fill, fill_from
+
+    if run.settings.address:
+        fill(run, store, missing)
+    else:
+        fill_from(rows, store, missing)
 
 
 def _without_time(reason: str) -> InputError:

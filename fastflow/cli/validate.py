@@ -26,7 +26,7 @@ def run_validation(
 
 
 def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None:
-    """Validate as planned: what is predicted is stored, and its errors printed and drawn; raises InputError."""
+    """Validate as planned: store what is predicted, print and draw its errors; raises InputError."""
     from fastflow.cli import report
     from fastflow.dataset.reader import written
     from fastflow.show.progress import Progress

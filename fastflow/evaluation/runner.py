@@ -46,15 +46,18 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     return predicted
 
 
-def _predict(inputs: Columns) -> Prediction:
-    """Run the model; raises InputError where it asks for an input that the configuration does not give."""
+def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction:
+    """Run the model; raises InputError where it asks for an input that the configuration does not give.
+
+    rehearsed: the result does not count, so any strategy does where the best one is asked for.
+    """
     from fastflow import crossflow
-    from fastflow.optimize.strategies import settle
+    from fastflow.optimize.strategies import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
-        return crossflow.predict(settle(inputs))
+        return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
@@ -122,17 +125,9 @@ def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
 
 
 def warm_up(grid: Grid) -> None:
-    """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all.
-
-    The best strategy of a point is left for when it is asked for: any other needs the same kernels.
-    """
-    from fastflow.optimize.strategies import settle_on_any
-
+    """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
     for batch in range(len(grid.batches)):
         combination = int(np.flatnonzero(grid.batch == batch)[0])
         block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
         points = np.array([block.first_point_of(combination)], dtype=np.int64)
-        inputs = grid.inputs(Share(block, batch, points))
-        with naming_what_is_missing(inputs):
-            settled = settle_on_any(inputs)
-        _predict(settled)
+        _predict(grid.inputs(Share(block, batch, points)), rehearsed=True)

@@ -151,7 +151,7 @@ def _typed(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
 
 
 def check_validation_output(output: str) -> None:
-    """Refuse a folder that holds anything but an earlier validation, or cannot be written; raises InputError."""
+    """Refuse a folder that cannot be written, or holds anything but an earlier validation; InputError."""
     for suffix in ("", ERRORS):
         folder = folder_at(output + suffix)
         for name in folder.names():
