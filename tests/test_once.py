@@ -6,7 +6,9 @@ A number here is what the command needs, and why; whatever is made twice makes i
 import functools
 import sys
 from collections import Counter
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
@@ -165,3 +167,34 @@ def test_a_call_does_each_thing_once(files, counts, name):
     call, expected = CALLS[name]
     call()
     assert counts == expected
+
+
+def test_the_best_strategy_of_a_point_is_shown_as_if_it_had_been_asked_for(cli, files):
+    best = fastflow.rank_strategies("tech=n7")["strategy"][0]
+    shown = {}
+    for name in ("auto", best):
+        asked = (f"parallel.strategy={name}", f"output={name}", f"trace={name}.json", f"picture={name}.svg")
+        code, out, err = cli(sweep, "tech=n7", *asked)
+        assert code == 0, err
+        beside = [line for line in out if not line.startswith(("Trace:", "Picture:", "Dataset:"))]
+        start = next((i for i, line in enumerate(beside) if line.startswith("Best of")), len(beside))
+        row = pd.read_parquet(name)
+        files = [Path(f"{name}.{ending}").read_bytes() for ending in ("json", "svg")]
+        shown[name] = beside[: start - (start < len(beside))], row, files
+    (lines, row, drawn), (other_lines, other_row, other_drawn) = shown.values()
+    assert lines == other_lines
+    pd.testing.assert_frame_equal(row, other_row, check_exact=True)
+    assert drawn == other_drawn
+
+
+def test_a_ranking_of_two_parts_is_the_grid_of_its_strategies(cli, files):
+    asked = ("tech=n7", "system.devices=4096")
+    code, out, err = cli(sweep, *asked, AUTO, "output=here")
+    assert code == 0, err
+    assert len(list(Path("here-ranking").glob("*.parquet"))) == 2
+    ranking = pd.read_parquet("here-ranking")
+    each = fastflow.evaluate(*asked, f"parallel.strategy={','.join(ranking['parallel.strategy'])}")
+    pd.testing.assert_frame_equal(ranking, each, check_exact=True)
+    called = fastflow.rank_strategies(*asked)
+    pd.testing.assert_frame_equal(ranking, called, check_exact=True)
+    assert f"Best of {len(ranking)} strategies, identical results shown once" in "\n".join(out)
