@@ -24,7 +24,7 @@ from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
-from fastflow.timing.device import Device, device
+from fastflow.timing.device import device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
@@ -91,8 +91,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     graph = build_graph(given, numbers)
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
-    machine = device(given, chip)
-    timing, rate = _time_kernels(given, machine, graph, shards, numbers), _rates(machine, graph, shards)
+    timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
     launches = graph.repeat * microbatched(graph, count)
     refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
@@ -117,7 +116,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         pipeline=pipe,
         footprint=memory,
         launches=launches,
-        peak=machine.library.peak_flops,
+        peak=peak,
         rate=rate,
         timing=timing,
         communication=communication,
@@ -151,9 +150,13 @@ def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[
 
 
 def _time_kernels(
-    inputs: Inputs, machine: Device, graph: Graph, shards: Supergraph, numbers: Precision
-) -> Timing:
-    """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
+    inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision
+) -> tuple[Timing, Floats, Floats]:
+    """Time one launch of every kernel on its point's device (6.1 to 6.3).
+
+    Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
+    model's data type, (points,) [flop/s].
+    """
     work = KernelWork(
         point=graph.point,
         m=shards.m,
@@ -171,7 +174,10 @@ def _time_kernels(
         overlap=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.overlap", 0.0),
         parts=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.parts", 1),
     )
-    return time_kernels(machine, work)
+    machine = device(inputs, chip)
+    peak, pass_peak = machine.library.peak_flops, machine.vector_peak
+    rate = np.where(shards.m > 0, peak[graph.point], pass_peak[graph.point])
+    return time_kernels(machine, work), rate, peak
 
 
 def _wires(inputs: Inputs, chip: Chip) -> Wires:
@@ -225,9 +231,3 @@ def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communic
         send_s=repeat * took.send_s,
         send_level=took.send_level,
     )
-
-
-def _rates(machine: Device, graph: Graph, shards: Supergraph) -> Floats:
-    """Return the peak of the units that every kernel computes on [flop/s], (kernels,)."""
-    gemm_rate, pass_rate = machine.library.peak_flops, machine.vector_peak
-    return np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])
