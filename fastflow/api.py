@@ -62,8 +62,7 @@ def sweep(
 
 def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Predict a point under every strategy; see `fastflow.rank_strategies`."""
-    from fastflow.dataset.schema import to_frame
-    from fastflow.evaluation.execute import collect
+    from fastflow.dataset.schema import schema_of, to_arrow, to_frame
     from fastflow.evaluation.ranking import ranking_of
 
     with hydra_rules():
@@ -71,7 +70,8 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
         run = plan(composer, overrides)
         refuse_others(run)
         with explaining(composer, run):
-            return to_frame(collect(ranking_of(composer, overrides, run)))
+            ranking = ranking_of(composer, overrides, run)
+            return to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))])
 
 
 def _one_point(overrides: tuple[str, ...]) -> tuple[Composer, Run]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
-from fastflow.hardware.chip import Chip, generate, peak_flops
+from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
@@ -24,7 +24,7 @@ from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
-from fastflow.timing.device import VECTOR_DTYPE, device
+from fastflow.timing.device import device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
@@ -59,6 +59,7 @@ class Prediction(NamedTuple):
     pipeline: Pipeline
     footprint: Footprint
     launches: Ints  # of every kernel, in an iteration
+    peak: Floats  # of a device in the model's data type [flop/s], (timed,)
     rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
     timing: Timing  # of one launch
     communication: Communication
@@ -90,7 +91,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     graph = build_graph(given, numbers)
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
-    timing, rate = _time_kernels(given, chip, graph, shards, numbers), _rates(given, chip, graph, shards)
+    timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
     launches = graph.repeat * microbatched(graph, count)
     refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
@@ -115,6 +116,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         pipeline=pipe,
         footprint=memory,
         launches=launches,
+        peak=peak,
         rate=rate,
         timing=timing,
         communication=communication,
@@ -147,8 +149,14 @@ def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[
     return np.where(misfits == "", count, 1), crowded
 
 
-def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision) -> Timing:
-    """Time one launch of every kernel on its point's device (6.1 to 6.3)."""
+def _time_kernels(
+    inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision
+) -> tuple[Timing, Floats, Floats]:
+    """Time one launch of every kernel on its point's device (6.1 to 6.3).
+
+    Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
+    model's data type, (points,) [flop/s].
+    """
     work = KernelWork(
         point=graph.point,
         m=shards.m,
@@ -166,7 +174,10 @@ def _time_kernels(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, 
         overlap=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.overlap", 0.0),
         parts=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.parts", 1),
     )
-    return time_kernels(device(inputs, chip), work)
+    machine = device(inputs, chip)
+    peak, pass_peak = machine.library.peak_flops, machine.vector_peak
+    rate = np.where(shards.m > 0, peak[graph.point], pass_peak[graph.point])
+    return time_kernels(machine, work), rate, peak
 
 
 def _wires(inputs: Inputs, chip: Chip) -> Wires:
@@ -220,10 +231,3 @@ def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communic
         send_s=repeat * took.send_s,
         send_level=took.send_level,
     )
-
-
-def _rates(inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph) -> Floats:
-    """Return the peak of the units that every kernel computes on [flop/s], (kernels,)."""
-    gemm_rate = peak_flops(inputs, chip, inputs["model.dtype"])
-    pass_rate = peak_flops(inputs, chip, np.full(gemm_rate.size, VECTOR_DTYPE))
-    return np.where(shards.m > 0, gemm_rate[graph.point], pass_rate[graph.point])

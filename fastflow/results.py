@@ -29,7 +29,7 @@ def summary(prediction: Prediction) -> Columns:
     """
     points = prediction.reason.size
     columns = _chip_columns(prediction)
-    for name, column in _timed_columns(prediction, columns["compute_flops"]).items():
+    for name, column in _timed_columns(prediction).items():
         full: NDArray[Any]
         if column.dtype.kind == "i":
             full = (
@@ -125,6 +125,11 @@ def _share(part: Floats, whole: Floats) -> Floats:
 def _known_peak(prediction: Prediction) -> Floats:
     """Return every chip's peak; NaN where the technology knows no rate for the data type."""
     dtype = prediction.inputs["model.dtype"]
+    peak = np.full(dtype.size, np.nan)
+    peak[prediction.timed] = prediction.peak
+    untimed = prediction.reason != ""
+    if not untimed.any():
+        return peak
     names, place = vocabulary(dtype)
     known = np.array(
         [
@@ -133,16 +138,15 @@ def _known_peak(prediction: Prediction) -> Floats:
             for name in names
         ]
     )[place]
-    rows = np.flatnonzero(known)
-    peak = np.full(dtype.size, np.nan)
+    rows = np.flatnonzero(known & untimed)
     if rows.size:
         safe = np.where(known, dtype, dtype[rows[0]])
         peak[rows] = peak_flops(prediction.inputs, prediction.chip, safe)[rows]
     return peak
 
 
-def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
-    """Return what follows from a time; of the timed points. peak_of_all [flop/s]: of every point."""
+def _timed_columns(prediction: Prediction) -> Columns:
+    """Return what follows from a time; of the timed points."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     levels = len(prediction.chip.levels)
     kernel_s = prediction.launches * timing.time
@@ -156,7 +160,7 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     # passes compute on other units than products: shares are of the fastest ones at work
-    peak = np.maximum(peak_of_all[prediction.timed], most_by_point(graph, prediction.rate))
+    peak = np.maximum(prediction.peak, most_by_point(graph, prediction.rate))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
         "placement": np.array([order_name(number) for number in range(len(ORDERS))])[communication.order],
@@ -188,7 +192,7 @@ def _timed_columns(prediction: Prediction, peak_of_all: Floats) -> Columns:
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction, peak_of_all[prediction.timed])
+    return columns | _longest_gemm(prediction)
 
 
 @kernel
@@ -201,12 +205,13 @@ def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Flo
     return total
 
 
-def _longest_gemm(prediction: Prediction, peak: Floats) -> Columns:
-    """Return how the GEMM that takes longest is tiled; of the timed points. peak [flop/s]: of a device."""
+def _longest_gemm(prediction: Prediction) -> Columns:
+    """Return how the GEMM that takes longest is tiled; of the timed points."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
     rows = _longest(graph.offset, np.where(prediction.shards.m > 0, prediction.launches * timing.time, 0.0))
     names = limiter_names(levels)
-    fastest = np.maximum(peak, prediction.rate[rows])  # of a product its own; of a pass, as for mfu
+    # of a product its own rate; of a pass, as for mfu
+    fastest = np.maximum(prediction.peak, prediction.rate[rows])
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
         "gemm_s": timing.time[rows],

@@ -59,6 +59,7 @@ def test_a_device_reaches_shares_of_its_chip(compose):
     found, chip, peaks = device_of(compose("model=gemm", "model.dtype=fp16") | shares)
     assert found.matrix_flops == 0.5 * peaks["fp16"]
     assert found.vector_flops == 0.25 * peaks["fp32"]
+    assert (found.library.peak_flops, found.vector_peak) == (peaks["fp16"], peaks["fp32"])
     assert found.dram_bandwidth == 0.75 * chip.dram.bandwidth
 
 
@@ -87,6 +88,7 @@ def test_kernels_on_their_devices(points, data):
     machines = Device(
         matrix_flops=column([p.flops for p in points]),
         vector_flops=column([vector for _ in points]),
+        vector_peak=column([vector for _ in points]),
         capacity=tuple(column([p.capacities[level] for p in points]) for level in range(levels)),
         bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
         dram_bandwidth=column([p.bandwidths[-1] for p in points]),

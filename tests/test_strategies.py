@@ -103,6 +103,15 @@ def test_what_is_auto_is_settled_and_nothing_else(points, alone):
     assert strategies.settle(given) is given
 
 
+def test_a_rehearsal_takes_a_strategy_that_cuts_in_every_way_there_is(points):
+    fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
+    settled = strategies.settle_on_any(columns_of([points[0], fixed, points[3], *points[5:]]))
+    expected = ["RC-2-2-d2-p2", "CR-4-d4", "CR-2-d2-p2", "CR-2-d2-p2", "d1"]
+    assert settled["parallel.strategy"].tolist() == expected
+    given = columns_of([fixed, fixed])
+    assert strategies.settle_on_any(given) is given
+
+
 def test_a_grid_of_points_that_choose_for_themselves():
     """Capacities in MB at which all, some and no strategies fit; systems; counts of devices."""
     chosen = [*OVERRIDES, "mem.device_capacity=1 GB,4 MB,0.1 MB", "system=cluster,ring"]

@@ -8,7 +8,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 PRIMARY = {"sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate"}
 """The primary configuration of each command."""
+_OF_MEASUREMENTS = ("validate", "calibrate")
 _LONG = 1000  # characters at either end of a line on a mistake
 
 
@@ -89,7 +91,7 @@ def run_application(name: str = "sweep") -> int:
                 start(task)()
         if ready is not None:
             try:
-                _run(ready, arguments.overrides, {} if arguments.multirun else None)
+                ready()
             except InputError as error:
                 mistakes.append(error)
     except KeyboardInterrupt as interrupt:
@@ -186,24 +188,45 @@ class Ready(NamedTuple):
     output: str
 
 
-def _planned(name: str, arguments: Namespace) -> Ready | None:
+def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
     """Plan what Hydra need not see: library choices and leaves alone; None for all else, and for mistakes.
 
-    Hydra would compose it three times more, to the same effect.
+    Returns what runs it. Hydra would compose it three times more, to the same effect.
     """
-    if name not in ("sweep", "search") or not is_plain(arguments):
+    if not is_plain(arguments):
         return None
     try:
         with hydra_rules():
             composer = Composer.of_library(None, COMMAND_LINE, PRIMARY[name])
+            if name in _OF_MEASUREMENTS:
+                return None if arguments.multirun else _planned_file(name, composer, arguments.overrides)
             planned = plan(composer, arguments.overrides, {}, _say)
     except InputError:
         return None
     if planned.grid.keys and not arguments.multirun:
         return None
-    if arguments.multirun or is_url(planned.output):
-        return Ready(composer, planned, planned.output)
-    return Ready(composer, planned, path_of(Path(planned.output).absolute()))
+    output = planned.output if arguments.multirun else _place(planned.output)
+    sweeper: Mapping[str, Any] | None = {} if arguments.multirun else None
+    return partial(_run, Ready(composer, planned, output), arguments.overrides, sweeper)
+
+
+def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
+    """Plan a validation or a calibration; returns what runs it. Raises InputError."""
+    if name == "validate":
+        from fastflow.cli.validate import validate_file
+        from fastflow.measured.planned_file import plan_file
+
+        planned = plan_file(composer, overrides)
+        return partial(validate_file, composer, planned, _place(planned.run.output))
+    from fastflow.cli.calibrate import calibrate_chip
+    from fastflow.measured.calibration_task import plan_calibration
+
+    return partial(calibrate_chip, composer, *plan_calibration(composer, overrides, None))
+
+
+def _place(output: str) -> str:
+    """Return where an output goes, as it is shown."""
+    return output if is_url(output) else path_of(Path(output).absolute())
 
 
 def _say(line: str) -> None:

@@ -10,17 +10,21 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.wording import counted
 from fastflow.errors import CompositionError
 from fastflow.measured.calibration import fit_and_write
-from fastflow.measured.calibration_task import plan_calibration
+from fastflow.measured.calibration_task import CalibrationTask, plan_calibration
 from fastflow.measured.chip_output import check_chip_output, default_output
 
 
 def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None) -> None:
-    """Calibrate on the command line: what is found is printed, and the chip file written."""
-    from fastflow.show import calibration
-
+    """Calibrate what a command line asks for; raises InputError."""
     if spans is not None:
         raise CompositionError("a calibration takes one configuration, without -m")
-    task, where = plan_calibration(composer, overrides, None)
+    calibrate_chip(composer, *plan_calibration(composer, overrides, None))
+
+
+def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None) -> None:
+    """Calibrate as planned: what is found is printed, and the chip file written; raises InputError."""
+    from fastflow.show import calibration
+
     if where is None:
         where = default_output(task.chip)
         check_chip_output(composer, task.planned[0].run, where)

@@ -4,48 +4,87 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.ranking import asks_for_the_best, ranking_of
 from fastflow.grid.run import Run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fastflow.crossflow import Prediction
+    from fastflow.dataset.schema import ResultTable
+    from fastflow.dataset.store import Store
+    from fastflow.evaluation.ranking import Ranking
 
 
 def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
-    from fastflow.evaluation import execute
-    from fastflow.evaluation.runner import predict_points, tabulate
-    from fastflow.evaluation.workers import Watch, interruptible
+    from fastflow.dataset.schema import to_arrow
+    from fastflow.evaluation.execute import opened
     from fastflow.results import explain
     from fastflow.show import grid, point
 
     _check_files(run)
-    _check_folder(run, output)
-    ranking = ranking_of(composer, overrides, run) if asks_for_the_best(run) else None
-    if ranking is not None:
-        _check_folder(ranking, output + RANKING)
-    with interruptible(Watch()):
-        predicted = predict_points(run.grid, 0, 1)
-        table = tabulate(run.grid, 0, 1, predicted)
-    row = {name: values[0] for name, values in table.items()}
-    if not row["time_s"] == row["time_s"]:
-        raise _without_time(row["reason"])
-    prediction = predicted[0].prediction
-    by_workers = bool(run.settings.address)  # who are asked for it
-    store = execute.store(run, output) if by_workers else execute.store_table(run, output, table)
-    point.breakdown(row, explain(prediction, 0), run.grid.levels)
-    if ranking is not None:
-        grid.show_ranking(execute.store(ranking, output + RANKING))
-    for line in _draw(run, prediction):
+    with ExitStack() as later:
+        with opened(run, output) as (store, missing):
+            found = _predicted(composer, overrides, run)
+            ranking = found.ranking
+            if ranking is not None:
+                ranked = later.enter_context(opened(ranking.run, output + RANKING))
+            row = {name: values[0] for name, values in found.table.items()}
+            if not row["time_s"] == row["time_s"]:
+                raise _without_time(row["reason"])
+            _complete(run, to_arrow(found.table, store.schema), store, missing)
+        point.breakdown(row, explain(found.prediction, found.place), run.grid.levels)
+        if ranking is not None:
+            beside, lacking = ranked
+            rows = to_arrow(ranking.table, beside.schema)
+            _complete(ranking.run, rows, beside, lacking)
+            grid.show_ranking(rows, beside.folder.shown)
+    for line in _draw(run, found):
         print(line)
     print(f"Dataset: {store.folder.shown}")
+
+
+class _Found(NamedTuple):
+    """What is known of one point."""
+
+    table: ResultTable
+    """Its row."""
+    prediction: Prediction
+    place: int
+    """The point of the prediction that it is."""
+    ranking: Ranking | None
+    """Where it was asked for its best strategy."""
+
+
+def _predicted(composer: Composer, overrides: Sequence[str], run: Run) -> _Found:
+    """Predict one point, or all of its strategies; raises InputError."""
+    from fastflow.evaluation.ranking import asks_for_the_best, ranking_of
+    from fastflow.evaluation.runner import predict_points, tabulate
+    from fastflow.evaluation.workers import Watch, interruptible
+
+    with interruptible(Watch()):
+        if asks_for_the_best(run):
+            ranking = ranking_of(composer, overrides, run)
+            return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
+        predicted = predict_points(run.grid, 0, 1)
+        return _Found(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)
+
+
+def _complete(run: Run, rows: pa.Table, store: Store, missing: list[int]) -> None:
+    """Write what an open dataset lacks of rows that are known, unless workers are asked for them."""
+    from fastflow.evaluation.execute import fill, fill_from
+
+    if run.settings.address:
+        fill(run, store, missing)
+    else:
+        fill_from(rows, store, missing)
 
 
 def _without_time(reason: str) -> InputError:
@@ -67,29 +106,20 @@ def _check_files(run: Run) -> None:
             raise InputError(key, name, "a file that can be written")
 
 
-def _check_folder(run: Run, output: str) -> None:
-    """Refuse a folder that cannot take the study's dataset before anything is computed."""
-    from fastflow.dataset.store import Store
-
-    dataset = Store(output, run.grid)
-    dataset.open()
-    dataset.discard()
-
-
-def _draw(run: Run, prediction: Prediction) -> list[str]:
+def _draw(run: Run, found: _Found) -> list[str]:
     """Write the files that the point was asked for; returns a line on each."""
     lines: list[str] = []
     if run.trace:
         from fastflow.trace import trace_point, write_trace
 
         with _writing("trace", run.trace):
-            write_trace(run.trace, trace_point(prediction, 0))
+            write_trace(run.trace, trace_point(found.prediction, found.place))
         lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
     if run.picture:
         from fastflow.figures.drawing import draw_placement
 
         with _writing("picture", run.picture):
-            draw_placement(run.picture, prediction, 0)
+            draw_placement(run.picture, found.prediction, found.place)
         lines.append(f"Picture: {run.picture}")
     return lines
 

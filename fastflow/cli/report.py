@@ -104,9 +104,6 @@ def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
 
 def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Print how far the predictions of a validation are from its measurements, and draw both."""
-    from fastflow.charts.validation import draw
-    from fastflow.show import validation as shown
-
     whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
     errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
@@ -114,10 +111,25 @@ def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> N
         lacks = _lacks(rows, of_errors)
         if lacks:
             raise InputError("dataset", whole.folder.shown, f"a validation of fastflow; it has no {lacks}")
-        shown.show(whole, rows, of_errors)
+        tell_validation(whole, errors, rows, of_errors, figures, kind)
     except KeyError as error:
         allowed = f"a validation of fastflow; it has no column {error}"
         raise InputError("dataset", whole.folder.shown, allowed) from None
+
+
+def tell_validation(
+    whole: Dataset,
+    errors: Dataset,
+    rows: pd.DataFrame,
+    of_errors: pd.DataFrame,
+    figures: str = "",
+    kind: str = "svg",
+) -> None:
+    """Print and draw a validation; rows, of_errors: the frames of its two datasets."""
+    from fastflow.charts.validation import draw
+    from fastflow.show import validation as shown
+
+    shown.show(whole, rows, of_errors)
     _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
     print(f"Errors: {errors.folder.shown}")
     print(f"Dataset: {whole.folder.shown}")

@@ -11,28 +11,33 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError
 from fastflow.grid.run import explaining
-from fastflow.measured.planned_file import plan_file
+from fastflow.measured.planned_file import PlannedFile, plan_file
 from fastflow.measured.validation_tables import check_validation_output, predicted_tables, write_tables
 
 
 def run_validation(
     composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
 ) -> None:
-    """Validate on the command line: what is predicted is stored, and its errors printed and drawn."""
-    from fastflow.cli import report
-    from fastflow.dataset.reader import find
-    from fastflow.show.progress import Progress
-
+    """Validate what a command line asks for; raises InputError."""
     if spans is not None:
         raise CompositionError("a validation takes one configuration, without -m")
     planned = plan_file(composer, overrides)
-    output = planned.run.output if is_url(planned.run.output) else folder
+    validate_file(composer, planned, planned.run.output if is_url(planned.run.output) else folder)
+
+
+def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None:
+    """Validate as planned: store what is predicted, print and draw its errors; raises InputError."""
+    from fastflow.cli import report
+    from fastflow.dataset.reader import written
+    from fastflow.show.progress import Progress
+
     check_validation_output(output)
     measurements = planned.measurements
     what = f"{counted(measurements.rows, 'row')} of {measurements.file.path} ({measurements.name})"
     with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
         progress.begin(0)
         tables = predicted_tables(planned, progress.advance)
-    write_tables(output, tables)
-    report.show_validation(find(output))
+    whole, errors = map(written, write_tables(output, tables), tables)
+    rows, of_errors = (table.to_pandas(strings_to_categorical=True) for table in tables)
+    report.tell_validation(whole, errors, rows, of_errors)
     sys.stdout.flush()

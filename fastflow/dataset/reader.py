@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
 from fastflow.dataset.schema import TYPES, differs_in
+from fastflow.dataset.store import PART
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -184,6 +185,11 @@ def find(name: str) -> Dataset:
     if b"fastflow.version" not in (schema.metadata or {}):
         raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
     return found._replace(schema=schema)
+
+
+def written(name: str, table: pa.Table) -> Dataset:
+    """Return the dataset at a path or URL that a table has just been written as: nothing is read."""
+    return Dataset(folder_at(name), [PART], table.schema)
 
 
 def _schema(file: IO[bytes]) -> pa.Schema:

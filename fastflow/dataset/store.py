@@ -73,8 +73,9 @@ class Store:
         """
         self.made = self.folder.make()
         try:
-            self._check_content()
-            return self.missing()
+            names = self.folder.names()
+            self._check_content(names)
+            return self._lacking(names)
         except BaseException:
             self.discard()
             raise
@@ -85,18 +86,21 @@ class Store:
 
     def there(self) -> list[str]:
         """Return the names of the parts that are there."""
-        return [name for name in self.folder.names() if _PART.fullmatch(name)]
+        return _parts_among(self.folder.names())
 
     def missing(self) -> list[int]:
         """Return the parts that are not there."""
-        there = set(self.there())
+        return self._lacking(self.folder.names())
+
+    def _lacking(self, names: Sequence[str]) -> list[int]:
+        there = set(_parts_among(names))
         return [number for number in range(self.parts.total) if self.parts.name(number) not in there]
 
-    def _check_content(self) -> None:
+    def _check_content(self, names: Sequence[str]) -> None:
         """Raise InputError where the folder holds anything but parts of this dataset."""
         allowed = "a new or empty folder, or one with a dataset of the same configuration"
         numbers = {self.parts.name(number): number for number in range(self.parts.total)}
-        for name in self.folder.names():
+        for name in names:
             if _PART.fullmatch(name):
                 self._check(name, numbers.get(name), allowed)
             elif not name.startswith((".", "_")):
@@ -138,6 +142,10 @@ class Store:
         for name in self.folder.names():
             if _LEFT.fullmatch(name):
                 self.folder.remove(name)
+
+
+def _parts_among(names: Sequence[str]) -> list[str]:
+    return [name for name in names if _PART.fullmatch(name)]
 
 
 def _points_of(about: pq.FileMetaData) -> tuple[int, int, int] | None:

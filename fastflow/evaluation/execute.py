@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastflow import _jit
 from fastflow.configuration.settings import Settings
 from fastflow.configuration.wording import counted
-from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
+from fastflow.dataset.schema import schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
@@ -55,8 +55,6 @@ def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterato
     settings = run.settings
     if len(numbers) == 1 and not settings.address:
         settings = settings._replace(jobs=1)  # nobody to share it with
-    elif numbers:
-        warm_up(run.grid)
     work = partial(_do_part, watch)
     for points, tables in distribute(work, job, watch.until_asked(numbers), settings, job.store is None):
         watch.advance(points)
@@ -71,6 +69,8 @@ def collect(run: Run) -> list[pa.Table]:
     found: list[pa.Table] = []
     try:
         with connected(run.settings, job), interruptible(watch):
+            if len(numbers) > 1 or run.settings.address:
+                warm_up(run.grid)
             for tables in _spread(run, job, numbers, watch):
                 found += tables
     except Lost as error:
@@ -91,10 +91,33 @@ def store(
     with the number of further ones, from any thread. An interrupt, or any error, leaves the parts that are
     done.
     """
+    with opened(run, output) as (dataset, missing):
+        fill(run, dataset, missing, begin, advance)
+    return dataset
+
+
+@contextmanager
+def opened(run: Run, output: str | os.PathLike[str]) -> Iterator[tuple[Store, list[int]]]:
+    """Open the dataset of a run, and yield it with the parts that it lacks; raises InputError.
+
+    Leaving it after an error says what is kept, and leaves no folder that is empty.
+    """
     dataset = Store(str(output), run.grid)
     missing = dataset.open()
+    with _keeping(dataset):
+        yield dataset, missing
+
+
+def fill(
+    run: Run,
+    dataset: Store,
+    missing: list[int],
+    begin: Callable[[int], None] = lambda there: None,
+    advance: Callable[[int], None] | None = None,
+) -> None:
+    """Evaluate what an open dataset lacks into it, as `store` does; raises InputError."""
     watch = Watch(advance)
-    with _keeping(dataset), interruptible(watch):
+    with interruptible(watch):
         while not _work_through(run, dataset, missing, watch, begin):
             missing = _fewer(missing, dataset, run)
         left = dataset.missing()
@@ -106,18 +129,14 @@ def store(
             raise InputError("output", dataset.folder.shown, allowed)
         if not left:
             dataset.tidy()
-    return dataset
 
 
-def store_table(run: Run, output: str | os.PathLike[str], table: ResultTable) -> Store:
-    """Write the rows of a run of one part, evaluated already, as its dataset; raises InputError."""
-    dataset = Store(str(output), run.grid)
-    missing = dataset.open()
-    with _keeping(dataset):
-        for number in missing:
-            dataset.write(number, [to_arrow(table, dataset.schema)])
-        dataset.tidy()
-    return dataset
+def fill_from(rows: pa.Table, dataset: Store, missing: Sequence[int]) -> None:
+    """Write what an open dataset lacks of its rows, which are evaluated already; raises InputError."""
+    for number in missing:
+        start, stop = dataset.parts.range(number)
+        dataset.write(number, [rows.slice(start, stop - start)])
+    dataset.tidy()
 
 
 def _work_through(

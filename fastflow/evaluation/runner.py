@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "BYTES_A_KERNEL", "BYTES_A_POINT", "Predicted", "evaluated", "naming_what_is_missing", "predict_points",
-    "rows", "tabulate", "warm_up",
+    "BYTES_A_KERNEL", "BYTES_A_POINT", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
+    "predict_points", "rows", "tabulate", "warm_up",
 ]  # fmt: skip
 _KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
@@ -46,24 +46,38 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     return predicted
 
 
-def _predict(inputs: Columns) -> Prediction:
-    """Run the model; raises InputError where it asks for an input that the configuration does not give."""
+def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction:
+    """Run the model; raises InputError where it asks for an input that the configuration does not give.
+
+    rehearsed: the result does not count, so any strategy does where the best one is asked for.
+    """
     from fastflow import crossflow
-    from fastflow.optimize.strategies import settle
+    from fastflow.optimize.strategies import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
-        return crossflow.predict(settle(inputs))
+        return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
     from fastflow.results import summary
 
+    return lay_out(
+        grid, start, stop, [(one.place, one.inputs | summary(one.prediction)) for one in predicted]
+    )
+
+
+def lay_out(
+    grid: Grid, start: int, stop: int, known: Sequence[tuple[NDArray[np.int64], Columns]]
+) -> ResultTable:
+    """Put what is known of points start to stop into one table, in point order.
+
+    known: where in the chunk some points are, and their inputs and result columns.
+    """
     table: ResultTable = {}
-    summaries = [summary(one.prediction) for one in predicted]
-    alone = predicted[0].inputs | summaries[0] if len(predicted) == 1 else {}
+    alone = known[0][1] if len(known) == 1 else {}
     for name in column_order(grid):
         if name == "point":
             table[name] = np.arange(start, stop, dtype=np.int64)
@@ -74,10 +88,9 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
         else:
             empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
-            for one, results in zip(predicted, summaries, strict=True):
-                values = results.get(name, one.inputs.get(name))
-                if values is not None:
-                    column[one.place] = values
+            for place, columns in known:
+                if name in columns:
+                    column[place] = columns[name]
             table[name] = column if np.ma.is_masked(column) else column.data
     return table
 
@@ -117,4 +130,4 @@ def warm_up(grid: Grid) -> None:
         combination = int(np.flatnonzero(grid.batch == batch)[0])
         block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
         points = np.array([block.first_point_of(combination)], dtype=np.int64)
-        _predict(grid.inputs(Share(block, batch, points)))
+        _predict(grid.inputs(Share(block, batch, points)), rehearsed=True)

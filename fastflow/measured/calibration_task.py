@@ -18,7 +18,7 @@ from fastflow.measured.csv_file import listed
 from fastflow.measured.kind import each_once
 from fastflow.measured.planned_file import PlannedFile, plan_file, said_of
 from fastflow.measured.robust_fit import held_back
-from fastflow.measured.scalars import chosen_scalars, points_of
+from fastflow.measured.scalars import FilePoints, chosen_scalars, points_of
 from fastflow.tables import Bools, Floats, Ints
 
 HELD_BACK = 0.2  # of the rows
@@ -39,6 +39,7 @@ class CalibrationTask(NamedTuple):
     before: Floats  # predicted with the chip's own figures [s]; NaN where nothing is
     held: Bools  # rows that are not fitted
     fitted: Ints  # rows that are
+    points: list[FilePoints]  # of the rows that can be predicted
 
     @property
     def paths(self) -> list[str]:
@@ -92,7 +93,8 @@ def plan_calibration(
         if any(related(key, name) for name in keys) and not is_documentation(key)
     }
     before = np.concatenate([_predicted(composer, one) for one in planned])
-    names = _names(planned, np.flatnonzero(~np.isnan(before)), said_of(leaves, "fit"), origin)
+    points = points_of(planned, np.flatnonzero(~np.isnan(before)))
+    names = _names(planned, points, said_of(leaves, "fit"), origin)
     held, fitted = _drawn(planned, before, len(names), origin)
     measured = np.concatenate([one.measurements.measured for one in planned])
     chip = run.first.choices["chip"]
@@ -105,6 +107,7 @@ def plan_calibration(
         before=before,
         held=held,
         fitted=fitted,
+        points=points,
     ), where
 
 
@@ -154,11 +157,11 @@ def _predicted(composer: Composer, planned: PlannedFile) -> Floats:
     return times
 
 
-def _names(planned: Sequence[PlannedFile], known: Ints, fit: Any, origin: str) -> list[str]:
-    """Return the scalars to fit; known: rows that can be predicted. Raises InputError."""
+def _names(planned: Sequence[PlannedFile], points: Sequence[FilePoints], fit: Any, origin: str) -> list[str]:
+    """Return the scalars to fit; points: of the rows that can be predicted. Raises InputError."""
     if not isinstance(fit, str | list | None):
         raise InputError("fit", fit, "null, or names of scalars", origin)
-    return chosen_scalars(planned, points_of(planned, known), fit, origin)
+    return chosen_scalars(planned, points, fit, origin)
 
 
 def _drawn(planned: Sequence[PlannedFile], before: Floats, scalars: int, origin: str) -> tuple[Bools, Ints]:

@@ -49,7 +49,7 @@ def fit_chip(task: CalibrationTask) -> FittedChip:
     values = {name: float(convert(f"chip.{name}", text)) for name, text in rounded.items()}
     every = np.flatnonzero(task.known)
     after = np.full(task.before.size, np.nan)
-    after[every] = times(points_of(task.planned, every), values, every.size)
+    after[every] = times(task.points, values, every.size)
     exact = np.array([values.get(name, value) for name, value in zip(names, own.tolist(), strict=True)])
     return FittedChip(task=task, before=own, fit=found._replace(figures=exact), written=rounded, after=after)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastflow.columns import find_result
-from fastflow.dataset.folder import ERRORS, folder_at
+from fastflow.dataset.folder import ERRORS, folder_at, remove_empty
 from fastflow.dataset.schema import field_of, identity
 from fastflow.dataset.store import PART, write_table
 from fastflow.errors import CompositionError, InputError
@@ -151,7 +151,7 @@ def _typed(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
 
 
 def check_validation_output(output: str) -> None:
-    """Refuse a folder that holds anything but an earlier validation; raises InputError."""
+    """Refuse a folder that cannot be written, or holds anything but an earlier validation; InputError."""
     for suffix in ("", ERRORS):
         folder = folder_at(output + suffix)
         for name in folder.names():
@@ -167,6 +167,7 @@ def check_validation_output(output: str) -> None:
                 held = {}
             if b"fastflow.measurements" not in held:
                 raise InputError("output", output, f"{allowed} from something else")
+        remove_empty(folder.make())  # what cannot be written is not predicted first
 
 
 def write_tables(output: str, tables: ValidationTables) -> list[str]:

@@ -107,17 +107,17 @@ def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list
     return [*columns[:place], *won, *columns[place:]]
 
 
-def show_ranking(store: Store) -> None:
-    """Print the best strategies of a ranking, and where all of them lie."""
+def show_ranking(rows: pa.Table, shown: str) -> None:
+    """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset."""
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
     different: dict[Any, dict[str, Any]] = {}
-    for row in store.read(0, ["point", *columns]).to_pylist():
+    for row in rows.select(columns).to_pylist():
         different.setdefault((row["time_s"], row["footprint_B"]), row)
-    many = store.parts.points
+    many = rows.num_rows
     title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
     out.print(listing(title, columns, list(different.values())[:_FIRST]))
-    print(f"Ranking: {store.folder.shown}")
+    print(f"Ranking: {shown}")
 
 
 def _speed(grid: Grid, progress: Progress) -> None:

@@ -20,6 +20,7 @@ class Device(NamedTuple):
 
     matrix_flops: Floats  # achievable by GEMMs in the operands' type [flop/s]
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
+    vector_peak: Floats  # of the units that passes compute on [flop/s]; that of products is the library's
     capacity: tuple[Floats, ...]  # of one instance of each level [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
     dram_bandwidth: Floats  # achievable [B/s]
@@ -41,7 +42,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     vector = np.full(dtype.size, VECTOR_DTYPE)
     by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
     utilization = np.where(by_matrix, inputs["chip.utilization"], inputs["chip.vector_utilization"])
-    peak = peak_flops(inputs, chip, dtype)
+    peak, vector_peak = peak_flops(inputs, chip, dtype), peak_flops(inputs, chip, vector)
     dealt, instances = np.full(dtype.size, -1, dtype=np.int64), np.ones(dtype.size)
     for number, level in enumerate(chip.levels):
         own = inputs[f"chip.memory.l{number}.scope"] != "global"
@@ -53,7 +54,8 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     return Device(
         matrix_flops=utilization * peak,
-        vector_flops=inputs["chip.vector_utilization"] * peak_flops(inputs, chip, vector),
+        vector_flops=inputs["chip.vector_utilization"] * vector_peak,
+        vector_peak=vector_peak,
         capacity=tuple(level.design.capacity / level.instances for level in chip.levels),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,

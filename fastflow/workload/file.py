@@ -71,7 +71,7 @@ def read_network(path: str) -> Network:
 
     Raises InputError, which names the node that is wrong and what is allowed there.
     """
-    return _known(_of_version, path)
+    return _known(_of_version, path).network
 
 
 def check_file(path: str) -> None:
@@ -119,11 +119,19 @@ def _known(function: Callable[..., Result], path: str, *more: object) -> Result:
         raise InputError(KEY, path, f"a file that can be read ({reason})") from None
 
 
+class _Version(NamedTuple):
+    """What a version of a file says."""
+
+    network: Network
+    sequences: int  # groups of rows that no cut may split; 0 where rows are independent
+
+
 @lru_cache(maxsize=64)
-def _of_version(path: str, changed: int, size: int) -> Network:
+def _of_version(path: str, changed: int, size: int) -> _Version:
     if size > MOST_BYTES:  # before it is read
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
-    network = connect(_layers(load(Path(path).read_bytes())))
+    document = load(Path(path).read_bytes())
+    network = connect(_layers(document))
     nodes = network.nodes
     crossed = sum(
         nodes[readers[-1]].layer - placed.layer
@@ -132,20 +140,20 @@ def _of_version(path: str, changed: int, size: int) -> Network:
     )
     if crossed > MOST_BORDERS:
         raise MistakeError(f"a file whose tensors cross at most {MOST_BORDERS:,} borders of layers in all")
-    return network
+    return _Version(network, document.get("sequences", 0))
 
 
 @lru_cache(maxsize=64)
 def _count(path: str, changed: int, size: int, training: bool) -> int:
     nothing = Precision(*[0.0] * len(Precision._fields))  # type: ignore[arg-type]
-    return len(kernels(_of_version(path, changed, size), training, nothing))
+    return len(kernels(_of_version(path, changed, size).network, training, nothing))
 
 
 @lru_cache(maxsize=64)
 def _outline(path: str, changed: int, size: int) -> Outline:
-    nodes = _of_version(path, changed, size).nodes
+    network, sequences = _of_version(path, changed, size)
+    nodes = network.nodes
     rows = [placed.node.batch if placed.node.type == BATCHED_GEMM else placed.node.rows for placed in nodes]
-    sequences = load(Path(path).read_bytes()).get("sequences", 0)
     return Outline(nodes[-1].layer + 1, min(map(int, rows)), sequences)
 
 
