@@ -1,19 +1,27 @@
-"""The batch engine: what describing a million points costs, what a second thread brings, memory."""
+"""The batch engine: what describing a million points costs, what a second thread brings, order, memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
+import pytest
 from memory import measure
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.configuration.composer import Composer
 from fastflow.evaluation import execute
 from fastflow.grid.plan import plan
+from fastflow.timing import solved
 
 PART_OF_A_MILLION = ("+sweeps=million", "tech=n12,n3", "mem=hbm2,hbm3")  # 144,000 points
+NETWORKS = "net=ndr_x8,xdr_x8,gdr_x8"
+DESIGNS = (
+    "tech=n7", "mem=hbm3", "model.batch=range(1024,20481,1024)", "model.hidden=range(1024,20481,1024)",
+    "parallel.strategy=d512,CR-8-d64,RC-2-8-d32,RC-8-8-d8",
+)  # fmt: skip
 ROUNDS = 3
 
 
@@ -31,6 +39,7 @@ def test_two_threads(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
 
     def sweep(jobs: int, number: int) -> None:
         study = plan(Composer.of_library(), [*PART_OF_A_MILLION, f"engine.jobs={jobs}"])
+        solved.forget()
         start = perf_counter()
         execute.store(study, tmp_path / f"{jobs}-{number}")
         seconds[jobs].append(perf_counter() - start)
@@ -42,6 +51,29 @@ def test_two_threads(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
         sweep(2, number)
     benchmark.pedantic(lambda: sweep(2, ROUNDS), rounds=1)
     benchmark.extra_info["ratio:one_thread_over_two"] = median(seconds[1]) / median(seconds[2])
+
+
+def test_gemms_solved_in_either_order(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,800 points in small chunks; on one thread, as two may solve the same GEMM at once."""
+    found: list[int] = []
+    keep = solved.Kept.keep
+
+    def count(self: solved.Kept, tag: solved.Words, *rest: Any) -> None:
+        found.append(tag.size)
+        keep(self, tag, *rest)
+
+    monkeypatch.setattr(solved.Kept, "keep", count)
+
+    def gemms(*axes: str) -> int:
+        run = plan(Composer.of_library(), [*axes, "engine.jobs=1", "engine.chunk=256"])
+        solved.forget()
+        found.clear()
+        execute.collect(run)
+        return sum(found)
+
+    benchmark.extra_info["count:gemms_solved_with_networks_last"] = gemms(*DESIGNS, NETWORKS)
+    first = benchmark.pedantic(lambda: gemms(NETWORKS, *DESIGNS), rounds=1)
+    benchmark.extra_info["count:gemms_solved_with_networks_first"] = first
 
 
 def test_memory_does_not_grow(benchmark: BenchmarkFixture) -> None:

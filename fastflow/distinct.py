@@ -90,6 +90,17 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     return distinct_rows(table)
 
 
+def mixed(words: NDArray[np.uint64], columns: Iterable[NDArray[Any]], multiplier: int) -> NDArray[np.uint64]:
+    """Return a hash of the rows of some columns of 8-byte numbers after what is hashed already, (rows,).
+
+    multiplier: an odd number with bits all over, each a hash of its own.
+    """
+    for column in columns:
+        words = (words ^ np.ascontiguousarray(column).view(np.uint64)) * np.uint64(multiplier)
+        words ^= words >> np.uint64(32)
+    return words
+
+
 def once_a_kind(function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str) -> Result:
     """Return the function's (nested) table for all points, computed on one point of each kind.
 

@@ -25,7 +25,7 @@ __all__ = [
 _KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
-BYTES_A_KERNEL = 850
+BYTES_A_KERNEL = 870
 
 
 class Predicted(NamedTuple):

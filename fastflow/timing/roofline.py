@@ -14,8 +14,8 @@ from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue,
 from fastflow.timing.brute import search_all
 from fastflow.timing.device import Device
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
+from fastflow.timing.solved import Words, hashes, search_unsolved
 from fastflow.timing.tiles import TileSets, make_tile_sets
-from fastflow.timing.tiling import search_tilings
 from fastflow.timing.traffic import C_STAYS
 
 
@@ -60,8 +60,12 @@ def limiter_names(levels: int) -> list[str]:
     return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
 
 
-def hierarchies_of(device: Device, work: KernelWork, thinned: bool) -> tuple[Hierarchies, TileSets, Ints]:
-    """Return the distinct memory hierarchies, their tile sets, and the place of each point's hierarchy."""
+def hierarchies_of(
+    device: Device, work: KernelWork, thinned: bool
+) -> tuple[Hierarchies, TileSets, tuple[Words, Words], Ints]:
+    """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
+    the place of each point's hierarchy.
+    """
     levels, points = len(device.capacity), work.samples.size
     columns = (
         work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
@@ -96,6 +100,7 @@ def hierarchies_of(device: Device, work: KernelWork, thinned: bool) -> tuple[Hie
             tiles=tiles,
         ),
         sets,
+        hashes([column[first] for column in columns]),
         place,
     )
 
@@ -106,13 +111,15 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     Brute force leaves nothing out of random sets; of all powers of two, what another tile contains.
     """
     levels = len(device.capacity)
-    hierarchies, sets, hierarchy = hierarchies_of(device, work, not brute or bool((work.samples == 0).all()))
+    thinned = not brute or bool((work.samples == 0).all())
+    hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
     every = Gemms(hierarchy=hierarchy[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch)
     gemms = take(every, rows)
     first, place = kinds(gemms, rows.size)
-    search = search_all if brute else search_tilings
-    found: Tilings = search(take(gemms, first), hierarchies, sets, levels)
-    return found, place
+    distinct = take(gemms, first)
+    if brute:
+        return search_all(distinct, hierarchies, sets, levels), place
+    return search_unsolved(distinct, hierarchies, sets, key, levels), place
 
 
 @kernel
