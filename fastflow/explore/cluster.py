@@ -176,7 +176,7 @@ class ClusterScorer(Scorer):
         """Cut what is left of a rung into stretches, of a few starts each, and of not too many steps."""
         shares = len(self.candidates.space.keys)  # a step takes about as many designs
         steps = max(1, TOGETHER // (len(left) * shares))
-        size = max(1, min(FEWEST // shares, -(-len(left) // self.cluster.size)))
+        size = max(1, min(self.most // shares, -(-len(left) // self.cluster.size)))
         goals = [left[begin : begin + size] for begin in range(0, len(left), size)]
         return [
             Stretch(
