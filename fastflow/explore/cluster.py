@@ -139,9 +139,12 @@ class ClusterScorer(Scorer):
         self.cluster = cluster
 
     def scored(self, batch: DesignBatch) -> ResultTable:
-        """Score a batch; the first piece here: a small one is not worth a message, and kernels compile."""
-        first, *others = (batch.take(rows) for rows in cut(batch.candidate.size, min(self.most, FEWEST)))
-        here = super().scored(first)
+        """Score a batch; here if it is not worth a message. One design is always: it compiles the kernels."""
+        rows = batch.candidate.size
+        first = rows if rows <= FEWEST else 1
+        here = super().scored(batch.take(np.arange(first)))
+        size = min(self.most, max(FEWEST, -(-rows // self.cluster.size)))
+        others = [batch.take(first + rest) for rest in cut(rows - first, size)]
         everybody = np.arange(self.holdable.size)
         pieces = [Piece(self._whom(everybody, piece.candidate), piece) for piece in others]
         return together([here, *self.cluster.map(score_piece, pieces, self.watch)])
