@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import fastflow
@@ -19,6 +20,8 @@ from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.store import Store
 from fastflow.errors import InputError
 from fastflow.evaluation import execute
+from fastflow.explore.options import read_options
+from fastflow.explore.search import search_designs
 from fastflow.grid.plan import plan
 
 pytestmark = pytest.mark.long  # processes of a cluster
@@ -129,6 +132,49 @@ def test_workers_write_what_threads_write_and_one_may_die(scheduler, workers, tm
     assert not (tmp_path / "none").exists()
 
 
+SEARCH = ("tech=n7,n5", "mem=hbm3", "parallel.strategy=auto", "steps=96", "starts=2")
+
+
+def searched(address, output, advance):
+    """The history of a search on a cluster, as a table."""
+    engine = ("engine=dask", f"engine.address={address}")
+    with hydra_rules():
+        run = plan(Composer.of_library(config_name="search"), (*SEARCH, *engine))
+    options = read_options(run.first.leaves)
+    return search_designs(run, options, str(output), advance=advance).history.table()
+
+
+def test_workers_search_as_threads_do_and_may_die(scheduler, workers, tmp_path, monkeypatch):
+    local = fastflow.search(*SEARCH, output=tmp_path / "local")
+    engine = ("engine=dask", f"engine.address={scheduler}")
+    far = fastflow.search(*SEARCH, *engine, output=tmp_path / "far")
+    assert far.chips == local.chips
+    for suffix in ("", "-ranking"):
+        assert files_in(tmp_path / f"far{suffix}") == files_in(tmp_path / f"local{suffix}")
+
+    # one dies, then the other, and another comes
+    heard = []
+
+    def kill(steps):
+        heard.append(steps)
+        if len(heard) == 1:
+            workers[0].send_signal(signal.SIGKILL)
+        if len(heard) == 4:
+            workers[1].send_signal(signal.SIGKILL)
+            workers.append(start_worker(scheduler, tmp_path))
+
+    again = searched(scheduler, tmp_path / "again", kill)
+    assert [worker.wait() for worker in workers[:2]] == [-signal.SIGKILL] * 2
+    assert files_in(tmp_path / "again") == files_in(tmp_path / "local")
+    assert again.num_rows == len(local.history)
+
+    # a worker with another fastflow refuses, and its line reaches the user
+    monkeypatch.setattr(_jit, "MODEL_DIGEST", "another")
+    with pytest.raises(InputError, match=rf"^engine\.address={scheduler} .*workers with the same fastflow"):
+        fastflow.search(*SEARCH, *engine, output=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def test_what_a_task_carries_is_small():
     with hydra_rules():
         study = plan(Composer.of_library(), ("+sweeps=million",))
@@ -156,7 +202,9 @@ def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_pat
         fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")
 
 
-def test_a_scheduler_that_dies_leaves_what_is_done(tmp_path):
+@pytest.fixture
+def mortal(tmp_path):
+    """The process of a scheduler with one worker, and its address."""
     file = tmp_path / "scheduler.json"
     scheduler = start(
         "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
@@ -165,15 +213,27 @@ def test_a_scheduler_that_dies_leaves_what_is_done(tmp_path):
         time.sleep(0.05)
     address = json.loads(file.read_text())["address"]
     worker = start_worker(address, tmp_path)
+    yield scheduler, address
+    for process in (scheduler, worker):
+        process.kill()
+        process.wait()
+
+
+def test_a_scheduler_that_dies_leaves_what_is_done(mortal, tmp_path):
+    scheduler, address = mortal
     with hydra_rules():
         study = plan(Composer.of_library(), (*GRID, "engine=dask", f"engine.address={address}"))
-    try:
-        with pytest.raises(InputError, match=r"^engine\.address=.*; \d+ of 16 parts are kept in") as refused:
-            execute.store(study, tmp_path / "far", advance=lambda points: scheduler.kill())
-        assert "a Dask scheduler that answers" in str(refused.value)
-    finally:
-        for process in (scheduler, worker):
-            process.kill()
-            process.wait()
+    with pytest.raises(InputError, match=r"^engine\.address=.*; \d+ of 16 parts are kept in") as refused:
+        execute.store(study, tmp_path / "far", advance=lambda points: scheduler.kill())
+    assert "a Dask scheduler that answers" in str(refused.value)
     execute.store(study._replace(settings=study.settings._replace(address="")), tmp_path / "far")
     assert len(list((tmp_path / "far").iterdir())) == 16
+
+
+def test_a_scheduler_that_dies_leaves_what_was_scored(mortal, tmp_path):
+    scheduler, address = mortal
+    with pytest.raises(InputError, match=r"^engine\.address=.*; [\d,]+ designs kept in") as refused:
+        searched(address, tmp_path / "far", lambda steps: scheduler.kill())
+    assert "a Dask scheduler that answers" in str(refused.value)
+    found = fastflow.search(*SEARCH, output=tmp_path / "far")
+    pd.testing.assert_frame_equal(found.history, fastflow.search(*SEARCH).history, check_exact=True)

@@ -10,17 +10,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fastflow import _jit
 from fastflow.configuration.settings import Settings
 from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
-from fastflow.evaluation.workers import Lost, Watch, connected, distribute, interruptible
+from fastflow.evaluation.workers import Lost, Watch, check_model, connected, distribute, interruptible
 from fastflow.grid.grid import Grid
 from fastflow.grid.run import Run
-from fastflow.version import version
 
 
 class Job(NamedTuple):
@@ -35,9 +33,7 @@ class Job(NamedTuple):
 
 def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
     """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
-    if job.schema.metadata[b"fastflow.model"].decode() != _jit.MODEL_DIGEST:
-        allowed = f"the address of workers with the same fastflow ({version()}) and Numba as this machine"
-        raise InputError("engine.address", job.settings.address, allowed)
+    check_model(job.schema.metadata[b"fastflow.model"].decode(), job.settings.address)
     start, stop = parts_of(job.grid.points).range(number)
     tables = []
     with watch:

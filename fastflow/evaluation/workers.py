@@ -7,13 +7,16 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from fastflow import _jit
 from fastflow.configuration.settings import Settings
 from fastflow.errors import InputError
+from fastflow.version import version
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -129,6 +132,8 @@ def distribute(
 ) -> Iterator[Done]:
     """Yield what the work gives for every item, as it comes or in order; raises what the work raises.
 
+    Raises Lost where workers at an address leave in the middle of the work.
+
     shared: what every call needs. Which backend joblib uses can be overridden from outside, by
     `joblib.parallel_config`; `connected` does so.
     """
@@ -144,7 +149,30 @@ def distribute(
         batch_size=1,
         return_as="generator" if in_order else "generator_unordered",
     )
-    yield from parallel(joblib.delayed(work)(shared, item) for item in items)
+    done = parallel(joblib.delayed(work)(shared, item) for item in items)
+    with _noticing_loss() if settings.address else nullcontext():
+        yield from done
+
+
+@contextmanager
+def _noticing_loss() -> Iterator[None]:
+    """Raise Lost where Dask says, in one way or another, that its workers or scheduler went away."""
+    from concurrent.futures import CancelledError
+
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        yield
+    except (FutureCancelledError, CancelledError, KilledWorker) as error:
+        raise Lost(str(error)) from error
+
+
+def check_model(digest: str, address: str) -> None:
+    """Refuse to work, as one at an address, for somebody with another model; raises InputError."""
+    if digest != _jit.MODEL_DIGEST:
+        allowed = f"the address of workers with the same fastflow ({version()}) and Numba as this machine"
+        raise InputError("engine.address", address, allowed)
 
 
 class Crew:
@@ -184,8 +212,7 @@ class Lost(Exception):  # noqa: N818 - becomes an InputError where nothing more 
 def connected(settings: Settings, shared: Any) -> Iterator[None]:
     """Have joblib hand its work to the workers of a Dask scheduler, if there is an address.
 
-    shared: what workers are sent once. Raises InputError where nobody answers, Lost where the workers
-    leave in the middle of the work.
+    shared: what workers are sent once. Raises InputError where nobody answers.
     """
     if not settings.address:
         yield
@@ -197,18 +224,17 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
         allowed = "an installed Dask (pip install 'fastflow[cluster]'), or no address"
         raise InputError("engine.address", address, allowed) from None
 
-    from concurrent.futures import CancelledError
-
     import joblib
-    from distributed.client import FutureCancelledError
-    from distributed.scheduler import KilledWorker
     from joblib._dask import DaskDistributedBackend
 
     class Workers(DaskDistributedBackend):  # type: ignore[misc]
         """joblib's back end; but a scheduler with a single thread is no reason to work here instead."""
 
         def effective_n_jobs(self, n_jobs: int) -> int:
-            return max(2, int(super().effective_n_jobs(n_jobs)))
+            try:
+                return max(2, int(super().effective_n_jobs(n_jobs)))
+            except OSError as error:  # nobody answers, or nobody is left
+                raise Lost(str(error)) from error
 
     _reach(address)
     try:
@@ -223,11 +249,92 @@ def connected(settings: Settings, shared: Any) -> Iterator[None]:
         except TimeoutError:
             allowed = "the address of a scheduler with workers (dask worker ADDRESS); this one has none"
             raise InputError("engine.address", address, allowed) from None
+        with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):
+            yield
+
+
+class Told(NamedTuple):
+    """What the workers of a cluster are told once."""
+
+    shared: Any
+    address: str
+    model: str
+
+
+class Cluster:
+    """Workers of a Dask scheduler who share something, ready for one list of items after the other."""
+
+    def __init__(self, settings: Settings, shared: Any) -> None:
+        """Take where they are, and what all of their work needs."""
+        self.settings = settings
+        self._told = Told(shared, settings.address, _jit.MODEL_DIGEST)
+        self._connection = ExitStack()
+
+    def __enter__(self) -> Cluster:
+        """Connect; raises InputError where nobody answers."""
+        self._connection.enter_context(connected(self.settings, self._told))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let them go."""
+        self._connection.close()
+
+    @property
+    def size(self) -> int:
+        """How many work at once now."""
+        import joblib
+
         try:
-            with joblib.parallel_config(backend=Workers(client=client, scatter=[shared])):
-                yield
-        except (FutureCancelledError, CancelledError, KilledWorker) as error:
-            raise Lost(str(error)) from error
+            return int(joblib.effective_n_jobs(-1))
+        except Lost:  # `map` will see to it
+            return 1
+
+    def map(
+        self,
+        work: Callable[[Shared, Item], Done],
+        items: Sequence[Item],
+        watch: Watch,
+        hear: Callable[[Done], None] = lambda done: None,
+    ) -> list[Done]:
+        """Return what the work gives for what is shared and every item, in order; raises what it raises.
+
+        hear is told each result as it comes. Where all workers are lost, others are waited for to do what is
+        left. Raises Lost, with what address would do, where none come or they leave too before anything is
+        done, and Stopped where somebody asks to stop.
+        """
+        done: dict[int, Done] = {}
+        losses = 0
+        while len(done) < len(items):
+            before = len(done)
+            left = [(number, item) for number, item in enumerate(items) if number not in done]
+            try:
+                for number, one in distribute(
+                    partial(_numbered, work), self._told, watch.until_asked(left), self.settings
+                ):
+                    done[number] = one
+                    hear(one)
+            except Lost as error:
+                losses = losses + 1 if len(done) == before else 0
+                if losses > 1:
+                    raise Lost(f"the address of a scheduler that keeps its workers ({error})") from error
+                self._connect_again()
+            watch.check()
+        return [done[number] for number in range(len(items))]
+
+    def _connect_again(self) -> None:
+        """Connect after a loss."""
+        self._connection.close()
+        try:
+            self.__enter__()
+        except InputError as error:
+            raise Lost(error.allowed) from error
+
+
+def _numbered(work: Callable[[Shared, Item], Done], told: Told, task: tuple[int, Item]) -> tuple[int, Done]:
+    """Do a task of a cluster at a worker; returns its number too."""
+    check_model(told.model, told.address)
+    number, item = task
+    return number, work(told.shared, item)
 
 
 def _reach(address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.optimize.halving import DesignBatch
+from fastflow.optimize.halving import Advance, DesignBatch, Evaluate, Goal, walk
 from fastflow.optimize.objective import LACKS_MEMORY, OBJECTIVES, measure, score
 from fastflow.tables import Bools, Floats, Ints
 
-_FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
+FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
 
 
 class Scorer:
@@ -41,7 +42,6 @@ class Scorer:
         self.crew, self.watch = crew, watch
         count = candidates.point.size
         self.labels = candidates.labels
-        self.weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
         self.holdable: Bools = np.ones(count, dtype=np.bool_)
         self.best = np.full(count, np.inf)
         self.best_row = np.full(count, -1, dtype=np.int64)
@@ -63,13 +63,22 @@ class Scorer:
     def __call__(self, batch: DesignBatch) -> Floats:
         """Return the scores of a batch, shape (designs,), and note the best designs."""
         before = self.history.told
-        table = self.table(batch)
+        return self.noted(batch, self.table(batch), before)
+
+    def noted(self, batch: DesignBatch, table: pa.Table, before: int) -> Floats:
+        """Note the best designs of a batch, and return its scores; before: the history's rows before it."""
         told: Floats = table["score"].to_numpy()
         value = told
         if self.options.pareto is not None:  # the first objective decides which design is best
             value = np.where(told < LACKS_MEMORY, np.log(table["objective"].to_numpy()), told)
         self.note(batch.candidate, value, before)
         return told
+
+    def walk(
+        self, alive: Ints, goals: Sequence[Goal], evaluate: Evaluate, advance: Advance
+    ) -> Iterator[tuple[DesignBatch, Floats]]:
+        """Take starts to their goals as `halving.walk` does; alive: the candidates that starts number."""
+        return walk(goals, evaluate, advance)
 
     def note(self, candidate: Ints, value: Floats, before: int) -> None:
         """Note designs by their values of the first objective; before: the history's rows before them."""
@@ -83,54 +92,81 @@ class Scorer:
 
     def table(self, batch: DesignBatch) -> pa.Table:
         """Return the history's rows of a batch, from an earlier run or scored now."""
-        shares = {key: batch.designs[:, place] for place, key in enumerate(self.candidates.space.keys)}
-        asked: ResultTable = {"candidate": batch.candidate, "start": batch.start, "step": batch.step} | shares
-        known = self.history.recall(asked)
+        known = self.history.recall(self._asked(batch))
         if known is not None:
             return known
         self.watch.check()
-        rows = batch.candidate.size
-        size = min(self.most, max(_FEWEST, -(-rows // self.crew.size)))
-        pieces = [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
-        found = self.crew.map(lambda piece: self._score(batch, piece), pieces)
+        results = self.scored(batch)
         self.watch.check()
-        results = {name: _together([one[name] for one in found]) for name in found[0]}
-        number = np.arange(self.history.told, self.history.told + rows)
+        return self.add(batch, results)
+
+    def _asked(self, batch: DesignBatch) -> ResultTable:
+        """Return the columns of the history that say which designs a batch asks for."""
+        shares = {key: batch.designs[:, place] for place, key in enumerate(self.candidates.space.keys)}
+        return {"candidate": batch.candidate, "start": batch.start, "step": batch.step} | shares
+
+    def add(self, batch: DesignBatch, results: ResultTable) -> pa.Table:
+        """Take a batch and what it was scored into the history; returns their rows of it."""
+        number = np.arange(self.history.told, self.history.told + batch.candidate.size)
         labels = {name: column[batch.candidate] for name, column in self.labels.items()}
-        return self.history.add({"design": number} | asked | labels | results)
+        return self.history.add({"design": number} | self._asked(batch) | labels | results)
+
+    def scored(self, batch: DesignBatch) -> ResultTable:
+        """Predict and score a batch, in pieces for the crew; columns of shape (designs,)."""
+        rows = batch.candidate.size
+        pieces = cut(rows, min(self.most, max(FEWEST, -(-rows // self.crew.size))))
+        return together(self.crew.map(lambda piece: self._score(batch, piece), pieces))
 
     def _score(self, batch: DesignBatch, rows: Ints) -> ResultTable:
         """Predict and score some designs of a batch; columns of shape (rows,)."""
-        from fastflow.crossflow import predict
-        from fastflow.results import summary
+        return score_designs(self.candidates, self.holdable, self.options, batch.take(rows))
 
-        whose = batch.candidate[rows]
-        table: ResultTable = {}
-        for place, inputs in self.candidates.inputs(whose, batch.designs[rows]):
-            own = whose[place]
-            with naming_what_is_missing(inputs):
-                prediction = predict(inputs)
-            weight = self.weights[batch.start[rows[place]]]
-            columns = summary(prediction) | {
-                "score": score(
-                    prediction, self.options.objective, self.options.pareto, weight, self.holdable[own]
-                ),
-                "objective": measure(prediction, self.options.objective),
-            }
-            if self.options.pareto is not None:
-                columns["second_objective"] = measure(prediction, self.options.pareto)
-            if place.size == rows.size:
-                return columns  # one call of the model scored them all
-            for name, column in columns.items():
-                if name not in table:
-                    empty: Any = np.empty(rows.size, object if column.dtype.kind == "U" else column.dtype)
-                    table[name] = np.ma.MaskedArray(empty, mask=True)
-                table[name][place] = column
-        return table
+
+def score_designs(
+    candidates: Candidates, holdable: Bools, options: SearchOptions, batch: DesignBatch
+) -> ResultTable:
+    """Predict and score a batch in one go; columns of shape (designs,).
+
+    holdable: whether some breakdown has memory enough for each candidate, (candidates,).
+    """
+    from fastflow.crossflow import predict
+    from fastflow.results import summary
+
+    weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
+    rows = batch.candidate.size
+    table: ResultTable = {}
+    for place, inputs in candidates.inputs(batch.candidate, batch.designs):
+        own = batch.candidate[place]
+        with naming_what_is_missing(inputs):
+            prediction = predict(inputs)
+        weight = weights[batch.start[place]]
+        columns = summary(prediction) | {
+            "score": score(prediction, options.objective, options.pareto, weight, holdable[own]),
+            "objective": measure(prediction, options.objective),
+        }
+        if options.pareto is not None:
+            columns["second_objective"] = measure(prediction, options.pareto)
+        if place.size == rows:
+            return columns  # one call of the model scored them all
+        for name, column in columns.items():
+            if name not in table:
+                empty: Any = np.empty(rows, object if column.dtype.kind == "U" else column.dtype)
+                table[name] = np.ma.MaskedArray(empty, mask=True)
+            table[name][place] = column
+    return table
+
+
+def cut(rows: int, size: int) -> list[Ints]:
+    """Return the numbers of rows in pieces of a size, but for the last."""
+    return [np.arange(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
+
+
+def together(tables: Sequence[ResultTable]) -> ResultTable:
+    """Join tables of the same columns, masked ones or not."""
+    return {name: _together([table[name] for table in tables]) for name in tables[0]}
 
 
 def _together(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join the pieces of a column, masked ones or not."""
     if any(np.ma.is_masked(column) for column in columns):
         joined: NDArray[Any] = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
         return joined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 
 from fastflow.configuration.wording import counted
 from fastflow.errors import InputError
-from fastflow.evaluation.workers import Crew, Watch, interruptible
+from fastflow.evaluation.workers import Lost, Watch, interruptible
 from fastflow.explore.candidates import Candidates, candidates_of
+from fastflow.explore.cluster import scorer_of
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
-from fastflow.explore.scorer import Scorer, schema_of_history
+from fastflow.explore.scorer import schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
 from fastflow.optimize.halving import steps_of, successive_halving
@@ -46,13 +48,11 @@ def search_designs(
     output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
-    if run.settings.address:
-        raise InputError("engine.address", run.settings.address, "no address; a search runs on this machine")
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()
-    with _keeping(history), interruptible(watch), Crew(run.settings) as crew:
-        scorer = Scorer(candidates, options, history, crew, run.settings, watch)
+    asked = scorer_of(candidates, options, history, run.settings, watch)
+    with _keeping(history, run.settings.address), interruptible(watch), asked as scorer:
         promise, reason = screen(scorer)
         alive = np.flatnonzero(reason == "")
         sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
@@ -65,6 +65,7 @@ def search_designs(
             options.rules,
             lambda batch: scorer(batch._replace(candidate=alive[batch.candidate])),
             advance,
+            partial(scorer.walk, alive),
         )
         history.flush()
     return Answer(
@@ -79,18 +80,23 @@ def search_designs(
 
 
 @contextmanager
-def _keeping(history: History) -> Iterator[None]:
-    """Keep what was scored unless it was a mistake to ask for it, and say where after an interrupt."""
+def _keeping(history: History, address: str) -> Iterator[None]:
+    """Keep what was scored unless it was a mistake to ask for it; say where after an interrupt or a loss."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, InputError):
             history.flush()
         history.discard()
-        if isinstance(error, KeyboardInterrupt) and history.folder is not None and history.stored:
+        kept = ""
+        if history.folder is not None and history.stored:
             where = history.folder.shown
-            kept = f"{counted(history.told, 'design')} kept in {where}"
-            raise KeyboardInterrupt(
-                f"{kept}; the same command with output={where} resumes from there"
-            ) from None
+            kept = (
+                f"{counted(history.told, 'design')} kept in {where}; "
+                f"the same command with output={where} resumes from there"
+            )
+        if isinstance(error, Lost):
+            raise InputError("engine.address", address, "; ".join(filter(None, (str(error), kept)))) from None
+        if isinstance(error, KeyboardInterrupt) and kept:
+            raise KeyboardInterrupt(kept) from None
         raise

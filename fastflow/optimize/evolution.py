@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastflow.optimize.space import Space, fit, random_designs
@@ -37,6 +39,18 @@ class Evolution:
         self._roots = self._draw()
         self._roots[0] = roots  # the start itself
         self._lowest, self._stale = np.inf, 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all of it for another process: what CMA itself hands over lacks its random numbers."""
+        return vars(self) | {"_search": vars(self._search)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on as where it came from."""
+        from cmaes import CMA
+
+        search = CMA.__new__(CMA)
+        vars(search).update(state["_search"])
+        vars(self).update(state | {"_search": search})
 
     def _draw(self) -> Floats:
         return np.array([self._search.ask() for _ in range(self._search.population_size)])

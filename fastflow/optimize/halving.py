@@ -9,7 +9,7 @@ from every start. Whatever is asked for in a step, by all starts of all candidat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,10 @@ class DesignBatch(NamedTuple):
     step: Ints  # 0: the candidate's own breakdown, before any search
     designs: Floats
 
+    def take(self, rows: Ints) -> DesignBatch:
+        """Return some of its designs."""
+        return DesignBatch(self.candidate[rows], self.start[rows], self.step[rows], self.designs[rows])
+
 
 class Rung(NamedTuple):
     """A stage of a search: how many candidates of a group take part, and how far they go."""
@@ -50,6 +54,8 @@ class Rung(NamedTuple):
 
 Evaluate = Callable[[DesignBatch], Floats]
 """Scores a batch, shape (designs,)."""
+Advance = Callable[[int], None]
+"""Is told how many further steps of starts are done."""
 
 
 def rungs(candidates: int, rules: Rules, ends: int = 1) -> list[Rung]:
@@ -78,75 +84,24 @@ def steps_of(groups: Iterable[int], rules: Rules, ends: int = 1) -> int:
     return total
 
 
-class _Start:
-    """One start of one candidate."""
+class Start:
+    """One start of one candidate: how far its search is, and whether it has converged."""
 
     def __init__(self, candidate: int, number: int, method: Method) -> None:
+        """Take whose it is, which one, and the method that has not begun."""
         self.candidate, self.number, self.method = candidate, number, method
         self.steps = 0
         self.over = False
 
 
-def successive_halving(
-    templates: Floats,
-    space: Space,
-    group: Ints,
-    promise: Floats,
-    rules: Rules,
-    evaluate: Evaluate,
-    advance: Callable[[int], None] = lambda steps: None,
-) -> None:
-    """Search the designs of candidates, every one of which `evaluate` sees.
-
-    templates: each candidate's own breakdown, (candidates, shares); group: which candidates compete,
-    (candidates,); promise: by what the first rung chooses, lower is better, (candidates, ends), two ends
-    where the first and the last start search for different objectives. The first start of a candidate is its
-    own breakdown, the others are random, seeded, and the same for all. advance is told how many steps of
-    starts are done.
-    """
-    others = random_designs(rules.starts - 1, space, rules.seed)
-    ends = (0, rules.starts - 1)[: promise.shape[1]]
-    best = np.full(promise.shape, np.inf)
-    starts: dict[tuple[int, int], _Start] = {}
-
-    def scored(batch: DesignBatch) -> Floats:
-        score = evaluate(batch)
-        for end, start in enumerate(ends):
-            rows = batch.start == start
-            np.minimum.at(best[:, end], batch.candidate[rows], score[rows])
-        return score
-
-    def start(candidate: int, number: int) -> _Start:
-        if (candidate, number) not in starts:
-            begin = templates[candidate] if number == 0 else others[number - 1]
-            seed = int(np.random.SeedSequence([rules.seed, number]).generate_state(1)[0])
-            starts[candidate, number] = _Start(candidate, number, make(rules.method, space, begin, seed))
-        return starts[candidate, number]
-
-    ladders = {int(one): rungs(int((group == one).sum()), rules, len(ends)) for one in np.unique(group)}
-    for height in range(max(len(ladder) for ladder in ladders.values())):
-        goals: list[tuple[_Start, int]] = []
-        for one, ladder in ladders.items():
-            if height < len(ladder):
-                members = np.flatnonzero(group == one)
-                by = promise if height == 0 else best
-                rung = ladder[height]
-                goals += [
-                    (start(candidate, number), rung.steps)
-                    for candidate in _ahead(members, by[members], rung.candidates)
-                    for number in rung.starts
-                ]
-        _run(goals, scored, advance)
+Goal = tuple[Start, int]
+"""A start, and the steps that it is to have taken."""
+Walk = Callable[[Sequence[Goal], Evaluate, Advance], Iterator[tuple[DesignBatch, Floats]]]
+"""Takes starts to their goals, as `walk` does."""
 
 
-def _ahead(members: Ints, by: Floats, count: int) -> list[int]:
-    """Return so many candidates, in turns the best of each end; by: (members, ends), lower is better."""
-    turns = np.argsort(by, axis=0, kind="stable").ravel()
-    return [int(members[place]) for place in dict.fromkeys(turns.tolist())][:count]
-
-
-def _run(goals: list[tuple[_Start, int]], evaluate: Evaluate, advance: Callable[[int], None]) -> None:
-    """Take starts to their goals, all of them a step at a time."""
+def walk(goals: Sequence[Goal], evaluate: Evaluate, advance: Advance) -> Iterator[tuple[DesignBatch, Floats]]:
+    """Take starts to their goals, all of them a step at a time; yields every step's designs and scores."""
     while True:
         active = [(start, goal) for start, goal in goals if start.steps < goal and not start.over]
         if not active:
@@ -161,14 +116,70 @@ def _run(goals: list[tuple[_Start, int]], evaluate: Evaluate, advance: Callable[
                 asked.append((start, designs))
         if not asked:
             continue
-        scores = evaluate(_batch(asked))
+        batch = _batch(asked)
+        scores = evaluate(batch)
         for (start, _), score in zip(asked, _cut(scores, asked), strict=True):
             start.method.tell(score)
             start.steps += 1
         advance(len(asked))
+        yield batch, scores
 
 
-def _batch(asked: list[tuple[_Start, Floats]]) -> DesignBatch:
+def successive_halving(
+    templates: Floats,
+    space: Space,
+    group: Ints,
+    promise: Floats,
+    rules: Rules,
+    evaluate: Evaluate,
+    advance: Advance = lambda steps: None,
+    walk: Walk = walk,
+) -> None:
+    """Search the designs of candidates, every one of which `evaluate` sees unless `walk` has it otherwise.
+
+    templates: each candidate's own breakdown, (candidates, shares); group: which candidates compete,
+    (candidates,); promise: by what the first rung chooses, lower is better, (candidates, ends), two ends
+    where the first and the last start search for different objectives. The first start of a candidate is its
+    own breakdown, the others are random, seeded, and the same for all.
+    """
+    others = random_designs(rules.starts - 1, space, rules.seed)
+    ends = (0, rules.starts - 1)[: promise.shape[1]]
+    best = np.full(promise.shape, np.inf)
+    starts: dict[tuple[int, int], Start] = {}
+
+    def start(candidate: int, number: int) -> Start:
+        if (candidate, number) not in starts:
+            begin = templates[candidate] if number == 0 else others[number - 1]
+            seed = int(np.random.SeedSequence([rules.seed, number]).generate_state(1)[0])
+            starts[candidate, number] = Start(candidate, number, make(rules.method, space, begin, seed))
+        return starts[candidate, number]
+
+    ladders = {int(one): rungs(int((group == one).sum()), rules, len(ends)) for one in np.unique(group)}
+    for height in range(max(len(ladder) for ladder in ladders.values())):
+        goals: list[Goal] = []
+        for one, ladder in ladders.items():
+            if height < len(ladder):
+                members = np.flatnonzero(group == one)
+                by = promise if height == 0 else best
+                rung = ladder[height]
+                goals += [
+                    (start(candidate, number), rung.steps)
+                    for candidate in _ahead(members, by[members], rung.candidates)
+                    for number in rung.starts
+                ]
+        for batch, score in walk(goals, evaluate, advance):
+            for end, number in enumerate(ends):
+                rows = batch.start == number
+                np.minimum.at(best[:, end], batch.candidate[rows], score[rows])
+
+
+def _ahead(members: Ints, by: Floats, count: int) -> list[int]:
+    """Return so many candidates, in turns the best of each end; by: (members, ends), lower is better."""
+    turns = np.argsort(by, axis=0, kind="stable").ravel()
+    return [int(members[place]) for place in dict.fromkeys(turns.tolist())][:count]
+
+
+def _batch(asked: list[tuple[Start, Floats]]) -> DesignBatch:
     """Put what starts ask for into one batch."""
     sizes = [len(designs) for _, designs in asked]
     return DesignBatch(
@@ -179,6 +190,6 @@ def _batch(asked: list[tuple[_Start, Floats]]) -> DesignBatch:
     )
 
 
-def _cut(scores: Floats, asked: list[tuple[_Start, Floats]]) -> Iterator[Floats]:
+def _cut(scores: Floats, asked: list[tuple[Start, Floats]]) -> Iterator[Floats]:
     """Cut a batch's scores into those of each start."""
     yield from np.split(scores, np.cumsum([len(designs) for _, designs in asked])[:-1])
