@@ -73,7 +73,14 @@ def _calls(kind: str) -> list[Call]:
 def _missing(calls: Sequence[Call]) -> list[Call]:
     """Return those of some kernels that are not in the cache."""
     held = cache.held()
-    return [(name, signature) for name, signature in calls if _kernel(name)._cache.stem() not in held]
+    return [(name, signature) for name, signature in calls if _stem(name) not in held | {None}]
+
+
+def _stem(name: str) -> str | None:
+    """Return how the cache's files of a kernel begin; None if there is no such kernel any more."""
+    with suppress(ImportError, AttributeError):
+        return str(_kernel(name)._cache.stem())
+    return None
 
 
 def _kernel(name: str) -> Any:

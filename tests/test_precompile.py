@@ -115,6 +115,11 @@ def test_what_an_edit_left_out_of_date_is_compiled_ahead(monkeypatch):
     assert {name.rpartition(".")[2].replace(":", ".") for name, _ in calls} == gone
 
 
+def test_a_list_that_is_out_of_date_names_kernels_that_are_gone():
+    calls = [("fastflow.distinct:gone", []), ("fastflow.gone:gone", []), ("fastflow.distinct:kinds", [])]
+    assert precompile._missing(calls) == []
+
+
 @pytest.mark.long
 def test_the_first_run_compiles_in_several_processes_and_says_so(tmp_path):
     environment = os.environ | {"FASTFLOW_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}

@@ -57,7 +57,8 @@ def run_application(name: str = "sweep") -> int:
     A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
-    atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed, for 0.2 s
+    if sys.modules["__main__"].__package__ == PACKAGE.name:  # nobody else's process
+        atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
     use_plugins()
     precompile.tell(Compiling())
     mistakes: list[InputError] = []

@@ -258,16 +258,17 @@ def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
         out.group[row] = 2 * own + GRADIENT_GROUP
 
 
-@kernel
 def _write_send(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
-    """Write what crosses a cut of the pipeline at the layer's border: each device's own part of it."""
-    for row in range(graph.point.size):
-        p, own = graph.point[row], graph.layer_kind[row]
-        if shares.stages[p] > 1 and graph.sends_cols[row] > 0:
-            cols = _ceil_div(graph.sends_cols[row], shares.ranks[p, own])
-            out.collective[row], out.ranks[row] = POINT_TO_POINT, shares.stages[p]
-            out.group[row] = PIPELINE_GROUP
-            out.bytes[row] = shares.operand[p] * graph.batch[row] * local.rows[row] * cols
+    """Write what crosses a cut of the pipeline at the layer's border: each device's own part of it.
+
+    Not a kernel: few rows have any, and it would take a second to compile.
+    """
+    rows = np.flatnonzero((shares.stages[graph.point] > 1) & (graph.sends_cols > 0))
+    p = graph.point[rows]
+    cols = -(-graph.sends_cols[rows] // shares.ranks[p, graph.layer_kind[rows]])
+    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
+    out.group[rows] = PIPELINE_GROUP
+    out.bytes[rows] = shares.operand[p] * graph.batch[rows] * local.rows[rows] * cols
 
 
 @kernel

@@ -112,7 +112,7 @@ def show_ranking(rows: pa.Table, shown: str) -> None:
     out = console()
     columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
     different: dict[Any, dict[str, Any]] = {}
-    for row in rows.select(columns).to_pylist():
+    for row in rows.select(["point", *columns]).to_pylist():
         different.setdefault((row["time_s"], row["footprint_B"]), row)
     many = rows.num_rows
     title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
