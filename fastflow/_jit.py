@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 from numba.core import config
@@ -87,24 +87,27 @@ FOLDER = _cache_folder()
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function on first call and keep the binary in the cache folder."""
-    return _compile(function, "never")
+    return _compile(function)
 
 
-def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function into each kernel that calls it.
+def lean_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that makes no arrays and that only kernels call, for what runs often.
 
-    For what takes arrays and is called once a tile: a call counts references to each of them.
+    It counts no references to the arrays that it takes, since its caller holds them: counting took longer
+    than the arithmetic. One that makes an array is refused. A call from Python would crash: it has no
+    wrapper for that, which takes a third of the time to compile.
     """
-    return _compile(function, "always")
+    return _compile(function, is_lean=True)
 
 
-def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
+def _compile(function: Callable[P, R], is_lean: bool = False) -> Callable[P, R]:
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(FOLDER)  # type: ignore[attr-defined]
     try:
         compiled: Callable[P, R] = njit(
-            cache=True, nogil=True, error_model="numpy", inline=inline, no_cfunc_wrapper=True
-        )(function)
+            cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True,
+            no_cpython_wrapper=is_lean, _nrt=not is_lean,
+        )(function)  # fmt: skip
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled

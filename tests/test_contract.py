@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import grimp
+import numpy as np
 import pytest
 import yaml
 from importlinter.api import read_configuration
@@ -84,7 +85,18 @@ def test_results_follow_from_the_rooms_that_name_them():
 
 def uses_kernels(room):
     files = [room.with_suffix(".py")] if room.with_suffix(".py").is_file() else room.rglob("*.py")
-    return any("@kernel" in (text := path.read_text()) or "@inline_kernel" in text for path in files)
+    return any("@kernel" in (text := path.read_text()) or "@lean_kernel" in text for path in files)
+
+
+def test_a_lean_kernel_cannot_make_an_array():
+    """Nothing would ever free it."""
+
+    @_jit.lean_kernel
+    def make(size: int) -> np.ndarray:
+        return np.zeros(size)
+
+    with pytest.raises(Exception, match="passed into the function as argument"):
+        make(3)
 
 
 def test_an_edit_of_what_is_said_on_screen_compiles_nothing_anew(tmp_path):
