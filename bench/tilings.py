@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fastflow._jit import kernel
 from fastflow.hardware.chip import generate
 from fastflow.tables import Inputs, take
 from fastflow.timing import brute
+from fastflow.timing.candidates import lay_tiles
 from fastflow.timing.device import device
 from fastflow.timing.roofline import KernelWork, hierarchies_of
-from fastflow.timing.search_space import TIME, Gemms, Hierarchies, lay_gemm, lay_tiles, new_layout
+from fastflow.timing.search_space import TIME, Gemms, Hierarchies, Layout, Problem, lay_gemm, new_layout
 from fastflow.timing.tiles import TileSets
 
 SIDES = (4096, 8192, 16384, 32768)
@@ -51,6 +53,19 @@ class _Problem(ctypes.Structure):
     ]  # fmt: skip
 
 
+@kernel
+def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: Layout) -> Problem:
+    """Lay out the first GEMM on the first hierarchy with all of its tiles."""
+    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
+    for level in range(LEVELS):
+        own = hierarchies.tiles[level]
+        layout.counts[level] = lay_tiles(
+            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 0, level,
+            layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
+        )  # fmt: skip
+    return problem
+
+
 def both_loops(
     hierarchies: Hierarchies, sets: TileSets, gemms: Gemms, folder: Path
 ) -> tuple[Callable[[], int], Callable[[], int] | None, np.ndarray]:
@@ -59,13 +74,7 @@ def both_loops(
     Both return the number of tilings and leave the best one in the table that is returned too.
     """
     layout = new_layout(gemms, hierarchies, sets, LEVELS)
-    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
-    for level in range(LEVELS):
-        own = hierarchies.tiles[level]
-        layout.counts[level] = lay_tiles(
-            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 0, level,
-            layout.sides, layout.seen, layout.exponent, layout.tile, layout.least,
-        )  # fmt: skip
+    problem = _lay_first(gemms, hierarchies, sets, layout)
     tables = (
         hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
         layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,

@@ -84,7 +84,7 @@ def test_results_follow_from_the_rooms_that_name_them():
 
 def uses_kernels(room):
     files = [room.with_suffix(".py")] if room.with_suffix(".py").is_file() else room.rglob("*.py")
-    return any("@kernel" in (text := path.read_text()) or "@inline_kernel" in text for path in files)
+    return any("@kernel" in (text := path.read_text()) or "@lean_kernel" in text for path in files)
 
 
 def test_an_edit_of_what_is_said_on_screen_compiles_nothing_anew(tmp_path):

@@ -124,6 +124,40 @@ def test_a_kernel_that_was_loaded_is_a_part_of_others():
     assert numba.njit(namespace["caller"])(2.0) == 7.0
 
 
+@_jit.lean_kernel
+def first(values):
+    return values[0]
+
+
+@_jit.lean_kernel
+def made_lean(size):
+    return np.zeros(size).sum()
+
+
+@_jit.kernel
+def calls_first(values):
+    return first(values) + first(values[1:])
+
+
+@_jit.kernel
+def calls_made_lean(size):
+    return made_lean(size)
+
+
+def test_a_lean_kernel_counts_no_references():
+    values = np.arange(1.0, 4.0)
+    before = sys.getrefcount(values)
+    assert again(calls_first)(values) == 3.0
+    assert first(values) == 1.0  # from Python too
+    assert sys.getrefcount(values) == before
+
+
+def test_a_lean_kernel_cannot_make_an_array():
+    """Nothing would ever free it."""
+    with pytest.raises(Exception, match="passed into the function as argument"):
+        again(calls_made_lean)(3)
+
+
 def test_garbage_is_collected_after_a_compilation():
     import gc
 
@@ -263,7 +297,7 @@ print(*sorted({precompile._kernel(name)._cache.stem() for name, _ in calls}), se
         ("timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
         ("timing/tiles.py", "PARTIAL_SUM_BYTES = 4.0", "PARTIAL_SUM_BYTES = 2.0", FOLLOWS),
         ("timing/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
-        ("timing/tiling.py", "BYTES, LEAST = 0, 1, 2", "BYTES, LEAST = 0, 2, 1", {"tiling._search_each"}),
+        ("timing/tiling.py", "BYTES, LEAST, SHARE = 0, 1, 2", "BYTES, LEAST, SHARE = 0, 2, 1", {"tiling._search_each"}),
     ],
 )  # fmt: skip
 def test_an_edit_compiles_what_depends_on_it_and_no_more(tmp_path, file, before, after, anew):

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastflow._jit import kernel
 from fastflow.timing.brute import search_all
+from fastflow.timing.candidates import lay_tiles
 from fastflow.timing.dataflow import DATAFLOW_CODES
+from fastflow.timing.search_space import lay_gemm, new_layout
 from tests.checks import cases, near
 from tests.naive import tiling
 from tests.tilings import Design, alike, batches, designs, gemms, random_batch, small_gemms, solve, solve_all
@@ -138,6 +141,54 @@ def test_pruned_search_is_the_brute_force_over_divisors(levels, count, largest, 
     every = solve_all(found, rows, thinned=thinned, how=search_all)
     assert same(solve_all(found, rows), every)
     assert same(solve_all(found, rows, thinned=False), every)
+
+
+def test_how_many_tiles_are_looked_at_does_not_depend_on_the_other_gemms():
+    found, rows = random_batch(np.random.default_rng(7), 3, 60, 1)
+    found = [design._replace(samples=0) for design in found]
+    together = solve_all(found, rows)
+    assert np.array_equal(solve_all(found, rows[::-1]).candidates, together.candidates[::-1])
+    alone = [solve_all(found, [row]).candidates[0] for row in rows[:20]]
+    assert np.array_equal(alone, together.candidates[:20])
+
+
+@kernel
+def lay_first(gemms, hierarchies, sets, levels, layout):
+    """Lay out the first GEMM's tiles as the search does."""
+    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
+    for level in range(levels):
+        own = hierarchies.tiles[level]
+        layout.counts[level] = lay_tiles(
+            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 1 + level, level,
+            layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
+        )  # fmt: skip
+
+
+@given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
+@cases(200)
+def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
+    """At a level whose tiles are not distributed; both kinds of levels among all powers of two."""
+
+    def lay(gemms, hierarchies, sets, levels):
+        layout = new_layout(gemms, hierarchies, sets, levels)
+        lay_first(gemms, hierarchies, sets, levels, layout)
+        return [2 ** layout.exponent[level, :3, : layout.counts[level]].T for level in range(levels)]
+
+    design = design._replace(dealt=max(design.dealt, 0))
+    listed = solve_all([design], [(0, gemm, 1)], how=lay)
+    tops = [1 << (side - 1).bit_length() for side in gemm]
+    for level, capacity in enumerate(design.capacities):
+        every = tiling.power_of_two_tiles(capacity, design.element, 11)
+        clipped = {tuple(map(min, tile, tops)) for tile in every}
+        if level != design.dealt:
+            largest = [
+                (m, k, n)
+                for m, k, n in clipped
+                if not clipped & {(2 * m, k, n), (m, 2 * k, n), (m, k, 2 * n)}
+            ]
+            assert sorted(map(tuple, listed[level])) == sorted(largest)
+        else:
+            assert {(m, n) for m, _, n in listed[level]} == {(m, n) for m, _, n in clipped}
 
 
 # --- what a tiling costs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numba
 
@@ -44,18 +44,25 @@ MODEL_DIGEST = _digest()
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function on first call and keep the binary in the cache folder."""
-    return _compile(function, "never")
+    return _compile(function)
 
 
-def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function into each kernel that calls it.
+def lean_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that makes no arrays and that kernels call often.
 
-    For what takes arrays and is called once a tile: a call counts references to each of them.
+    It counts no references to the arrays that it takes, since its caller holds them: counting took longer
+    than the arithmetic. One that makes an array is refused.
     """
-    return _compile(function, "always")
+    return _compile(function, is_lean=True)
 
 
-def _compile(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
-    options = {"nopython": True, "nogil": True, "error_model": "numpy", "inline": inline, "boundscheck": None}
+def _compile(function: Callable[P, R], is_lean: bool = False) -> Callable[P, R]:
+    options = {
+        "nopython": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "boundscheck": None,
+        "_nrt": not is_lean,
+    }
     compiled: Callable[P, R] = Kernel(function, options | {"no_cfunc_wrapper": True}, KernelCache)
     return compiled

@@ -32,18 +32,19 @@ _DEFAULTS = {name: option.default for name, option in _Flags.options.items()}
 
 
 class _Compiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for Python."""
+    """Compiles a function for Python, which has references counted."""
 
     def _customize_flags(self, flags: Any) -> Any:
+        flags.nrt = True
         return _Flags(flags)
 
 
-class _PartCompiler(_Compiler):
+class _PartCompiler(numba_dispatcher._FunctionCompiler):  # type: ignore[misc]
     """Compiles a function for other kernels."""
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_cpython_wrapper = True
-        return super()._customize_flags(flags)
+        return _Flags(flags)
 
 
 class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]

@@ -57,7 +57,7 @@ def _of_code(code: CodeType, documentation: str | None, names: set[str]) -> list
 def _of_value(value: Any, names: set[str]) -> str:
     """Return a text for a value that code uses; names: what it may ask a module for."""
     if isinstance(value, Dispatcher):
-        return f"{value.targetoptions['inline']} {fingerprint(value.py_func)}"
+        return f"{value.targetoptions['_nrt']} {fingerprint(value.py_func)}"
     if isinstance(value, FunctionType) and value.__module__.startswith(_PACKAGE):
         return fingerprint(value)
     if isinstance(value, ModuleType):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastflow._jit import inline_kernel, kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.candidates import lay_tiles, step
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
     ACCESSED,
@@ -25,19 +26,17 @@ from fastflow.timing.search_space import (
     Tilings,
     adopt,
     lay_gemm,
-    lay_tiles,
     level_time,
     new_layout,
     new_tilings,
     precedes,
     record,
-    step,
 )
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import A_STAYS, OPERANDS, served
 
 
-@inline_kernel
+@lean_kernel
 def _try_innermost(
     problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
     path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
@@ -136,7 +135,7 @@ def _try_each(
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             layout.counts[level] = lay_tiles(
                 problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1], 0,
-                level, layout.sides, layout.seen, layout.exponent, layout.tile, layout.least,
+                level, layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
             )  # fmt: skip
         tried = _try_all(
             problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,

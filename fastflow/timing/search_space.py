@@ -1,8 +1,4 @@
-"""The search space of tilings: GEMMs, memory hierarchies, and the candidate tiles of one GEMM (6.1, 6.2).
-
-Kernels that run once for a tile take plain arrays and scalars alone: Numba counts references for
-tuples that hold arrays, which costs more than the arithmetic here.
-"""
+"""The search space of tilings: GEMMs, memory hierarchies, and paths through a GEMM's tiles (6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import inline_kernel, kernel
+from fastflow._jit import lean_kernel
 from fastflow.tables import Floats, Ints
 from fastflow.timing.dataflow import Unit, make_unit
 from fastflow.timing.tiles import TileSets
@@ -107,6 +103,7 @@ class Layout(NamedTuple):
     """
 
     sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
+    longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
     seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
     counts: Ints  # candidates of each level, (levels,)
     exponent: Ints  # of their sides, and PART, (levels, 4, candidates)
@@ -119,7 +116,7 @@ class Layout(NamedTuple):
     turn: Ints  # for an enumeration: whose turn it is at each level, (levels, 2)
 
 
-@kernel
+@lean_kernel
 def _exponent(side: int) -> int:
     """Return the exponent of the smallest power of two that holds a side."""
     fraction, exponent = math.frexp(float(side))
@@ -135,6 +132,7 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
     exponents = (longest - 1).bit_length() + 1
     return Layout(
         sides=np.empty((3, 3, exponents)),
+        longest=np.empty((exponents + 1, exponents), dtype=np.int64),
         seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
         counts=np.zeros(levels, dtype=np.int64),
         exponent=np.empty((levels, 4, rows), dtype=np.int64),
@@ -148,7 +146,7 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
     )
 
 
-@kernel
+@lean_kernel
 def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
     """Fill an axis's table; returns the exponent of the smallest power of two that holds the side."""
     top = _exponent(side)
@@ -160,7 +158,7 @@ def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
     return top
 
 
-@kernel
+@lean_kernel
 def lay_gemm(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
 ) -> Problem:
@@ -210,99 +208,7 @@ def lay_gemm(
     )
 
 
-@inline_kernel
-def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
-    """Distribute tiles over the instances of their level, each over a part of the inner dimension.
-
-    m, n, part: exponents. Returns the compute time [s] and the idle factor.
-    """
-    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part] * problem.batch
-    at_work = np.ceil(tiles / problem.instances) * problem.instances
-    volume = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-    return max(problem.floor, 2.0 * at_work * volume / problem.flops), at_work / tiles
-
-
-@inline_kernel
-def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
-    """Return whether parts of the inner dimension with this exponent may be tried.
-
-    They may while parts twice as long leave instances idle.
-    """
-    if part >= problem.top_k:
-        return True
-    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part + 1] * problem.batch
-    return bool(tiles < problem.instances)
-
-
-@kernel
-def lay_tiles(
-    problem: Problem, set_m: Ints, set_k: Ints, set_n: Ints, first: int, last: int, mark: int, level: int,
-    sides: Floats, seen: Ints, exponent: Ints, tile: Floats, least: Floats,
-) -> int:  # fmt: skip
-    """List tiles `first` to `last` of a set as a level's candidates; returns how many they are.
-
-    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
-    inner dimension's parts that may be tried. mark: 0 keeps tiles that are alike once clipped; any
-    other number, a new one at every call, drops all but the first of them.
-    """
-    count = 0
-    least_m = least_k = least_n = np.inf
-    for i in range(first, last):
-        m, k, n = min(set_m[i], problem.top_m), min(set_k[i], problem.top_k), min(set_n[i], problem.top_n)
-        if mark > 0:
-            if seen[m, k, n] == mark:
-                continue
-            seen[m, k, n] = mark
-        along_m, along_k, along_n = sides[VISITS, M, m], sides[VISITS, K, k], sides[VISITS, N, n]
-        least_m, least_k, least_n = min(least_m, along_m), min(least_k, along_k), min(least_n, along_n)
-        part = problem.top_k
-        while True:
-            exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
-            exponent[level, N, count], exponent[level, PART, count] = n, part
-            tile[level, M, count], tile[level, N, count] = along_m, along_n
-            tile[level, K, count] = max(along_k, sides[VISITS, K, part])
-            tile[level, PER_M, count], tile[level, PER_N, count] = sides[INVERSE, M, m], sides[INVERSE, N, n]
-            tile[level, PER_K, count] = max(sides[INVERSE, K, k], sides[INVERSE, K, part])
-            tile[level, PARTS, count] = sides[VISITS, K, part]
-            if level == problem.dealt:
-                tile[level, COMPUTE, count], tile[level, IDLE, count] = deal(problem, sides, m, n, part)
-            else:
-                tile[level, COMPUTE, count], tile[level, IDLE, count] = problem.floor, 1.0
-            count += 1
-            part -= 1
-            if level != problem.dealt or part < 0 or not may_split(problem, sides, m, n, part):
-                break
-    least[level, M], least[level, K], least[level, N] = least_m, least_k, least_n
-    return count
-
-
-@inline_kernel
-def step(
-    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
-) -> bool:
-    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    k = min(exponent[level, K, i], path_exponent[level + 1, K])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
-    path_exponent[level, M], path_exponent[level, K], path_exponent[level, N] = m, k, n
-    path[level, M] = sides[VISITS, M, m]
-    path[level, K] = sides[VISITS, K, k]
-    path[level, N] = sides[VISITS, N, n]
-    path[level, PER_M] = sides[INVERSE, M, m]
-    path[level, PER_K] = sides[INVERSE, K, k]
-    path[level, PER_N] = sides[INVERSE, N, n]
-    if level == problem.dealt:
-        part = exponent[level, PART, i]
-        path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
-        path[level, PARTS] = sides[VISITS, K, part]
-        return may_split(problem, sides, m, n, part)
-    path[level, COMPUTE] = path[level + 1, COMPUTE]
-    path[level, IDLE] = path[level + 1, IDLE]
-    path[level, PARTS] = path[level + 1, PARTS]
-    return True
-
-
-@kernel
+@lean_kernel
 def precedes(levels: int, path: Floats, best: Floats) -> bool:
     """Return whether a whole path comes before the best so far.
 
@@ -323,7 +229,7 @@ def precedes(levels: int, path: Floats, best: Floats) -> bool:
     return bool(path[0, PARTS] < best[0, PARTS])
 
 
-@kernel
+@lean_kernel
 def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
     """Return whether a path, fixed from the outside to a level, moves more bytes than the best so far."""
     for level in range(levels - 1, inner - 1, -1):
@@ -332,7 +238,7 @@ def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
     return False
 
 
-@kernel
+@lean_kernel
 def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints) -> None:
     """Keep a path as the best so far."""
     for level in range(levels + 1):
@@ -342,7 +248,7 @@ def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exp
             best_exponent[level, column] = path_exponent[level, column]
 
 
-@kernel
+@lean_kernel
 def level_time(moved: float, bandwidth: float, idle: float) -> float:
     """Return the time [s] that a level takes to serve its bytes with some of its instances idle."""
     return moved / bandwidth * idle
@@ -363,7 +269,7 @@ def new_tilings(gemms: int, levels: int) -> Tilings:
     )
 
 
-@kernel
+@lean_kernel
 def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
     """Write the best tiling of GEMM g where it belongs."""
     best, exponent, inverse = layout.best, layout.best_exponent, layout.sides[INVERSE]

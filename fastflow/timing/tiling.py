@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow._jit import inline_kernel, kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.candidates import deal, lay_tiles, may_split, step
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
     ACCESSED,
@@ -38,44 +39,26 @@ from fastflow.timing.search_space import (
     Problem,
     Tilings,
     adopt,
-    deal,
     lay_gemm,
-    lay_tiles,
     level_time,
-    may_split,
     moves_more,
     new_layout,
     new_tilings,
     precedes,
     record,
-    step,
 )
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import fewest_served
 
-BOUND, BYTES, LEAST = 0, 1, 2
+BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
 """Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
-and the least time it can come to whatever is outside."""
+the least time it can come to whatever is outside, and the idle factor inside of it."""
+WITHIN, ACCESSES = 4, 5
+"""Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
+_NODE_COLUMNS = 6
 
 
-@inline_kernel
-def _least_times_alone(
-    problem: Problem, bandwidth: Floats, level: int, count: Ints, tile: Floats, node: Floats, listed: Ints
-) -> float:
-    """List a level's candidates, each with its least time whatever is outside; returns the least [s]."""
-    least = np.inf
-    for i in range(count[level]):
-        node[level, LEAST, i], listed[i] = tile[level, COMPUTE, i], i
-        if problem.closed:
-            m, k, n = tile[level, M, i], tile[level, K, i], tile[level, N, i]
-            moved = fewest_served(problem.whole, 1.0, tile[level, PARTS, i], 1.0, m, k, n)
-            serving = level_time(moved, bandwidth[problem.at + level + 1], 1.0)
-            node[level, LEAST, i] = max(tile[level, COMPUTE, i], serving)
-        least = min(least, node[level, LEAST, i])
-    return least
-
-
-@inline_kernel
+@lean_kernel
 def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
     """Return the fewest bytes of register accesses that any innermost tiles allow."""
     per_m, per_k, per_n = 1.0, 1.0, 1.0
@@ -86,61 +69,158 @@ def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
     return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
 
 
-@inline_kernel
+@lean_kernel
 def _deal_clipped(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
-) -> tuple[bool, float, float]:
+) -> tuple[float, float]:
     """Distribute a candidate that the tile outside clips.
 
-    Returns whether its parts may be tried there, the compute time [s] and the idle factor.
+    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
     """
     m = min(exponent[level, M, i], path_exponent[level + 1, M])
     n = min(exponent[level, N, i], path_exponent[level + 1, N])
     part = exponent[level, PART, i]
     if not may_split(problem, sides, m, n, part):
-        return False, np.inf, 1.0
-    compute, idle = deal(problem, sides, m, n, part)
-    return True, compute, idle
+        return np.nan, 1.0
+    return deal(problem, sides, m, n, part)
 
 
-@inline_kernel
-def _choose_innermost(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
+@lean_kernel
+def _start_dealt(
+    problem: Problem, sides: Floats, count: Ints, exponent: Ints, tile: Floats, node: Floats,
     path: Floats, path_exponent: Ints,
-) -> tuple[int, float]:  # fmt: skip
-    """Choose the best innermost tile on the path outside: every one is timed exactly.
+) -> None:  # fmt: skip
+    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
 
-    Writes its TIME, MOVED and ACCESSED to the path. Returns the tile, -1 for none, and the least time
-    that any of them takes to serve its own bytes.
+    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
     """
-    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    level = problem.dealt
+    out_m, out_n, outside = path[level + 1, M], path[level + 1, N], path[level + 1, TIME]
+    if problem.closed:
+        for i in range(count[level]):
+            is_whole = (tile[level, M, i] >= out_m) & (tile[level, N, i] >= out_n)
+            node[level, BOUND, i] = max(outside, node[level, LEAST, i]) if is_whole else np.nan
+            node[level, SHARE, i] = tile[level, IDLE, i]
+        return
+    for i in range(count[level]):
+        compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
+        if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
+            compute, idle = _deal_clipped(problem, sides, level, i, exponent, path_exponent)
+        node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
+
+
+@lean_kernel
+def _start_other(
+    problem: Problem, level: int, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
+    least_dealt: float,
+) -> None:  # fmt: skip
+    """Start the bounds of the candidates of any other level."""
+    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
+    outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
+    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
+    if dealt >= 0 and level == dealt + 1:
+        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
+    for i in range(count[level]):
+        is_bound = holds | (
+            (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
+        )
+        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
+        node[level, SHARE, i] = idle
+
+
+@lean_kernel
+def _bound_level(
+    problem: Problem, bandwidth: Floats, level: int, outer: int, count: int, tile: Floats, least: Floats,
+    node: Floats, path: Floats, least_accessed: float,
+) -> None:  # fmt: skip
+    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
+
+    Loops run over all candidates without a branch, so that they take several at once.
+    """
+    out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
+    registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
+    for i in range(count):
+        m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
+        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
+        within = level_time(least_accessed, registers, node[level, SHARE, i])
+        within = max(within, level_time(moved, serving, idle_outside))
+        node[level, BOUND, i] = max(node[level, BOUND, i], within)
+        node[level, BYTES, i] = moved
+    for inner in range(level):
+        least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
+        serving, is_idle = bandwidth[problem.at + inner + 1], inner < problem.dealt
+        for i in range(count):
+            m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
+            n = max(tile[level, N, i], out_n)
+            fewest = fewest_served(problem.whole, m, k, n, max(m, least_m), max(k, least_k), max(n, least_n))
+            idle = node[level, SHARE, i] if is_idle else 1.0
+            node[level, BOUND, i] = max(node[level, BOUND, i], level_time(fewest, serving, idle))
+
+
+@lean_kernel
+def _least_times(
+    problem: Problem, bandwidth: Floats, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
+    least_accessed: float,
+) -> float:  # fmt: skip
+    """Find the least time of the tiles that are distributed, whatever is outside; returns the least [s]."""
+    level, smallest = problem.dealt, np.inf
+    for i in range(count[level]):
+        node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
+    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
+        _bound_level(
+            problem, bandwidth, level, problem.levels, count[level], tile, least, node, path, least_accessed
+        )
+    for i in range(count[level]):
+        node[level, LEAST, i] = node[level, BOUND, i]
+        smallest = min(smallest, node[level, LEAST, i])
+    return smallest
+
+
+@lean_kernel
+def _time_innermost(
+    problem: Problem, bandwidth: Floats, count: int, tile: Floats, node: Floats, path: Floats
+) -> None:
+    """Time every innermost tile on the path outside: its BOUND is exact."""
+    out_m, out_k, out_n, idle_outside = path[1, M], path[1, K], path[1, N], path[1, IDLE]
     per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
-    outside, idle_outside = path[1, TIME], path[1, IDLE]
     registers, serving = bandwidth[problem.at], bandwidth[problem.at + 1]
-    chosen, least_within = -1, np.inf
-    best_time, best_moved, best_accessed = np.inf, np.inf, np.inf
-    best_m, best_k, best_n = np.inf, np.inf, np.inf
-    for i in range(count[0]):
+    for i in range(count):
         m, k, n = max(tile[0, M, i], out_m), max(tile[0, K, i], out_k), max(tile[0, N, i], out_n)
-        time, idle = outside, idle_outside
-        if problem.dealt == 0:
-            compute, idle = tile[0, COMPUTE, i], tile[0, IDLE, i]
-            if m > tile[0, M, i] or n > tile[0, N, i]:
-                is_allowed, compute, idle = _deal_clipped(problem, sides, 0, i, exponent, path_exponent)
-                if not is_allowed:
-                    continue
-            time = max(outside, compute)
         moved = fewest_served(problem.whole, out_m, max(out_k, tile[0, PARTS, i]), out_n, m, k, n)
         accessed = problem.access * register_accesses_per_flop(
             problem.unit,
             max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
         )  # fmt: skip
-        within = max(level_time(moved, serving, idle_outside), level_time(accessed, registers, idle))
-        least_within, time = min(least_within, within), max(time, within)
-        if time > best_time:
+        within = max(
+            level_time(moved, serving, idle_outside), level_time(accessed, registers, node[0, SHARE, i])
+        )
+        node[0, WITHIN, i] = within
+        node[0, BOUND, i] = max(node[0, BOUND, i], within)
+        node[0, BYTES, i] = moved
+        node[0, ACCESSES, i] = accessed
+
+
+@lean_kernel
+def _choose_innermost(
+    shortest: float, count: Ints, tile: Floats, node: Floats, path: Floats
+) -> tuple[int, float]:
+    """Choose the best innermost tile and write its TIME, MOVED and ACCESSED to the path.
+
+    Returns the tile, -1 for none within the shortest time, and the least time that any of them takes to
+    serve its own bytes.
+    """
+    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    chosen, least_within = -1, np.inf
+    best_time, best_moved, best_accessed = shortest, np.inf, np.inf
+    best_m, best_k, best_n = np.inf, np.inf, np.inf
+    for i in range(count[0]):
+        least_within = min(least_within, node[0, WITHIN, i])
+        time, moved, accessed = node[0, BOUND, i], node[0, BYTES, i], node[0, ACCESSES, i]
+        if not time <= best_time:
             continue
+        m, k, n = max(tile[0, M, i], out_m), max(tile[0, K, i], out_k), max(tile[0, N, i], out_n)
         if (
-            time < best_time or moved < best_moved or (moved == best_moved and (
+            time < best_time or chosen < 0 or moved < best_moved or (moved == best_moved and (
                 accessed < best_accessed or (accessed == best_accessed and (
                     m < best_m or (m == best_m and (k < best_k or (k == best_k and n < best_n)))
                 ))
@@ -152,146 +232,112 @@ def _choose_innermost(
     return chosen, least_within
 
 
-@inline_kernel
-def _learn_inside(level: int, i: int, within: float, count: Ints, node: Floats, listed: Ints) -> float:
+@lean_kernel
+def _learn_inside(level: int, i: int, within: float, least: float, count: Ints, node: Floats) -> float:
     """Raise the least time of a candidate by what its inside takes, which is the same wherever the tile is.
 
-    Returns the least time of its level [s].
+    least: of its level [s]; returns it as it is then.
     """
-    node[level, LEAST, i] = max(node[level, LEAST, i], within)
+    before = node[level, LEAST, i]
+    node[level, LEAST, i] = max(before, within)
+    if before > least or within <= before:
+        return least
     least = np.inf
-    for row in range(count[level]):
-        least = min(least, node[level, LEAST, listed[row]])
+    for other in range(count[level]):
+        least = min(least, node[level, LEAST, other])
     return least
 
 
-@inline_kernel
-def _drop_slower(level: int, time: float, count: Ints, node: Floats, listed: Ints) -> None:
-    """Take a level's candidates off its list that need more than `time` whatever is outside of them.
-
-    A tile that is clipped need not be tried: in a closed set the clipped tile is a candidate too.
-    """
+@lean_kernel
+def _drop_slower(level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats) -> None:
+    """Drop a level's candidates that need more than `time` whatever is outside of them."""
     left = 0
-    for i in listed[: count[level]]:
+    for i in range(count[level]):
         if node[level, LEAST, i] <= time:
-            listed[left] = i
+            if left < i:
+                for column in range(exponent.shape[1]):
+                    exponent[level, column, left] = exponent[level, column, i]
+                for column in range(tile.shape[1]):
+                    tile[level, column, left] = tile[level, column, i]
+                node[level, LEAST, left] = node[level, LEAST, i]
             left += 1
     count[level] = left
 
 
-@inline_kernel
-def _bound_inside(
-    problem: Problem, bandwidth: Floats, least: Floats, level: int, m: float, k: float, n: float,
-    idle: float, bound: float,
-) -> float:  # fmt: skip
-    """Raise a bound [s] to what every level inside takes with the least visits of any of its tiles."""
-    for inner in range(level):
-        fewest = fewest_served(
-            problem.whole, m, k, n,
-            max(m, least[inner, M]), max(k, least[inner, K]), max(n, least[inner, N]),
-        )  # fmt: skip
-        idle_there = idle if inner < problem.dealt else 1.0
-        bound = max(bound, level_time(fewest, bandwidth[problem.at + inner + 1], idle_there))
-    return bound
+@lean_kernel
+def _next_tile(
+    level: int, shortest: float, is_new: bool, count: Ints, node: Floats, listed: Ints, left: Ints
+) -> tuple[int, float]:
+    """Return a level's listed candidate with the least bound, then the fewest bytes, and its bound.
+
+    -1 for none. Keeps those on the list that can still win. is_new: all of the level's candidates are on it.
+    """
+    kept, chosen, bound, moved = 0, -1, np.inf, np.inf
+    for row in range(count[level] if is_new else left[level]):
+        i = row if is_new else listed[level, row]
+        here = node[level, BOUND, i]
+        if not here <= shortest:
+            continue
+        if chosen < 0 or here < bound or (here == bound and node[level, BYTES, i] < moved):
+            chosen, bound, moved = i, here, node[level, BYTES, i]
+        listed[level, kept] = i
+        kept += 1
+    left[level] = kept
+    return chosen, bound
 
 
-@inline_kernel
-def _bound_level(
-    problem: Problem, bandwidth: Floats, sides: Floats, level: int, count: Ints, exponent: Ints, tile: Floats,
-    least: Floats, node: Floats, listed: Ints, path: Floats, path_exponent: Ints,
-    least_accessed: float, least_dealt: float,
-) -> None:  # fmt: skip
-    """Bound the time of every candidate of a level after the path outside; NaN where it may not be."""
-    dealt, registers, serving = problem.dealt, bandwidth[problem.at], bandwidth[problem.at + level + 1]
-    out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
-    outside, idle_outside = path[level + 1, TIME], path[level + 1, IDLE]
-    for row in range(count[level]):
-        i = listed[row] if level == dealt else row
-        m = max(tile[level, M, i], out_m)
-        k = max(tile[level, K, i], out_k)
-        n = max(tile[level, N, i], out_n)
-        bound, idle = outside, idle_outside
-        if level == dealt:
-            compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
-            if m > tile[level, M, i] or n > tile[level, N, i]:
-                is_allowed = False
-                if not problem.closed:
-                    is_allowed, compute, idle = _deal_clipped(
-                        problem, sides, level, i, exponent, path_exponent
-                    )
-                if not is_allowed:
-                    node[level, BOUND, i] = np.nan
-                    continue
-            bound = max(bound, compute)
-        elif problem.closed or (level == dealt + 1 and m <= least[dealt, M] and n <= least[dealt, N]):
-            bound = max(bound, least_dealt)
-        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
-        bound = max(bound, level_time(moved, serving, idle_outside))
-        bound = max(bound, level_time(least_accessed, registers, idle))
-        bound = _bound_inside(problem, bandwidth, least, level, m, k, n, idle, bound)
-        node[level, BOUND, i], node[level, BYTES, i] = bound, moved
-
-
-@inline_kernel
-def _next_tile(level: int, dealt: int, count: Ints, node: Floats, listed: Ints) -> tuple[int, float, float]:
-    """Return a level's candidate with the least bound, then the fewest bytes, -1 for none; and both."""
-    chosen, bound, moved = -1, np.inf, np.inf
-    for row in range(count[level]):
-        i = listed[row] if level == dealt else row
-        if node[level, BOUND, i] < bound or (
-            node[level, BOUND, i] == bound and node[level, BYTES, i] < moved
-        ):
-            chosen, bound, moved = i, node[level, BOUND, i], node[level, BYTES, i]
-    return chosen, bound, moved
-
-
-@kernel
+@lean_kernel
 def _search_one(
     problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
-    least: Floats, node: Floats, listed: Ints,
+    least: Floats, node: Floats, listed: Ints, left: Ints,
     path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
-    node: room for BOUND, BYTES and LEAST of every candidate, (levels, 3, candidates); listed: room for
-    the candidates that can still win at the level whose tiles are distributed, (candidates,).
+    node: room for the columns of every candidate, (levels, _NODE_COLUMNS, candidates); listed: for those
+    that are still to follow, (levels, candidates), and left: how many these are, (levels,).
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_dealt = np.inf  # time of any tile that is distributed, whatever is outside
+    least_accessed = _least_accesses(problem, count, tile)
+    least_dealt = 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        least_dealt = _least_times_alone(problem, bandwidth, dealt, count, tile, node, listed)
-    least_accessed = _least_accesses(problem, count, tile)
+        least_dealt = _least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
     level, followed, is_new = levels - 1, 0, True
     while level < levels:
+        shortest = best[0, TIME]
+        if is_new:
+            if level == dealt:
+                if problem.closed:
+                    _drop_slower(level, shortest, count, exponent, tile, node)
+                _start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
+            else:
+                _start_other(problem, level, count, tile, least, node, path, least_dealt)
+            looked += count[level]
+            if level > 0:
+                _bound_level(
+                    problem, bandwidth, level, level + 1, count[level], tile, least, node, path,
+                    least_accessed,
+                )  # fmt: skip
         if level == 0:
-            looked += count[0]
-            chosen, within = _choose_innermost(
-                problem, bandwidth, sides, count, exponent, tile, path, path_exponent
-            )
+            _time_innermost(problem, bandwidth, count[0], tile, node, path)
+            chosen, within = _choose_innermost(shortest, count, tile, node, path)
             if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
-                least_dealt = _learn_inside(1, followed, within, count, node, listed)
-            if path[0, TIME] <= best[0, TIME] and chosen >= 0:
+                least_dealt = _learn_inside(1, followed, within, least_dealt, count, node)
+            if chosen >= 0:
                 step(problem, sides, 0, chosen, exponent, path, path_exponent)
                 if precedes(levels, path, best):
                     adopt(levels, path, path_exponent, best, best_exponent)
             level, is_new = 1, False
             continue
-        if is_new:
-            if level == dealt and problem.closed:
-                _drop_slower(level, best[0, TIME], count, node, listed)
-            looked += count[level]
-            _bound_level(
-                problem, bandwidth, sides, level, count, exponent, tile, least, node, listed,
-                path, path_exponent, least_accessed, least_dealt,
-            )  # fmt: skip
-        chosen, bound, moved = _next_tile(level, dealt, count, node, listed)
-        path[level, MOVED] = moved
-        shortest = best[0, TIME]
-        if chosen < 0 or bound > shortest or (bound == shortest and moves_more(levels, level, path, best)):
-            level, is_new = level + 1, False
+        chosen, bound = _next_tile(level, shortest, is_new, count, node, listed, left)
+        is_new = False
+        if chosen >= 0:
+            path[level, MOVED] = node[level, BYTES, chosen]
+            node[level, BOUND, chosen] = np.nan  # followed: never again
+        if chosen < 0 or (bound == shortest and moves_more(levels, level, path, best)):
+            level += 1
             continue
-        node[level, BOUND, chosen] = np.nan  # followed: never chosen again, even where all are infinite
         if level == dealt:
             followed = chosen
         elif (
@@ -301,7 +347,7 @@ def _search_one(
         ):  # fmt: skip
             continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
-        serving = level_time(moved, bandwidth[problem.at + level + 1], path[level + 1, IDLE])
+        serving = level_time(path[level, MOVED], bandwidth[problem.at + level + 1], path[level + 1, IDLE])
         path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
         level, is_new = level - 1, True
     return looked
@@ -310,7 +356,7 @@ def _search_one(
 @kernel
 def _search_each(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
-    node: Floats, listed: Ints, out: Tilings,
+    node: Floats, listed: Ints, left: Ints, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
     for g in range(gemms.m.size):
@@ -320,11 +366,12 @@ def _search_each(
             layout.counts[level] = lay_tiles(
                 problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1],
                 1 + g * levels + level, level,
-                layout.sides, layout.seen, layout.exponent, layout.tile, layout.least,
+                layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
             )  # fmt: skip
         looked = _search_one(
             problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
-            layout.least, node, listed, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
+            layout.least, node, listed, left,
+            layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
 
@@ -333,7 +380,8 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, 3, layout.tile.shape[2]))
-    listed = np.empty(layout.tile.shape[2], dtype=np.int64)
-    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, out)
+    node = np.empty((levels, _NODE_COLUMNS, layout.tile.shape[2]))
+    listed = np.empty((levels, layout.tile.shape[2]), dtype=np.int64)
+    left = np.empty(levels, dtype=np.int64)
+    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, left, out)
     return out
