@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fastflow._jit import cache
+from fastflow._jit.dispatcher import uncollected
 from fastflow._jit.signatures import compile_for
 from fastflow.tables import Inputs
 
@@ -117,7 +118,8 @@ def _compile_all(calls: Sequence[Call]) -> None:
             for _ in range(others)
         ]  # fmt: skip
         try:
-            work(calls, Path(folder))
+            with uncollected():
+                work(calls, Path(folder))
             for process in beside:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LONGEST)
@@ -149,4 +151,5 @@ def work(calls: Sequence[Call], folder: Path) -> None:
 
 if __name__ == "__main__":
     taken = Path(sys.argv[1])
-    work(json.loads((taken / "list").read_text()), taken)
+    with uncollected():
+        work(json.loads((taken / "list").read_text()), taken)

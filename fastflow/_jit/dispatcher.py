@@ -20,6 +20,18 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Have no search for garbage, which takes a tenth of the time of compiling, and finds little."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class _Flags(compiler.Flags):  # type: ignore[misc]
     """The flags of a compilation, which Numba compares a quarter of a million times in a first run."""
 
@@ -72,6 +84,11 @@ class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
             return not self._final_module.get_function(name).is_declaration
         except NameError:
             return False
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """Add a module; but no wrapper for C, which Numba makes for each of its own functions."""
+        if ir_module.name != "cfunc_wrapper":
+            super().add_ir_module(ir_module)
 
     def add_linking_library(self, library: Any) -> None:
         """Link a library once this one is."""
@@ -137,18 +154,15 @@ class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Have libraries made without machine code, and no search for garbage: a tenth of all time."""
-        with global_compiler_lock:
+        """Have libraries made that wait for a use of their machine code."""
+        with global_compiler_lock, uncollected():
             context = self.targetctx.codegen()
-            before, collects = context._library_class, gc.isenabled()
+            before = context._library_class
             context._library_class = _Library
-            gc.disable()
             try:
                 yield
             finally:
                 context._library_class = before
-                if collects:
-                    gc.enable()
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return how Numba types a call from another kernel; see Numba's own."""

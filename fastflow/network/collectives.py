@@ -38,17 +38,19 @@ def price(
     latency1: float,
     memory: float,
     overhead: float,
-) -> tuple[Floats, Floats]:
-    """Return the latency [s] and the time per byte of S [s/B] of every algorithm of every collective.
+    latency: Floats,
+    per_byte: Floats,
+) -> None:
+    """Write the latency [s] and the time per byte of S [s/B] of every algorithm of every collective.
 
     offered, offset, phases: a Recipe's. bandwidth0, bandwidth1: of a device's links within the package and
     off it, one direction, as payload [B/s]; latency0, latency1: of a hop [s]; memory: what a kernel reaches
-    of main memory's bandwidth [B/s]; overhead: of a call [s]. Shapes (collectives, algorithms); infinite
-    where not offered, zero where nothing is exchanged.
+    of main memory's bandwidth [B/s]; overhead: of a call [s]. latency, per_byte: shape (collectives,
+    algorithms); infinite where not offered, zero where nothing is exchanged.
     """
-    latency, per_byte = np.full((KINDS, WAYS), np.inf), np.full((KINDS, WAYS), np.inf)
     for collective in range(KINDS):
         for algorithm in range(WAYS):
+            latency[collective, algorithm] = per_byte[collective, algorithm] = np.inf
             if not offered[collective, algorithm]:
                 continue
             first = offset[collective * WAYS + algorithm]
@@ -62,7 +64,6 @@ def price(
                 moving += phases[row, TOUCHED] / memory
             latency[collective, algorithm] = fixed
             per_byte[collective, algorithm] = moving
-    return latency, per_byte
 
 
 @kernel

@@ -91,22 +91,22 @@ def _flat(routes: list[Route]) -> _Recipes:
 
 
 @kernel
-def _price(recipes: _Recipes, route: Ints, wires: Wires, first: Ints) -> tuple[Floats, Floats]:
-    """Return latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
+def _price(
+    recipes: _Recipes, route: Ints, wires: Wires, first: Ints, latency: Floats, per_byte: Floats
+) -> None:
+    """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
 
-    route, wires: of each kind of link; first: its first price, (kinds of link + 1,). Both results have shape
+    route, wires: of each kind of link; first: its first price, (kinds of link + 1,); latency, per_byte: shape
     (prices, collectives, algorithms).
     """
-    latency, per_byte = np.empty((first[-1], KINDS, WAYS)), np.empty((first[-1], KINDS, WAYS))
     for link in range(route.size):
         for which in range(first[link + 1] - first[link]):
             one, at = recipes.first[route[link]] + which, first[link] + which
-            latency[at], per_byte[at] = price(
+            price(
                 recipes.offered[one], recipes.offset[one], recipes.phases,
                 wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-                wires.memory[link], wires.overhead[link],
+                wires.memory[link], wires.overhead[link], latency[at], per_byte[at],
             )  # fmt: skip
-    return latency, per_byte
 
 
 class _Prices(NamedTuple):
@@ -129,7 +129,8 @@ def _prices(routes: list[Route], of_point: Ints, wires: Wires) -> _Prices:
     first, place_of = kinds([of_point, *wires], of_point.size)
     recipes, route = _flat(routes), of_point[first]
     first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
-    latency, per_byte = _price(recipes, route, take(wires, first), first_price)
+    latency, per_byte = np.empty((2, first_price[-1], KINDS, WAYS))
+    _price(recipes, route, take(wires, first), first_price, latency, per_byte)
     count = np.array([one.orders.size for one in routes], dtype=np.int64)
     first_order = np.cumsum(count) - count
     return _Prices(
@@ -308,7 +309,8 @@ def collective_times(inputs: Inputs, wires: Wires, collective: int, size: Floats
     time = np.empty(size.size)
     for among in np.unique(ranks):
         made = neighbours(inputs, int(among))
-        latency, per_byte = price(made.offered, made.offset, made.phases, *links)
+        latency, per_byte = np.empty((2, 1, KINDS, WAYS))
+        price(made.offered, made.offset, made.phases, *links, latency[0], per_byte[0])
         for i in np.flatnonzero(ranks == among):
-            time[i], _ = cheapest(latency[None], per_byte[None], 0, collective, size[i], wanted)
+            time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], wanted)
     return time

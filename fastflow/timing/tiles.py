@@ -149,22 +149,28 @@ def _thin(tiles: Ints, count: int, inside: bool, dealt: bool) -> int:
     kept = 0
     for i in range(count):
         if not dropped[i]:
-            tiles[kept] = tiles[i]
+            _copy_tiles(tiles, i, 1, tiles, kept)
             kept += 1
     return kept
 
 
 @kernel
-def make_tile_sets(
+def _copy_tiles(tiles: Ints, start: int, count: int, to: Ints, at: int) -> None:
+    """Copy tiles from one table to another; or forwards within one.
+
+    By slices it would take half a second to compile, most of it for the words of an error.
+    """
+    for i in range(count):
+        for axis in range(3):
+            to[at + i, axis] = tiles[start + i, axis]
+
+
+@kernel
+def _list_tiles(
     capacity: Floats, element_bytes: Floats, level: Ints, dealt_level: Ints, samples: Ints, seed: Ints,
     thinned: bool,
-) -> TileSets:  # fmt: skip
-    """Return tile sets; every argument but the last of shape (sets,).
-
-    capacity: of one instance of the level [B]; dealt_level: the level whose tiles are distributed
-    over its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
-    cannot win. Where nothing fits, one element of each operand is all a tile holds.
-    """
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return where each set's tiles begin, (sets + 1,), and room with the tiles of all, (rows, 3)."""
     sets = capacity.size
     offset = np.zeros(sets + 1, dtype=np.int64)
     most = 0
@@ -185,15 +191,24 @@ def make_tile_sets(
                 count = _thin(own, count, inside, dealt)
         if total + count > len(tiles):
             larger = np.empty((2 * (total + count), 3), dtype=np.int64)
-            larger[:total] = tiles[:total]
+            _copy_tiles(tiles, 0, total, larger, 0)
             tiles = larger
-        tiles[total : total + count] = own[:count]
+        _copy_tiles(own, 0, count, tiles, total)
         total += count
         offset[i + 1] = total
-    return TileSets(
-        offset=offset,
-        closed=samples == 0,
-        m=tiles[:total, 0].copy(),
-        k=tiles[:total, 1].copy(),
-        n=tiles[:total, 2].copy(),
-    )
+    return offset, tiles
+
+
+def make_tile_sets(
+    capacity: Floats, element_bytes: Floats, level: Ints, dealt_level: Ints, samples: Ints, seed: Ints,
+    thinned: bool,
+) -> TileSets:  # fmt: skip
+    """Return tile sets; every argument but the last of shape (sets,).
+
+    capacity: of one instance of the level [B]; dealt_level: the level whose tiles are distributed
+    over its instances, -1 for none; samples: N, or 0 for all power-of-two tiles; thinned: leave out what
+    cannot win. Where nothing fits, one element of each operand is all a tile holds.
+    """
+    offset, tiles = _list_tiles(capacity, element_bytes, level, dealt_level, samples, seed, thinned)
+    m, k, n = np.ascontiguousarray(tiles[: offset[-1]].T)
+    return TileSets(offset=offset, closed=samples == 0, m=m, k=k, n=n)
