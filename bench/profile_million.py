@@ -35,10 +35,10 @@ STAGES = (
     ("roofline of every kernel (6.1)", [("roofline.py", "time_kernels")]),
     ("placement and collectives (5.2, 6.4)", [("communication.py", "communicate")]),
     ("schedule (6.5)", [("schedule.py", "schedule")]),
-    ("energy", [("crossflow.py", "_energy")]),
+    ("energy", [("energy.py", "energy")]),
     ("all of the model", [("crossflow.py", "predict")]),
     ("result columns", [("runner.py", "tabulate")]),
-    ("Arrow", [("store.py", "to_arrow")]),
+    ("Arrow", [("schema.py", "to_arrow")]),
     ("Parquet, compression", [("core.py", "write_table")]),
     ("file, sync, rename", [("folder.py", "write")]),
 )  # fmt: skip

@@ -281,7 +281,7 @@ def test_a_fingerprint_follows_what_is_called():
     assert caller(one) == caller(same) != caller(other)
 
 
-FOLLOWS = {"tiles.make_tile_sets", "blocks.run_blocks", "tiling._search_each"}
+FOLLOWS = {"tiles._list_tiles", "blocks.run_blocks", "tiling._search_each"}
 EDITS = """
 import sys
 from fastflow import precompile, crossflow

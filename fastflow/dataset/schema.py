@@ -109,12 +109,16 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+_MANY = 2000  # rows that are worth an import of pandas
+
+
 def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return a column as an Arrow array of one of TYPES; NaN, None and masked values become null.
 
     Raises TypeError for values of another kind.
     """
-    if "pandas" in sys.modules and not isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
+    is_quicker = column.size >= _MANY or "pandas" in sys.modules
+    if is_quicker and not isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
         return pa.array(column, type=kind, from_pandas=True)
     return _array_of_buffers(column, kind)
 

@@ -305,12 +305,15 @@ def collective_times(inputs: Inputs, wires: Wires, collective: int, size: Floats
     inputs, wires: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network.
     """
     wanted = ALGORITHMS.index(str(inputs["system.collective"][0])) - 1
-    links = [float(column[0]) for column in wires]
+    intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires)
     time = np.empty(size.size)
     for among in np.unique(ranks):
         made = neighbours(inputs, int(among))
         latency, per_byte = np.empty((2, 1, KINDS, WAYS))
-        price(made.offered, made.offset, made.phases, *links, latency[0], per_byte[0])
+        price(
+            made.offered, made.offset, made.phases,
+            intra, inter, latency0, latency1, memory, overhead, latency[0], per_byte[0],
+        )  # fmt: skip
         for i in np.flatnonzero(ranks == among):
             time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], wanted)
     return time
