@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ _LAYERS = ("gemm", "operator", "rnn")
 """The workloads that are one kernel or layer on one device."""
 
 _looked: set[str] = set()
+_looking = threading.Lock()  # other threads wait for the kernels
 _told: list[Callable[[str, int, int], None]] = []
 
 
@@ -55,15 +57,16 @@ def _kind_of(inputs: Inputs) -> str:
 def compile_ahead(inputs: Inputs) -> None:
     """Compile the kernels that runs with such inputs call, if several of them are not in the cache."""
     kind = _kind_of(inputs)
-    if kind in _looked:
-        return
-    _looked.add(kind)
-    calls = _calls(kind)
-    if len(_missing(calls)) < _FEWEST:
-        return
-    with _alone():
-        if missing := _missing(calls):  # nobody else has compiled them meanwhile
-            _compile_all(missing)
+    with _looking:
+        if kind in _looked:
+            return
+        _looked.add(kind)
+        calls = _calls(kind)
+        if len(_missing(calls)) < _FEWEST:
+            return
+        with _alone():
+            if missing := _missing(calls):  # nobody else has compiled them meanwhile
+                _compile_all(missing)
 
 
 def _calls(kind: str) -> list[Call]:
