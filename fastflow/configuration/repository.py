@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,16 +101,21 @@ class Repository(CachingConfigRepository):
 
     def _stamp(self, config_path: str) -> _Stamp:
         """Return where a configuration is found now, and what shows that its file is the same."""
-        source = next((one for one in self._changing if one.is_config(config_path)), None)
-        if source is None:
-            return _Stamp(None)
         name = f"{config_path.removesuffix('.yaml')}.yaml"
-        path = Path(name.partition("/")[2]) if source.scheme() == OWN_FILES else Path(source.path, name)
-        try:
-            held = path.stat()
-        except (OSError, ValueError):  # gone since, or no name of a file
-            return _Stamp(source)
-        return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
+        for source in self._changing:
+            if source.scheme() == OWN_FILES:
+                if not source.is_config(config_path):
+                    continue
+                path = name.partition("/")[2]
+            else:
+                path = f"{source.path}/{name}"
+            try:
+                held = Path(path).stat()
+            except (OSError, ValueError):  # gone since, or no name of a file
+                held = None
+            if held is not None and stat.S_ISREG(held.st_mode):
+                return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
+        return _Stamp(None)
 
 
 def path_of_config(loaded: ConfigResult, config_path: str) -> Path:
