@@ -1,6 +1,6 @@
 """Compilation of kernels before they are called, in several processes at once.
 
-Numba compiles a kernel where it is first called, one after the other: half a minute until the first result.
+Numba compiles a kernel where it is first called, one after the other: 20 s until the first result.
 Which kernels a run calls, and with which types, is known beforehand (`signatures.json`, which
 `bench/record_signatures.py` writes). Those of them that are not in the cache are taken from one list by this
 process and one for each other core, the slowest first. A list that is out of date costs time alone.

@@ -220,11 +220,14 @@ def test_where_the_folder_cannot_be_written_another_one_serves(tmp_path, monkeyp
     assert again(summed)(np.arange(4.0)) == 18.0  # compiled, and kept nowhere
 
 
-def test_a_folder_of_somebody_else_is_not_read(folder, monkeypatch):
+def test_what_somebody_else_left_in_the_folder_that_all_share_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr(cache, "FOLDERS", (tmp_path / "file" / "kernels", tmp_path / "spare"))
     again(summed)(np.arange(4.0))
-    monkeypatch.setattr(cache.os, "getuid", lambda: folder.stat().st_uid + 1)
-    if folder.stat().st_uid:  # what the superuser has put there is trusted
-        assert compiled(lambda: again(summed)(np.arange(4.0))) == ["summed"]
+    own = os.getuid()
+    monkeypatch.setattr(cache.os, "getuid", lambda: own + 1)
+    assert compiled(lambda: again(summed)(np.arange(4.0))) == ["summed"]
+    assert len(list((tmp_path / "spare").iterdir())) == 1  # nor is anything put there
 
 
 def test_the_oldest_files_make_room(folder, monkeypatch):

@@ -46,10 +46,10 @@ def _folders() -> tuple[Path, Path]:
 FOLDERS = _folders()
 
 
-def _ours(folder: Path) -> bool:
-    """Say whether a folder belongs to this user: what somebody else left in a shared one is not run."""
+def _trusted(folder: Path) -> bool:
+    """Say whether what lies in a folder may be run: the one that all users share holds what others left."""
     try:
-        return not hasattr(os, "getuid") or folder.stat().st_uid in (os.getuid(), 0)
+        return folder == FOLDERS[0] or not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
         return False
 
@@ -104,7 +104,7 @@ class KernelCache:
         """
         rtsys.initialize(context)  # who allocates and counts a kernel's arrays
         name = self._name(sig, context.codegen().magic_tuple())
-        for folder in filter(_ours, FOLDERS):
+        for folder in filter(_trusted, FOLDERS):
             with suppress(Exception):  # a torn file is compiled anew
                 file = folder / name
                 held = CompileResult._rebuild(context, *pickle.loads(file.read_bytes()))
@@ -143,7 +143,7 @@ def _reduced(compiled: Any) -> Any:
 def _write(folder: Path, name: str, binary: bytes) -> None:
     """Write a file as a whole; raises OSError where that cannot be."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _ours(folder):
+    if not _trusted(folder):
         raise PermissionError(folder)
     part = tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False)  # noqa: SIM115
     try:
@@ -163,7 +163,7 @@ def held() -> set[str]:
 
 def binaries(stem: str = "") -> Iterator[Path]:
     """Yield the files whose names begin with a stem."""
-    for folder in filter(_ours, FOLDERS):
+    for folder in filter(_trusted, FOLDERS):
         yield from folder.glob(f"{stem}*{_SUFFIX}")
 
 
