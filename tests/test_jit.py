@@ -220,6 +220,21 @@ def test_where_the_folder_cannot_be_written_another_one_serves(tmp_path, monkeyp
     assert again(summed)(np.arange(4.0)) == 18.0  # compiled, and kept nowhere
 
 
+def test_where_binaries_are_kept(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("FASTFLOW_CACHE", str(tmp_path))
+    assert cache._folders()[0] == tmp_path / "fastflow" / "kernels"
+    monkeypatch.delenv("FASTFLOW_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache._folders()[0] == tmp_path / "home" / ".cache" / "fastflow" / "kernels"
+
+    def homeless():
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(cache.Path, "home", homeless)
+    assert cache._folders()[0].is_relative_to(cache._folders()[1].parent)
+
+
 def test_what_somebody_else_left_in_the_folder_that_all_share_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setattr(cache, "FOLDERS", (tmp_path / "file" / "kernels", tmp_path / "spare"))

@@ -38,9 +38,14 @@ def _folders() -> tuple[Path, Path]:
 
     The first is in FASTFLOW_CACHE, or else in the user's cache folder.
     """
-    root = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     user = os.getuid() if hasattr(os, "getuid") else ""
-    return Path(root) / "fastflow" / "kernels", Path(tempfile.gettempdir()) / f"fastflow-{user}" / "kernels"
+    spare = Path(tempfile.gettempdir()) / f"fastflow-{user}"
+    root: str | Path | None = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        root = root or Path.home() / ".cache"
+    except RuntimeError:  # in a container a user may have no home
+        root = spare
+    return Path(root) / "fastflow" / "kernels", spare / "kernels"
 
 
 FOLDERS = _folders()
