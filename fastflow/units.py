@@ -42,8 +42,8 @@ flop = [operation] = FLOP
 """
 
 # "mm2" is how the field writes square millimetres; pint wants an exponent sign
-_BARE_EXPONENT = re.compile(r"(?<=[A-Za-zµ])([23])\b")
-
+_BARE_EXPONENT = re.compile(r"(?<=[A-Za-zµ])(?<![0-9.][eE])([23])\b")  # but no exponent of ten, as in 1e3
+_LEADING_ZERO = re.compile(r"(?<![0-9.A-Za-z])(?<![eE][+-])0[0-9]")  # Python reads 012 as 0 times 12
 
 _PLAIN = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?) ([A-Za-z0-9/]+)", re.ASCII)
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -94,6 +94,8 @@ def _parse(text: str, unit: str) -> float:
     """Return the value of any quantity, as pint reads it."""
     import pint
 
+    if _LEADING_ZERO.search(text):
+        raise ValueError(f"not a quantity such as '1 {unit}': a number begins with 0")
     registry = _registry()
     written = _BARE_EXPONENT.sub(r"**\1", text.strip())
     try:

@@ -29,6 +29,9 @@ def test_usual_units_are_as_pint_has_them(written, unit):
         ("4 mm2 / bit", "m^2/bit", 4e-6),
         ("2 B*GHz", "B/s", 2e9),
         ("8 Gbit", "B", 1e9),
+        ("1e3 W", "W", 1e3),
+        ("1.5E3 mm2", "m^2", 1.5e-3),
+        ("1e-03 s", "s", 1e-3),
     ],
 )
 def test_all_others_are_left_to_pint(text, unit, value):
@@ -43,6 +46,8 @@ def test_all_others_are_left_to_pint(text, unit, value):
         ("5", "W", "no unit given"),
         ("5 wat", "W", "known unit"),
         ("five W", "W", "known unit"),
+        ("0123 W", "W", "begins with 0"),
+        ("-07.5 W", "W", "begins with 0"),
     ],
 )
 def test_a_mistake_is_told_by_pint(text, unit, says):
