@@ -18,6 +18,7 @@ RUNS = {
     "network, blocks": (("chip=a100", "parallel.strategy=auto", "system.devices=8", "model.batch=512,1024"),),
     "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
     "layer, blocks": (("model=gemm", "chip=a100"), ("model=operator", "chip=a100")),
+    "search": (("tech=n7", "parallel.strategy=d512", "starts=2", "steps=4"),),
 }
 
 
@@ -29,7 +30,7 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
     from fastflow import precompile
     from fastflow._jit.signatures import write_type
 
-    precompile._looked.add(kind)  # nothing is compiled beforehand
+    precompile._looked.update(RUNS)  # nothing is compiled beforehand
     calls: list[tuple[float, str, list[Any]]] = []
     depth: list[float] = []
 
@@ -46,7 +47,7 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
 
     event.register("numba:compile", Listener())
     for overrides in RUNS[kind]:
-        fastflow.evaluate(*overrides)
+        (fastflow.search if kind == precompile.SEARCH else fastflow.evaluate)(*overrides)
     return [(name, signature) for _, name, signature in sorted(calls, key=lambda call: -call[0])]
 
 

@@ -8,6 +8,7 @@ process and one for each other core, the slowest first. A list that is out of da
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import subprocess
@@ -34,6 +35,8 @@ _LONGEST = 300.0  # that the others may take for their last kernels [s]
 _LAYERS = ("gemm", "operator", "rnn")
 """The workloads that are one kernel or layer on one device."""
 
+SEARCH = "search"
+
 _looked: set[str] = set()
 _looking = threading.Lock()  # other threads wait for the kernels
 _told: list[Callable[[str, int, int], None]] = []
@@ -54,9 +57,12 @@ def _kind_of(inputs: Inputs) -> str:
     return f"{what}, {how}"
 
 
-def compile_ahead(inputs: Inputs) -> None:
-    """Compile the kernels that runs with such inputs call, if several of them are not in the cache."""
-    kind = _kind_of(inputs)
+def compile_ahead(inputs: Inputs, kind: str = "") -> None:
+    """Compile the kernels that runs with such inputs call, if several of them are not in the cache.
+
+    kind: SEARCH for what a search of designs calls.
+    """
+    kind = kind or _kind_of(inputs)
     with _looking:
         if kind in _looked:
             return
@@ -123,6 +129,7 @@ def _compile_all(calls: Sequence[Call]) -> None:
         try:
             with uncollected():
                 work(calls, Path(folder))
+            gc.collect()  # while the others end, and not while a first run is timed
             for process in beside:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LONGEST)

@@ -21,6 +21,7 @@ from fastflow.explore.scorer import schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
 from fastflow.optimize.halving import steps_of, successive_halving
+from fastflow.precompile import SEARCH, compile_ahead
 from fastflow.tables import Floats, Ints
 
 
@@ -48,6 +49,7 @@ def search_designs(
     output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
+    compile_ahead(run.grid.first_inputs(), SEARCH)
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()
