@@ -113,7 +113,9 @@ def test_many_points_cost_no_loop(composer):
     inputs = grid.inputs(Share(grid.blocks[0], 0, points))
     assert inputs["model.m"].tolist() == [1, 1, 2, 1000]
     assert inputs["model.k"].tolist() == [1, 1000, 1, 1000]
-    assert all(values.shape == (4,) and values.flags.c_contiguous for values in inputs.values())
+    assert all(values.shape == (4,) for values in inputs.values())
+    assert inputs["model.m"].flags.c_contiguous
+    assert is_repeated(inputs["model.n"])
 
 
 def test_choices_are_the_final_ones(composer):

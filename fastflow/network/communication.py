@@ -211,15 +211,22 @@ def _time_all(
     """Time every cross-edge of every point under the orders given, rows of prices.order, (points,)."""
     sent = np.zeros((2, wanted.size))
 
+    once = np.ones_like(launches)
+    nothing = _Edges(np.zeros(once.size), np.zeros_like(once), once)
+
     def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
+        if not collective.any():
+            return nothing
         return _time_edges(
             graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
 
-    crossing = np.where(pipe.crosses, shards.send.collective, NO_EXCHANGE)
+    crossing = shards.send.collective
+    if crossing.any():
+        crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
     sync = timed(shards.sync, shards.sync.collective, launches)
     relayout = timed(shards.relayout, shards.relayout.collective, launches)
-    gradient = timed(shards.gradient, shards.gradient.collective, np.ones_like(launches))
+    gradient = timed(shards.gradient, shards.gradient.collective, once)
     send = timed(shards.send, crossing, launches)
     spent = launches * (sync.time + relayout.time + send.time) + gradient.time
     total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
@@ -257,12 +264,17 @@ def communicate(
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
     sync, relayout, gradient, send, total, sent = best
-    sync_s = sync.time + relayout.time
-    longer = relayout.time > sync.time
+    if shards.relayout.collective.any():
+        longer = relayout.time > sync.time
+        sync = _Edges(
+            time=sync.time + relayout.time,
+            by=np.where(longer, relayout.by, sync.by),
+            level=np.where(longer, relayout.level, sync.level),
+        )
     exchanges = Exchanges(
-        sync_s=sync_s,
-        sync_level=np.where(longer, relayout.level, sync.level),
-        sync_by=np.where(longer, relayout.by, sync.by),
+        sync_s=sync.time,
+        sync_level=sync.level,
+        sync_by=sync.by,
         gradient_s=gradient.time,
         gradient_level=gradient.level,
         gradient_by=gradient.by,

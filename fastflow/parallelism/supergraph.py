@@ -305,11 +305,16 @@ def cut(
         return np.empty(kernels, dtype=np.int64)
 
     def edges() -> CrossEdges:
-        whole = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
-        return CrossEdges(
-            collective=next(whole), bytes=np.zeros(kernels), ranks=next(whole), group=next(whole)
-        )
+        return CrossEdges(collective=column(), bytes=np.empty(kernels), ranks=column(), group=column())
 
+    zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
+
+    def rare(is_written: np.bool_) -> CrossEdges:
+        """Return edges of nothing; those that are not written share their columns."""
+        own = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
+        return CrossEdges(*(np.zeros_like(one) for one in own)) if is_written else own
+
+    moves, stacked = shares.differ.any(), (stages > 1).any()
     out = Supergraph(
         m=column(),
         k=column(),
@@ -323,18 +328,23 @@ def cut(
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
-        relayout=edges(),
+        relayout=rare(moves),
         gradient=edges(),
-        send=edges(),
+        send=rare(stacked),
     )
     _cut(graph.numbers, shares, out)
-    if shares.differ.any():
+    if moves:
         _write_relayout(graph.numbers, shares, out, out.relayout)
-    if (stages > 1).any():
+    if stacked:
         _write_send(graph.numbers, shares, out, out.send)
     return out
 
 
-def microbatched(graph: Graph, microbatches: Ints) -> Ints:
-    """Return how often a kernel's launches are repeated in an iteration, shape (kernels,): once to update."""
-    return np.where(graph.phase == UPDATE, 1, microbatches[graph.point])
+def all_launches(graph: Graph, microbatches: Ints) -> Ints:
+    """Return the launches of every kernel in an iteration, shape (kernels,): once to update.
+
+    microbatches: shape (points,).
+    """
+    if (microbatches == 1).all():
+        return graph.repeat
+    return graph.repeat * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

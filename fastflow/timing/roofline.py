@@ -113,8 +113,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     levels = len(device.capacity)
     thinned = not brute or bool((work.samples == 0).all())
     hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
-    every = Gemms(hierarchy=hierarchy[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch)
-    gemms = take(every, rows)
+    gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
     first, place = kinds(gemms, rows.size)
     distinct = take(gemms, first)
     if brute:
@@ -237,6 +236,12 @@ def _lay_blocks(work: KernelWork, rows: Ints, launched: Launched, place: Ints, o
         out.limiter[row] = np.argmax(out.times[row, : last + 1])
 
 
+def _of_points(flags: Bools, point: Ints) -> Bools:
+    """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
+    alike = flags.all() or not flags.any()
+    return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
+
+
 def time_kernels(device: Device, work: KernelWork) -> Timing:
     """Time one launch of every kernel.
 
@@ -260,9 +265,10 @@ def time_kernels(device: Device, work: KernelWork) -> Timing:
     )
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
-    by_blocks = (work.m > 0) & work.blocks[work.point]
-    for brute in (False, True):
-        rows = np.flatnonzero((work.m > 0) & ~by_blocks & (work.brute[work.point] == brute))
+    gemms = work.m > 0
+    by_blocks = _of_points(work.blocks, work.point) & gemms
+    for brute, own in ((False, ~work.brute), (True, work.brute)):
+        rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
         if rows.size:
             found, place = _search(device, work, rows, brute)
             _lay_gemms(work, rows, found, place, levels, idle, out)
