@@ -208,6 +208,7 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
     """Return how the GEMM that takes longest is tiled; of the timed points. kernel_s: of all launches."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
     rows = _longest(graph.offset, prediction.shards.m, kernel_s)
+    tiling = timing.tiling[rows]
     names = limiter_names(levels)
     # of a product its own rate; of a pass, as for mfu
     fastest = np.maximum(prediction.peak, prediction.rate[rows])
@@ -225,8 +226,8 @@ def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
         columns[f"gemm_{name}_moved_B"] = timing.bytes[rows, number]
         columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
     for level in range(levels):
-        columns[f"gemm_l{level}_tile"] = _written(timing.tile[rows, level])
-        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
+        columns[f"gemm_l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns
 
 
@@ -262,7 +263,7 @@ def explain(prediction: Prediction, point: int) -> Columns:
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
     shards, took = take((prediction.shards, prediction.communication.exchanges), rows)
-    launches = prediction.launches[rows]
+    launches, tiling = prediction.launches[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
@@ -291,6 +292,6 @@ def explain(prediction: Prediction, point: int) -> Columns:
     columns |= {f"{name}_s": timing.times[rows, i] for i, name in enumerate(names)}
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
-        columns[f"l{level}_tile"] = _written(timing.tile[rows, level])
-        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
+        columns[f"l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns

@@ -13,6 +13,7 @@ from fastflow.configuration.library import hydra_rules
 from fastflow.errors import InputError
 from fastflow.grid.grid import Axis, Block, Share
 from fastflow.grid.plan import plan
+from fastflow.tables import is_repeated
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN
 from fastflow.tables import Bools, Floats, Ints
@@ -96,12 +96,12 @@ class _Shares(NamedTuple):
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
 
 
-@kernel
+@lean_kernel
 def _ceil_div(total: int, shards: int) -> int:
-    return -(-total // shards)
+    return total if shards == 1 else -(-total // shards)  # most are not cut, and to divide takes long
 
 
-@kernel
+@lean_kernel
 def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, int]:
     """Return m, k, n of a kernel's local GEMM from its layer's local dimensions."""
     if kind == PRODUCT:
@@ -113,7 +113,7 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
     return 0, 0, 0
 
 
-@kernel
+@lean_kernel
 def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
@@ -143,7 +143,7 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
         out.read_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p, peer])
 
 
-@kernel
+@lean_kernel
 def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
     """Return whether two kinds of layer are laid out in the same way."""
     return own == peer or (
@@ -153,7 +153,7 @@ def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
     )
 
 
-@kernel
+@lean_kernel
 def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges) -> None:
     """Write what the kernel cut exchanges among the devices of one layer."""
     for row in range(graph.point.size):
@@ -236,7 +236,7 @@ def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
         out.ranks[row], out.group[row] = ranks, 2 * group + KERNEL_GROUP
 
 
-@kernel
+@lean_kernel
 def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write the sum of weight gradients over the devices that share the weights.
 
