@@ -74,10 +74,10 @@ class Prediction(NamedTuple):
 def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
-    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
-    points of a call have the same keys, so the same on-chip levels and the same workload. refused: why a
-    point has no time that is a number, as far as that is known. Raises KeyError for a key that the model
-    reads and that is not there.
+    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says; `tables.repeated`
+    or ordinary ones. All points of a call have the same keys, so the same on-chip levels and the same
+    workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
+    a key that the model reads and that is not there.
     """
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)

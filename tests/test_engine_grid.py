@@ -272,3 +272,22 @@ def test_mixed_radix_is_itertools_product(axes):
     composed = list(itertools.product(*(range(size) for size, is_composed in axes if is_composed)))
     got = [composed[c - 5] for c in block.combinations(points)]
     assert got == [tuple(d for d, (_, c) in zip(digit, axes, strict=True) if c) for digit in digits]
+
+
+def test_inputs_that_do_not_vary_are_known_as_such(composer):
+    """The same values as those of each point alone; where neighbours agree, nobody has to look."""
+    overrides = ["tech=n12,n7", "mem=hbm2,hbm3", "model.batch=1024,2048", "net=ndr_x8,xdr_x8"]
+    grid = plan(composer, overrides).grid
+    for share in (*grid.shares(0, 4), *grid.shares(3, 7), *grid.shares(0, 16)):
+        inputs = grid.inputs(share)
+        alone = [grid.inputs(share._replace(points=np.array([point]))) for point in share.points]
+        for key, column in inputs.items():
+            expected = np.concatenate([one[key] for one in alone])
+            assert column.dtype == expected.dtype, key
+            assert column.tolist() == expected.tolist(), key
+            assert is_repeated(column) or (expected != expected[0]).any(), key
+    grid = plan(composer, overrides).grid
+    assert [grid.label("net", 0, 2).tolist(), grid.label("tech", 7, 9).tolist()] == [
+        ["ndr_x8", "xdr_x8"], ["n12", "n7"],
+    ]  # fmt: skip
+    assert is_repeated(grid.label("tech", 0, 8))

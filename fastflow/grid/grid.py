@@ -10,7 +10,7 @@ points that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -169,6 +169,10 @@ class Grid(NamedTuple):
 
     def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Return a label of points start to stop as texts, shape (stop - start,)."""
+        return self.labelled([name], start, stop)[name]
+
+    def labelled(self, names: Iterable[str], start: int, stop: int) -> Columns:
+        """Return several labels of points start to stop as texts, each of shape (stop - start,)."""
         combinations = [
             block.combinations(np.arange(low, high, dtype=np.int64))
             for block in self.blocks
@@ -176,7 +180,7 @@ class Grid(NamedTuple):
         ]
         rows = np.concatenate(combinations)
         first, place = kinds([rows], rows.size)
-        return _spread(self.labels[name][rows[first]].astype(object), place)
+        return {name: _spread(self.labels[name][rows[first]].astype(object), place) for name in names}
 
 
 def _spread(values: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:

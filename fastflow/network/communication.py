@@ -228,7 +228,10 @@ def _time_all(
     relayout = timed(shards.relayout, shards.relayout.collective, launches)
     gradient = timed(shards.gradient, shards.gradient.collective, once)
     send = timed(shards.send, crossing, launches)
-    spent = launches * (sync.time + relayout.time + send.time) + gradient.time
+    waited = sync.time
+    for edges in (relayout, send):
+        waited = waited if edges is nothing else waited + edges.time
+    spent = launches * waited + gradient.time
     total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
     return _Timed(sync=sync, relayout=relayout, gradient=gradient, send=send, total=total, sent=sent)
 
@@ -281,7 +284,8 @@ def communicate(
         send_s=send.time,
         send_level=send.level,
     )
-    bandwidth, hops = _neighbours(routes, of_point, best_row - first, wires)
+    whom, place = kinds([of_point, best_row - first, wires.intra, wires.inter], of_point.size)
+    bandwidth, hops = take(_neighbours(routes, *take((of_point, best_row - first, wires), whom)), place)
     return Communication(
         exchanges=exchanges,
         order=prices.order[best_row],

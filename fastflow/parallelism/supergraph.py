@@ -308,11 +308,13 @@ def cut(
         return CrossEdges(collective=column(), bytes=np.empty(kernels), ranks=column(), group=column())
 
     zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
+    nothing = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
 
     def rare(is_written: np.bool_) -> CrossEdges:
         """Return edges of nothing; those that are not written share their columns."""
-        own = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
-        return CrossEdges(*(np.zeros_like(one) for one in own)) if is_written else own
+        if not is_written:
+            return nothing._replace()
+        return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
     moves, stacked = shares.differ.any(), (stages > 1).any()
     out = Supergraph(
