@@ -22,7 +22,7 @@ from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.layout import Layouts, lay_out
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
-from fastflow.parallelism.supergraph import Supergraph, cut, microbatched
+from fastflow.parallelism.supergraph import Supergraph, all_launches, cut
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import device
 from fastflow.timing.energy import energy
@@ -74,10 +74,10 @@ class Prediction(NamedTuple):
 def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """Predict one training iteration of every point; called as `predict(inputs)`.
 
-    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says. All
-    points of a call have the same keys, so the same on-chip levels and the same workload. refused: why a
-    point has no time that is a number, as far as that is known. Raises KeyError for a key that the model
-    reads and that is not there.
+    inputs: dotted key to column of shape (points,), in SI units, as `columns.INPUTS` says; `tables.repeated`
+    or ordinary ones. All points of a call have the same keys, so the same on-chip levels and the same
+    workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
+    a key that the model reads and that is not there.
     """
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
@@ -85,14 +85,15 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     reason = first_of(faults, misfits, crowded, oversized(inputs), refused)
 
     timed = np.flatnonzero(reason == "")
-    given, chip, spread, count = take((dict(inputs), every_chip, parallelism, every_count), timed)
+    every = (dict(inputs), every_chip, parallelism, every_count)
+    given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
     stages = spread.strategies.lp
     numbers = precision(given)
     graph = build_graph(given, numbers)
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
     timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
-    launches = graph.repeat * microbatched(graph, count)
+    launches = all_launches(graph, count)
     refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
     communication = communicate(
@@ -157,13 +158,14 @@ def _time_kernels(
     Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
+    strided = where_read(inputs["model.name"] == "gemm", inputs, "model.transposed", False)
     work = KernelWork(
         point=graph.point,
         m=shards.m,
         k=shards.k,
         n=shards.n,
         batch=shards.batch,
-        strided=where_read(inputs["model.name"] == "gemm", inputs, "model.transposed", False)[graph.point],
+        strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
         element_bytes=numbers.operand,
@@ -210,7 +212,7 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
         stages=pipe.stages,
         microbatches=pipe.microbatches,
         order=pipe.order,
-        slots=inputs["parallel.concurrent_kernels"],
+        slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
     )
 
 

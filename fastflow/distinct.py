@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, take
 
 Result = TypeVar("Result")
 
@@ -72,6 +72,8 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
     """
     size = next(size for size in (8, 4, 1) if column.itemsize % size == 0)
     words = np.ascontiguousarray(column).view(f"u{size}").reshape(column.size, column.itemsize // size)
+    if words.shape[1] == 1:
+        return words if (words != words[0]).any() else words[:, :0]
     return words[:, _which_vary(words)]
 
 
@@ -81,7 +83,7 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     columns: of numbers or texts, each (rows,); numbers are alike if their bits are. Both results as
     `distinct_rows` returns them.
     """
-    varying = [_varying_words(column) for column in columns] if rows > 1 else []
+    varying = [_varying_words(column) for column in columns if not is_repeated(column)] if rows > 1 else []
     table = np.empty((rows, sum(words.shape[1] for words in varying)), dtype=np.int64)
     at = 0
     for words in varying:

@@ -31,12 +31,11 @@ def summary(prediction: Prediction) -> Columns:
     columns = _chip_columns(prediction)
     for name, column in _timed_columns(prediction).items():
         full: NDArray[Any]
+        if column.size == points:
+            columns[name] = column
+            continue
         if column.dtype.kind == "i":
-            full = (
-                column
-                if column.size == points
-                else np.ma.MaskedArray(np.zeros(points, column.dtype), mask=True)
-            )
+            full = np.ma.MaskedArray(np.zeros(points, column.dtype), mask=True)
         elif column.dtype.kind != "U":
             full = np.full(points, np.nan)
         else:
@@ -192,7 +191,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction)
+    return columns | _longest_gemm(prediction, kernel_s)
 
 
 @kernel
@@ -205,10 +204,11 @@ def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Flo
     return total
 
 
-def _longest_gemm(prediction: Prediction) -> Columns:
-    """Return how the GEMM that takes longest is tiled; of the timed points."""
+def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
+    """Return how the GEMM that takes longest is tiled; of the timed points. kernel_s: of all launches."""
     graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
-    rows = _longest(graph.offset, np.where(prediction.shards.m > 0, prediction.launches * timing.time, 0.0))
+    rows = _longest(graph.offset, prediction.shards.m, kernel_s)
+    tiling = timing.tiling[rows]
     names = limiter_names(levels)
     # of a product its own rate; of a pass, as for mfu
     fastest = np.maximum(prediction.peak, prediction.rate[rows])
@@ -226,19 +226,23 @@ def _longest_gemm(prediction: Prediction) -> Columns:
         columns[f"gemm_{name}_moved_B"] = timing.bytes[rows, number]
         columns[f"gemm_{name}_s"] = timing.times[rows, 1 + number]
     for level in range(levels):
-        columns[f"gemm_l{level}_tile"] = _written(timing.tile[rows, level])
-        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
+        columns[f"gemm_l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"gemm_l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns
 
 
 @kernel
-def _longest(offset: Ints, time: Floats) -> Ints:
-    """Return the kernel of each point that takes longest, the first of several; time: (kernels,)."""
+def _longest(offset: Ints, m: Ints, time: Floats) -> Ints:
+    """Return the GEMM of each point that takes longest, the first of several; m, time: (kernels,).
+
+    Its first kernel where none takes any time.
+    """
     longest = offset[:-1].copy()
     for p in range(longest.size):
+        most = 0.0
         for row in range(offset[p], offset[p + 1]):
-            if time[row] > time[longest[p]]:
-                longest[p] = row
+            if m[row] > 0 and time[row] > most:
+                longest[p], most = row, time[row]
     return longest
 
 
@@ -259,7 +263,7 @@ def explain(prediction: Prediction, point: int) -> Columns:
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
     shards, took = take((prediction.shards, prediction.communication.exchanges), rows)
-    launches = prediction.launches[rows]
+    launches, tiling = prediction.launches[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
@@ -288,6 +292,6 @@ def explain(prediction: Prediction, point: int) -> Columns:
     columns |= {f"{name}_s": timing.times[rows, i] for i, name in enumerate(names)}
     columns |= {f"{name}_B": timing.bytes[rows, i] for i, name in enumerate(names[1:-1])}
     for level in range(levels):
-        columns[f"l{level}_tile"] = _written(timing.tile[rows, level])
-        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[rows, level] + 1]
+        columns[f"l{level}_tile"] = _written(timing.tile[tiling, level])
+        columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns

@@ -37,6 +37,20 @@ def where_read(rows: Bools, inputs: Inputs, key: str, otherwise: float) -> NDArr
     return np.where(rows, inputs[key] if rows.any() else otherwise, otherwise)
 
 
+def repeated(value: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Return a column that has one value in every row; value: (1,).
+
+    `is_repeated` sees that without a look at the rows. No kernel takes such a column: for Numba it is of a
+    type of its own.
+    """
+    return value if rows == 1 else np.broadcast_to(value, (rows,))
+
+
+def is_repeated(column: NDArray[Any]) -> bool:
+    """Return whether a column is known to have the same value in all of its rows."""
+    return column.size > 1 and not any(column.strides)
+
+
 Rows = TypeVar("Rows")
 
 

@@ -13,6 +13,7 @@ from fastflow.configuration.library import hydra_rules
 from fastflow.errors import InputError
 from fastflow.grid.grid import Axis, Block, Share
 from fastflow.grid.plan import plan
+from fastflow.tables import is_repeated
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,9 @@ def test_many_points_cost_no_loop(composer):
     inputs = grid.inputs(Share(grid.blocks[0], 0, points))
     assert inputs["model.m"].tolist() == [1, 1, 2, 1000]
     assert inputs["model.k"].tolist() == [1, 1000, 1, 1000]
-    assert all(values.shape == (4,) and values.flags.c_contiguous for values in inputs.values())
+    assert all(values.shape == (4,) for values in inputs.values())
+    assert inputs["model.m"].flags.c_contiguous
+    assert is_repeated(inputs["model.n"])
 
 
 def test_choices_are_the_final_ones(composer):
@@ -269,3 +272,22 @@ def test_mixed_radix_is_itertools_product(axes):
     composed = list(itertools.product(*(range(size) for size, is_composed in axes if is_composed)))
     got = [composed[c - 5] for c in block.combinations(points)]
     assert got == [tuple(d for d, (_, c) in zip(digit, axes, strict=True) if c) for digit in digits]
+
+
+def test_inputs_that_do_not_vary_are_known_as_such(composer):
+    """The same values as those of each point alone; where neighbours agree, nobody has to look."""
+    overrides = ["tech=n12,n7", "mem=hbm2,hbm3", "model.batch=1024,2048", "net=ndr_x8,xdr_x8"]
+    grid = plan(composer, overrides).grid
+    for share in (*grid.shares(0, 4), *grid.shares(3, 7), *grid.shares(0, 16)):
+        inputs = grid.inputs(share)
+        alone = [grid.inputs(share._replace(points=np.array([point]))) for point in share.points]
+        for key, column in inputs.items():
+            expected = np.concatenate([one[key] for one in alone])
+            assert column.dtype == expected.dtype, key
+            assert column.tolist() == expected.tolist(), key
+            assert is_repeated(column) or (expected != expected[0]).any(), key
+    grid = plan(composer, overrides).grid
+    assert [grid.label("net", 0, 2).tolist(), grid.label("tech", 7, 9).tolist()] == [
+        ["ndr_x8", "xdr_x8"], ["n12", "n7"],
+    ]  # fmt: skip
+    assert is_repeated(grid.label("tech", 0, 8))

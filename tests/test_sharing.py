@@ -1,14 +1,19 @@
 """What repeats in a chunk is computed once, and that changes no bit of a result."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow import crossflow
+from fastflow._jit.dispatcher import Kernel
+from fastflow.configuration.composer import Composer
 from fastflow.distinct import kinds, look_up, vocabulary
+from fastflow.grid.plan import plan
 from fastflow.results import summary
-from fastflow.tables import take
+from fastflow.tables import is_repeated, take
 from tests.checks import cases
 from tests.conftest import columns_of
 
@@ -92,3 +97,37 @@ def test_a_vocabulary_keeps_the_order_of_first_use():
     assert names == ["fp32", "bf16", "fp16"]
     assert place.tolist() == [0, 1, 0, 2]
     assert look_up({"fp16": 2, "bf16": 2, "fp32": 4}, texts).tolist() == [4.0, 2.0, 4.0, 2.0]
+
+
+def signatures():
+    """Return what every kernel is compiled for."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("fastflow.")]
+    kernels = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Kernel)}
+    return {name: set(one.signatures) for name, one in kernels.items()}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["mem=hbm2,hbm3"],
+        ["mem=hbm2,hbm3", "parallel.strategy=RC-1-4-d32-p4", "parallel.concurrent_kernels=2"],
+        ["mem=hbm2,hbm3", "tiling=random"],
+        ["mem=hbm2,hbm3", "parallel.softmax=CR-8-d64", "system=torus"],
+        ["model=gemm", "chip=a100", "model.m=128,256"],
+        ["model=rnn", "chip=v100", "model.hidden=512,1024"],
+        ["model=operator", "chip=v100", "model.rows=512,1024"],
+    ],
+)
+def test_columns_that_repeat_a_value_change_nothing_and_reach_no_kernel(overrides):
+    """Numba would compile anew for them."""
+    grid = plan(Composer.of_library(), overrides).grid
+    given = grid.inputs(next(grid.shares(0, grid.points)))
+    assert any(map(is_repeated, given.values()))
+    plain = {key: np.array(column) for key, column in given.items()}
+    expected = summary(crossflow.predict(plain))
+    assert np.isfinite(expected["time_s"]).all()
+    before = signatures()
+    got = summary(crossflow.predict(given))
+    assert signatures() == before
+    for name, column in expected.items():
+        assert bits(column) == bits(got[name]), name

@@ -293,6 +293,14 @@ def test_a_twin_of_a_run_does_no_harm(dataset, tmp_path, monkeypatch):
         ("str", np.array(["a", None, "bc"], dtype=object)),
         ("str", np.array(["l0", "compute"])),
         ("str", np.array([], dtype=object)),
+        ("str", np.array(["n7", "", "hbm2e", "~"])[::-1]),
+        ("str", np.array(["l0", "µm", "日本", ""])),
+        ("str", np.array([], dtype="U3")),
+        ("str", np.broadcast_to(np.array(["n7"]), 5)),
+        ("str", np.broadcast_to(np.array(["日本"], dtype=object), 5)),
+        ("float", np.broadcast_to(np.array([np.nan]), 5)),
+        ("int", np.broadcast_to(np.array([2**62]), 5)),
+        ("bool", np.broadcast_to(np.array([True]), 9)),
     ],
 )
 def test_columns_become_the_same_arrays_with_and_without_pandas(kind, column):

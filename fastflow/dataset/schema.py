@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastflow import _jit
 from fastflow.columns import find_input, find_result, result_order
 from fastflow.grid.grid import Grid
+from fastflow.tables import Texts, is_repeated
 from fastflow.version import version
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def to_arrow(table: ResultTable, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+_LAST_OF_ASCII = 127
 _MANY = 2000  # rows that are worth an import of pandas
 
 
@@ -118,9 +120,22 @@ def array_of(column: NDArray[Any], kind: pa.DataType) -> pa.Array:
     Raises TypeError for values of another kind.
     """
     is_quicker = column.size >= _MANY or "pandas" in sys.modules
-    if is_quicker and not isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
-        return pa.array(column, type=kind, from_pandas=True)
-    return _array_of_buffers(column, kind)
+    if not is_quicker or isinstance(column, np.ma.MaskedArray):  # of which Arrow keeps NaN
+        return _array_of_buffers(column, kind)
+    if is_repeated(column):
+        return pa.repeat(pa.array(column[:1], type=kind, from_pandas=True)[0], column.size)
+    if column.dtype.kind == "U":
+        return _array_of_column(column)
+    return pa.array(column, type=kind, from_pandas=True)
+
+
+def _array_of_column(column: Texts) -> pa.Array:
+    """Return a column of texts as an Arrow array: it takes bytes faster than NumPy's four a letter."""
+    letters = np.ascontiguousarray(column).view(np.uint32)
+    if letters.max(initial=0) > _LAST_OF_ASCII:
+        return pa.array(column, type=TYPES["str"])
+    texts = letters.astype(np.uint8).view(f"S{column.itemsize // letters.itemsize}")
+    return pa.array(texts, type=pa.binary()).cast(TYPES["str"])
 
 
 def _array_of_buffers(column: NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -78,11 +78,12 @@ def lay_out(
     """
     table: ResultTable = {}
     alone = known[0][1] if len(known) == 1 else {}
+    labels = grid.labelled(grid.labels, start, stop)
     for name in column_order(grid):
         if name == "point":
             table[name] = np.arange(start, stop, dtype=np.int64)
-        elif name in grid.labels:
-            table[name] = grid.label(name, start, stop)
+        elif name in labels:
+            table[name] = labels[name]
         elif name in alone:
             table[name] = alone[name]  # one call of the model made them all
         else:

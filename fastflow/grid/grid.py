@@ -10,7 +10,7 @@ points that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from fastflow.configuration.inputs import Scalar, to_column
 from fastflow.configuration.wording import counted
-from fastflow.tables import Columns
+from fastflow.distinct import kinds
+from fastflow.tables import Columns, is_repeated, repeated
 
 
 class Axis(NamedTuple):
@@ -55,7 +56,10 @@ class Block(NamedTuple):
         """Return the place of points on each axis, in written order; each of shape (points,)."""
         digits, rest = [], points - self.first_point
         for count in reversed(self.shape):
-            digits.append(rest % count)
+            if rest.size > 1 and (rest == rest[0]).all():
+                rest = rest[:1]  # on the axes that are left, neighbours are at one place
+            digit = rest % count
+            digits.append(digit if rest.size == points.size else repeated(digit, points.size))
             rest = rest // count
         return digits[::-1]
 
@@ -144,15 +148,18 @@ class Grid(NamedTuple):
     def inputs(self, share: Share, section: str = "") -> Columns:
         """Return the model's inputs of some points, or a section of them: dotted key to array (points,)."""
         rows = self.row[share.block.combinations(share.points)]
+        first, place = kinds([rows], rows.size)
         inputs = {
-            key: np.repeat(values, rows.size) if values.size == 1 else values[rows]
+            key: _spread(values if values.size == 1 else values[rows[first]], place)
             for key, values in self.batches[share.batch].columns.items()
             if key.startswith(section)
         }
         for axis, digit in zip(share.block.axes, share.block.digits(share.points), strict=True):
             if not axis.composed:
+                own = {key: share.block.columns[key] for key in axis.keys if key.startswith(section)}
                 inputs |= {
-                    key: share.block.columns[key][digit] for key in axis.keys if key.startswith(section)
+                    key: repeated(values[digit[:1]], digit.size) if is_repeated(digit) else values[digit]
+                    for key, values in own.items()
                 }
         return inputs
 
@@ -162,12 +169,25 @@ class Grid(NamedTuple):
 
     def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Return a label of points start to stop as texts, shape (stop - start,)."""
+        return self.labelled([name], start, stop)[name]
+
+    def labelled(self, names: Iterable[str], start: int, stop: int) -> Columns:
+        """Return several labels of points start to stop as texts, each of shape (stop - start,)."""
         combinations = [
             block.combinations(np.arange(low, high, dtype=np.int64))
             for block in self.blocks
             if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
         ]
-        return self.labels[name].astype(object)[np.concatenate(combinations)]
+        rows = np.concatenate(combinations)
+        first, place = kinds([rows], rows.size)
+        return {name: _spread(self.labels[name][rows[first]].astype(object), place) for name in names}
+
+
+def _spread(values: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:
+    """Return a column of values at places, (points,): `repeated` if there is but one."""
+    if place.size and (values.size == 1 or (values == values[0]).all()):
+        return repeated(values[:1], place.size)
+    return values[place]
 
 
 def batches_of(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.network.algorithms import ALGORITHMS, AUTO, Phase
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import COLLECTIVES
@@ -66,7 +66,7 @@ def price(
             per_byte[collective, algorithm] = moving
 
 
-@kernel
+@lean_kernel
 def cheapest(
     latency: Floats, per_byte: Floats, row: int, collective: int, size: float, wanted: int
 ) -> tuple[float, int]:

@@ -211,17 +211,27 @@ def _time_all(
     """Time every cross-edge of every point under the orders given, rows of prices.order, (points,)."""
     sent = np.zeros((2, wanted.size))
 
+    once = np.ones_like(launches)
+    nothing = _Edges(np.zeros(once.size), np.zeros_like(once), once)
+
     def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
+        if not collective.any():
+            return nothing
         return _time_edges(
             graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
 
-    crossing = np.where(pipe.crosses, shards.send.collective, NO_EXCHANGE)
+    crossing = shards.send.collective
+    if crossing.any():
+        crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
     sync = timed(shards.sync, shards.sync.collective, launches)
     relayout = timed(shards.relayout, shards.relayout.collective, launches)
-    gradient = timed(shards.gradient, shards.gradient.collective, np.ones_like(launches))
+    gradient = timed(shards.gradient, shards.gradient.collective, once)
     send = timed(shards.send, crossing, launches)
-    spent = launches * (sync.time + relayout.time + send.time) + gradient.time
+    waited = sync.time
+    for edges in (relayout, send):
+        waited = waited if edges is nothing else waited + edges.time
+    spent = launches * waited + gradient.time
     total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
     return _Timed(sync=sync, relayout=relayout, gradient=gradient, send=send, total=total, sent=sent)
 
@@ -257,19 +267,25 @@ def communicate(
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
     sync, relayout, gradient, send, total, sent = best
-    sync_s = sync.time + relayout.time
-    longer = relayout.time > sync.time
+    if shards.relayout.collective.any():
+        longer = relayout.time > sync.time
+        sync = _Edges(
+            time=sync.time + relayout.time,
+            by=np.where(longer, relayout.by, sync.by),
+            level=np.where(longer, relayout.level, sync.level),
+        )
     exchanges = Exchanges(
-        sync_s=sync_s,
-        sync_level=np.where(longer, relayout.level, sync.level),
-        sync_by=np.where(longer, relayout.by, sync.by),
+        sync_s=sync.time,
+        sync_level=sync.level,
+        sync_by=sync.by,
         gradient_s=gradient.time,
         gradient_level=gradient.level,
         gradient_by=gradient.by,
         send_s=send.time,
         send_level=send.level,
     )
-    bandwidth, hops = _neighbours(routes, of_point, best_row - first, wires)
+    whom, place = kinds([of_point, best_row - first, wires.intra, wires.inter], of_point.size)
+    bandwidth, hops = take(_neighbours(routes, *take((of_point, best_row - first, wires), whom)), place)
     return Communication(
         exchanges=exchanges,
         order=prices.order[best_row],

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN
 from fastflow.tables import Bools, Floats, Ints
@@ -96,12 +96,12 @@ class _Shares(NamedTuple):
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
 
 
-@kernel
+@lean_kernel
 def _ceil_div(total: int, shards: int) -> int:
-    return -(-total // shards)
+    return total if shards == 1 else -(-total // shards)  # most are not cut, and to divide takes long
 
 
-@kernel
+@lean_kernel
 def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, int]:
     """Return m, k, n of a kernel's local GEMM from its layer's local dimensions."""
     if kind == PRODUCT:
@@ -113,7 +113,7 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
     return 0, 0, 0
 
 
-@kernel
+@lean_kernel
 def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
@@ -143,7 +143,7 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
         out.read_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p, peer])
 
 
-@kernel
+@lean_kernel
 def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
     """Return whether two kinds of layer are laid out in the same way."""
     return own == peer or (
@@ -153,7 +153,7 @@ def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
     )
 
 
-@kernel
+@lean_kernel
 def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges) -> None:
     """Write what the kernel cut exchanges among the devices of one layer."""
     for row in range(graph.point.size):
@@ -236,7 +236,7 @@ def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
         out.ranks[row], out.group[row] = ranks, 2 * group + KERNEL_GROUP
 
 
-@kernel
+@lean_kernel
 def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write the sum of weight gradients over the devices that share the weights.
 
@@ -305,11 +305,18 @@ def cut(
         return np.empty(kernels, dtype=np.int64)
 
     def edges() -> CrossEdges:
-        whole = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
-        return CrossEdges(
-            collective=next(whole), bytes=np.zeros(kernels), ranks=next(whole), group=next(whole)
-        )
+        return CrossEdges(collective=column(), bytes=np.empty(kernels), ranks=column(), group=column())
 
+    zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
+    nothing = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
+
+    def rare(is_written: np.bool_) -> CrossEdges:
+        """Return edges of nothing; those that are not written share their columns."""
+        if not is_written:
+            return nothing._replace()
+        return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
+
+    moves, stacked = shares.differ.any(), (stages > 1).any()
     out = Supergraph(
         m=column(),
         k=column(),
@@ -323,18 +330,23 @@ def cut(
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
-        relayout=edges(),
+        relayout=rare(moves),
         gradient=edges(),
-        send=edges(),
+        send=rare(stacked),
     )
     _cut(graph.numbers, shares, out)
-    if shares.differ.any():
+    if moves:
         _write_relayout(graph.numbers, shares, out, out.relayout)
-    if (stages > 1).any():
+    if stacked:
         _write_send(graph.numbers, shares, out, out.send)
     return out
 
 
-def microbatched(graph: Graph, microbatches: Ints) -> Ints:
-    """Return how often a kernel's launches are repeated in an iteration, shape (kernels,): once to update."""
-    return np.where(graph.phase == UPDATE, 1, microbatches[graph.point])
+def all_launches(graph: Graph, microbatches: Ints) -> Ints:
+    """Return the launches of every kernel in an iteration, shape (kernels,): once to update.
+
+    microbatches: shape (points,).
+    """
+    if (microbatches == 1).all():
+        return graph.repeat
+    return graph.repeat * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

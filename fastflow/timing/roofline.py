@@ -47,8 +47,9 @@ class Timing(NamedTuple):
     limiter: Ints  # column of `times` that is largest
     times: Floats  # as `limiter_names` lists them: (kernels, levels + 3)
     bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
-    tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (kernels, levels, 3)
-    stays: Ints  # operand that stays put in each level, -1 for none: (kernels, levels)
+    tiling: Ints  # which of the tilings below, that kernels share
+    tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (tilings, levels, 3)
+    stays: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
     parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
     busy: Floats  # share of the bundles that work, over all waves
@@ -113,8 +114,7 @@ def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[
     levels = len(device.capacity)
     thinned = not brute or bool((work.samples == 0).all())
     hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
-    every = Gemms(hierarchy=hierarchy[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch)
-    gemms = take(every, rows)
+    gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
     first, place = kinds(gemms, rows.size)
     distinct = take(gemms, first)
     if brute:
@@ -130,32 +130,27 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
             continue
         out.times[row, 0] = work.pass_flop[row] / vector_flops[work.point[row]]
         out.flop[row], idle[row] = work.pass_flop[row], 1.0
-        out.parts[row], out.waves[row], out.candidates[row] = 0, 0, 0
+        out.parts[row], out.waves[row], out.candidates[row], out.tiling[row] = 0, 0, 0, 0
         for level in range(out.bytes.shape[1]):
             out.bytes[row, level] = work.pass_bytes[row]
-        for level in range(out.stays.shape[1]):
-            out.stays[row, level] = -1
-            for axis in range(3):
-                out.tile[row, level, axis] = 0
 
 
 @kernel
 def _lay_gemms(
     work: KernelWork, rows: Ints, found: Tilings, place: Ints, levels: int, idle: Floats, out: Timing
 ) -> None:
-    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found."""
+    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
+
+    These follow the tilings that are in `out` already.
+    """
     for i in range(rows.size):
         row, g = rows[i], place[i]
         out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
         out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
-        out.candidates[row] = found.candidates[g]
+        out.candidates[row], out.tiling[row] = found.candidates[g], len(out.tile) + g
         for level in range(levels + 1):
             out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
-        for level in range(levels):
-            out.stays[row, level] = found.stays[g * levels + level]
-            for axis in range(3):
-                out.tile[row, level, axis] = found.tile[(g * levels + level) * 3 + axis]
 
 
 @kernel
@@ -226,15 +221,21 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
 
 @kernel
 def _lay_blocks(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
-    """Write how the GEMMs in `rows` run as blocks, `place` among those launched; C stays in registers."""
+    """Write how the GEMMs in `rows` run as blocks, `place` among those launched, as `_lay_gemms` does."""
     for i in range(rows.size):
         row, g = rows[i], place[i]
         last = out.times.shape[1] - 1
         out.time[row], out.times[row], out.bytes[row] = launched.time[g], launched.times[g], launched.bytes[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
         out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
-        out.tile[row], out.stays[row], out.candidates[row] = launched.tile[g], C_STAYS, launched.candidates[g]
+        out.candidates[row], out.tiling[row] = launched.candidates[g], len(out.tile) + g
         out.limiter[row] = np.argmax(out.times[row, : last + 1])
+
+
+def _of_points(flags: Bools, point: Ints) -> Bools:
+    """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
+    alike = flags.all() or not flags.any()
+    return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
 
 
 def time_kernels(device: Device, work: KernelWork) -> Timing:
@@ -251,8 +252,9 @@ def time_kernels(device: Device, work: KernelWork) -> Timing:
         limiter=np.empty(count, dtype=np.int64),
         times=np.empty((count, levels + 3)),
         bytes=np.empty((count, levels + 1)),
-        tile=np.empty((count, levels, 3), dtype=np.int64),
-        stays=np.empty((count, levels), dtype=np.int64),
+        tiling=np.empty(count, dtype=np.int64),
+        tile=np.zeros((1, levels, 3), dtype=np.int64),  # of passes
+        stays=np.full((1, levels), -1, dtype=np.int64),
         parts=np.empty(count, dtype=np.int64),
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
@@ -260,16 +262,29 @@ def time_kernels(device: Device, work: KernelWork) -> Timing:
     )
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
-    by_blocks = (work.m > 0) & work.blocks[work.point]
-    for brute in (False, True):
-        rows = np.flatnonzero((work.m > 0) & ~by_blocks & (work.brute[work.point] == brute))
+    gemms = work.m > 0
+    by_blocks = _of_points(work.blocks, work.point) & gemms
+    for brute, own in ((False, ~work.brute), (True, work.brute)):
+        rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
         if rows.size:
             found, place = _search(device, work, rows, brute)
             _lay_gemms(work, rows, found, place, levels, idle, out)
+            out = _with_tilings(out, found.tile, found.stays)
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
     _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, place = _run_blocks(device, work, rows)
         _lay_blocks(work, rows, launched, place, out)
+        in_registers = np.full(launched.tile.shape[:2], C_STAYS, dtype=np.int64)
+        out = _with_tilings(out, launched.tile, in_registers)
     return out
+
+
+def _with_tilings(out: Timing, tile: Ints, stays: Ints) -> Timing:
+    """Return a timing with further tilings after its own; tile, stays: of all these, in order."""
+    levels = out.stays.shape[1]
+    return out._replace(
+        tile=np.concatenate([out.tile, tile.reshape(-1, levels, 3)]),
+        stays=np.concatenate([out.stays, stays.reshape(-1, levels)]),
+    )

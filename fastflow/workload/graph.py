@@ -7,6 +7,7 @@ GEMM lies in it (rows of the batch, inner and column dimension of the weights), 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,11 +173,25 @@ def spread(graph: Graph, place: Ints) -> Graph:
     point = np.repeat(np.arange(place.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
         table = {field: getattr(graph, field).reshape(kernels.size, -1) for field in fields}
-        columns = {field: column[place].reshape(-1) for field, column in table.items()}
+        columns = {field: _spread(column, place) for field, column in table.items()}
     else:
         rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
         columns = {field: getattr(graph, field)[rows] for field in fields}
     return Graph(offset, graph.names, point, **columns)
+
+
+def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
+    """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
+    if place.size and (table == table[0]).all():
+        return _repeated(table.dtype.str, table[0].tobytes(), place.size)
+    spread: NDArray[Any] = table[place].reshape(-1)
+    return spread
+
+
+@lru_cache(maxsize=32)
+def _repeated(dtype: str, row: bytes, times: int) -> NDArray[Any]:
+    """Return a row so many times, which chunks share: nobody writes to the columns of a graph."""
+    return np.tile(np.frombuffer(row, dtype), times)
 
 
 def sum_by_point(graph: Graph, values: Floats) -> Floats:
