@@ -353,8 +353,8 @@ def _search_one(
     return looked
 
 
-@kernel
-def _search_each(
+@lean_kernel
+def _search_in_turn(
     gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
     node: Floats, listed: Ints, left: Ints, out: Tilings,
 ) -> None:  # fmt: skip
@@ -374,6 +374,15 @@ def _search_each(
             layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
+
+
+@kernel
+def _search_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
+    node: Floats, listed: Ints, left: Ints, out: Tilings,
+) -> None:  # fmt: skip
+    """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
+    _search_in_turn(gemms, hierarchies, sets, levels, layout, node, listed, left, out)
 
 
 def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
