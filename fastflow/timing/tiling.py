@@ -161,9 +161,9 @@ def _bound_level(
 def _least_times(
     problem: Problem, bandwidth: Floats, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
     least_accessed: float,
-) -> float:  # fmt: skip
-    """Find the least time of the tiles that are distributed, whatever is outside; returns the least [s]."""
-    level, smallest = problem.dealt, np.inf
+) -> None:  # fmt: skip
+    """Find the least time of the tiles that are distributed, whatever is outside."""
+    level = problem.dealt
     for i in range(count[level]):
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
     if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
@@ -172,8 +172,35 @@ def _least_times(
         )
     for i in range(count[level]):
         node[level, LEAST, i] = node[level, BOUND, i]
-        smallest = min(smallest, node[level, LEAST, i])
-    return smallest
+
+
+@lean_kernel
+def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
+    """Return a level's candidate with the least time whatever is outside, -1 for none, and that time [s]."""
+    chosen, least = -1, np.inf
+    for i in range(count):
+        if node[level, LEAST, i] < least:
+            chosen, least = i, node[level, LEAST, i]
+    return chosen, least
+
+
+@lean_kernel
+def _list_quickest(
+    problem: Problem, i: int, tile: Floats, node: Floats, path: Floats, listed: Ints, left: Ints
+) -> None:
+    """List one of the tiles that are distributed, unless the tile outside clips it.
+
+    The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
+    """
+    level = problem.dealt
+    m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
+    out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
+    is_whole = m >= out_m and n >= out_n
+    node[level, BOUND, i] = max(path[level + 1, TIME], node[level, LEAST, i]) if is_whole else np.nan
+    node[level, BYTES, i] = fewest_served(
+        problem.whole, out_m, max(out_k, parts), out_n, max(m, out_m), max(k, out_k), max(n, out_n)
+    )
+    listed[level, 0], left[level] = i, 1
 
 
 @lean_kernel
@@ -233,25 +260,14 @@ def _choose_innermost(
 
 
 @lean_kernel
-def _learn_inside(level: int, i: int, within: float, least: float, count: Ints, node: Floats) -> float:
-    """Raise the least time of a candidate by what its inside takes, which is the same wherever the tile is.
+def _drop_slower(
+    level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats, followed: int
+) -> int:
+    """Drop a level's candidates that need more than `time` whatever is outside of them.
 
-    least: of its level [s]; returns it as it is then.
+    Returns where the one that was followed is now.
     """
-    before = node[level, LEAST, i]
-    node[level, LEAST, i] = max(before, within)
-    if before > least or within <= before:
-        return least
-    least = np.inf
-    for other in range(count[level]):
-        least = min(least, node[level, LEAST, other])
-    return least
-
-
-@lean_kernel
-def _drop_slower(level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats) -> None:
-    """Drop a level's candidates that need more than `time` whatever is outside of them."""
-    left = 0
+    left, place = 0, followed
     for i in range(count[level]):
         if node[level, LEAST, i] <= time:
             if left < i:
@@ -260,8 +276,11 @@ def _drop_slower(level: int, time: float, count: Ints, exponent: Ints, tile: Flo
                 for column in range(tile.shape[1]):
                     tile[level, column, left] = tile[level, column, i]
                 node[level, LEAST, left] = node[level, LEAST, i]
+            if i == followed:
+                place = left
             left += 1
     count[level] = left
+    return place
 
 
 @lean_kernel
@@ -299,17 +318,23 @@ def _search_one(
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
     least_accessed = _least_accesses(problem, count, tile)
-    least_dealt = 0.0  # time of any tile that is distributed, whatever is outside
+    guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        least_dealt = _least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
+        _least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
+        guess, least_dealt = _quickest(dealt, count[dealt], node)
+    if not problem.closed or dealt == 0:
+        guess = -1
     level, followed, is_new = levels - 1, 0, True
     while level < levels:
         shortest = best[0, TIME]
+        if level == dealt and is_new and guess >= 0:
+            _list_quickest(problem, guess, tile, node, path, listed, left)
+            is_new = False
         if is_new:
             if level == dealt:
                 if problem.closed:
-                    _drop_slower(level, shortest, count, exponent, tile, node)
+                    followed = _drop_slower(level, shortest, count, exponent, tile, node, followed)
                 _start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
             else:
                 _start_other(problem, level, count, tile, least, node, path, least_dealt)
@@ -323,7 +348,7 @@ def _search_one(
             _time_innermost(problem, bandwidth, count[0], tile, node, path)
             chosen, within = _choose_innermost(shortest, count, tile, node, path)
             if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
-                least_dealt = _learn_inside(1, followed, within, least_dealt, count, node)
+                node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
             if chosen >= 0:
                 step(problem, sides, 0, chosen, exponent, path, path_exponent)
                 if precedes(levels, path, best):
@@ -336,6 +361,11 @@ def _search_one(
             path[level, MOVED] = node[level, BYTES, chosen]
             node[level, BOUND, chosen] = np.nan  # followed: never again
         if chosen < 0 or (bound == shortest and moves_more(levels, level, path, best)):
+            if level == dealt and guess >= 0:
+                guess, is_new = -1, True  # now all of them
+                continue
+            if level == dealt:
+                _, least_dealt = _quickest(dealt, count[dealt], node)
             level += 1
             continue
         if level == dealt:
