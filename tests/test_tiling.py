@@ -158,10 +158,7 @@ def lay_first(gemms, hierarchies, sets, levels, layout):
     problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
         own = hierarchies.tiles[level]
-        layout.counts[level] = lay_tiles(
-            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 1 + level, level,
-            layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-        )  # fmt: skip
+        lay_tiles(problem, sets, own, 1 + level, level, False, layout)
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))

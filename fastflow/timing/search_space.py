@@ -105,8 +105,9 @@ class Layout(NamedTuple):
     sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
     longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
     seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
-    counts: Ints  # candidates of each level, (levels,)
-    exponent: Ints  # of their sides, and PART, (levels, 4, candidates)
+    counts: Ints  # candidates of each level, and at last tiles that are distributed, uncut, (levels + 1,)
+    exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
+    longest_side: Ints  # exponents of the longest side along each axis, (levels, 3)
     tile: Floats  # columns up to IDLE, (levels, 9, candidates)
     least: Floats  # the fewest visits of any candidate, (levels, 3)
     path: Floats  # all columns, (levels + 1, 12)
@@ -134,8 +135,9 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
         sides=np.empty((3, 3, exponents)),
         longest=np.empty((exponents + 1, exponents), dtype=np.int64),
         seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
-        counts=np.zeros(levels, dtype=np.int64),
-        exponent=np.empty((levels, 4, rows), dtype=np.int64),
+        counts=np.zeros(levels + 1, dtype=np.int64),
+        exponent=np.empty((levels + 1, 4, rows), dtype=np.int64),
+        longest_side=np.empty((levels, 3), dtype=np.int64),
         tile=np.empty((levels, _TILE_COLUMNS, rows)),
         least=np.empty((levels, 3)),
         path=np.empty((levels + 1, _PATH_COLUMNS)),

@@ -385,19 +385,17 @@ def _search_one(
 
 @lean_kernel
 def _search_in_turn(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
-    node: Floats, listed: Ints, left: Ints, out: Tilings,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
+    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
-    for g in range(gemms.m.size):
+    before = -1
+    for g in order:
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
+        is_listed, before = kind[g] == before, kind[g]
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
-            layout.counts[level] = lay_tiles(
-                problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1],
-                1 + g * levels + level, level,
-                layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-            )  # fmt: skip
+            lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
         looked = _search_one(
             problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
             layout.least, node, listed, left,
@@ -408,11 +406,19 @@ def _search_in_turn(
 
 @kernel
 def _search_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
-    node: Floats, listed: Ints, left: Ints, out: Tilings,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
+    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
-    _search_in_turn(gemms, hierarchies, sets, levels, layout, node, listed, left, out)
+    _search_in_turn(gemms, hierarchies, sets, levels, kind, order, layout, node, listed, left, out)
+
+
+def _kinds(gemms: Gemms) -> Ints:
+    """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
+    kind = gemms.hierarchy
+    for side in (gemms.m, gemms.k, gemms.n):
+        kind = kind << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
+    return kind
 
 
 def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
@@ -422,5 +428,6 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     node = np.empty((levels, _NODE_COLUMNS, layout.tile.shape[2]))
     listed = np.empty((levels, layout.tile.shape[2]), dtype=np.int64)
     left = np.empty(levels, dtype=np.int64)
-    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, left, out)
+    kind = _kinds(gemms)
+    _search_each(gemms, hierarchies, sets, levels, kind, np.argsort(kind), layout, node, listed, left, out)
     return out
