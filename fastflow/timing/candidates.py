@@ -115,9 +115,9 @@ def _list_tiles(problem: Problem, sets: TileSets, own: int, mark: int, level: in
 
 
 @lean_kernel
-def _look_up(problem: Problem, level: int, layout: Layout) -> None:
-    """Fill a level's columns from the exponents of its candidates."""
-    count, exponent, tile, sides = layout.counts[level], layout.exponent, layout.tile, layout.sides
+def _look_up(level: int, count: int, layout: Layout) -> None:
+    """Fill a level's visits from the exponents of candidates that are not cut into parts."""
+    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
@@ -126,22 +126,30 @@ def _look_up(problem: Problem, level: int, layout: Layout) -> None:
 
 @lean_kernel
 def _cut(problem: Problem, layout: Layout) -> None:
-    """List the tiles that are distributed, once for every part of the inner dimension; fill their columns."""
-    level, count, sides = problem.dealt, 0, layout.sides
+    """List the tiles that are distributed whole, then cut into every part; fill their columns."""
+    level, uncut, sides = problem.dealt, layout.counts[problem.levels], layout.sides
     exponent, tile = layout.exponent, layout.tile
-    for whole in range(layout.counts[problem.levels]):
-        m, k = exponent[problem.levels, M, whole], exponent[problem.levels, K, whole]
-        n, part = exponent[problem.levels, N, whole], problem.top_k
-        while True:
+    for i in range(uncut):
+        for axis in (M, K, N):
+            exponent[level, axis, i] = exponent[problem.levels, axis, i]
+        exponent[level, PART, i] = problem.top_k
+    _look_up(level, uncut, layout)
+    count, deep = uncut, sides[FILLED, K, problem.top_k]
+    for i in range(uncut):
+        m, n = exponent[level, M, i], exponent[level, N, i]
+        tile[level, COMPUTE, i] = sides[FILLED, M, m] * deep * sides[FILLED, N, n]
+    for i in range(uncut):
+        if tile[level, M, i] * tile[level, N, i] * problem.batch >= problem.instances:
+            continue
+        m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
+        part = problem.top_k - 1
+        while part >= 0 and may_split(problem, sides, m, n, part):
             exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
             exponent[level, N, count], exponent[level, PART, count] = n, part
-            tile[level, M, count], tile[level, K, count] = sides[VISITS, M, m], sides[VISITS, K, min(k, part)]
-            tile[level, N, count], tile[level, PARTS, count] = sides[VISITS, N, n], sides[VISITS, K, part]
+            tile[level, M, count], tile[level, K, count] = tile[level, M, i], sides[VISITS, K, min(k, part)]
+            tile[level, N, count], tile[level, PARTS, count] = tile[level, N, i], sides[VISITS, K, part]
             tile[level, COMPUTE, count] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-            count += 1
-            part -= 1
-            if part < 0 or not may_split(problem, sides, m, n, part):
-                break
+            count, part = count + 1, part - 1
     for i in range(count):
         tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
         tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
@@ -165,7 +173,7 @@ def lay_tiles(
     if level == problem.dealt:
         _cut(problem, layout)
     else:
-        _look_up(problem, level, layout)
+        _look_up(level, layout.counts[level], layout)
     exponent, tile, sides = layout.exponent, layout.tile, layout.sides
     if level == 0:  # no other level's tiles feed the registers
         for i in range(layout.counts[0]):
