@@ -325,10 +325,10 @@ def _search_one(
         guess, least_dealt = _quickest(dealt, count[dealt], node)
     if not problem.closed or dealt == 0:
         guess = -1
-    level, followed, is_new = levels - 1, 0, True
+    level, followed, is_new = levels - 1, -1, True
     while level < levels:
         shortest = best[0, TIME]
-        if level == dealt and is_new and guess >= 0:
+        if is_new and level == dealt and guess >= 0 and followed < 0:
             _list_quickest(problem, guess, tile, node, path, listed, left)
             is_new = False
         if is_new:
@@ -336,6 +336,8 @@ def _search_one(
                 if problem.closed:
                     followed = _drop_slower(level, shortest, count, exponent, tile, node, followed)
                 _start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
+                if guess >= 0:
+                    node[level, BOUND, followed], guess = np.nan, -1
             else:
                 _start_other(problem, level, count, tile, least, node, path, least_dealt)
             looked += count[level]
@@ -362,7 +364,9 @@ def _search_one(
             node[level, BOUND, chosen] = np.nan  # followed: never again
         if chosen < 0 or (bound == shortest and moves_more(levels, level, path, best)):
             if level == dealt and guess >= 0:
-                guess, is_new = -1, True  # now all of them
+                is_new = True  # now all of them
+                if followed < 0:
+                    guess = -1
                 continue
             if level == dealt:
                 _, least_dealt = _quickest(dealt, count[dealt], node)
@@ -370,12 +374,12 @@ def _search_one(
             continue
         if level == dealt:
             followed = chosen
-        elif (
-            problem.closed and level > dealt
-            and least_dealt >= shortest  # more is known by now of what is inside
-            and (least_dealt > shortest or moves_more(levels, level, path, best))
-        ):  # fmt: skip
-            continue
+        elif problem.closed and level > dealt:  # more is known by now of what is inside
+            if least_dealt > shortest:
+                level += 1
+                continue
+            if least_dealt == shortest and moves_more(levels, level, path, best):
+                continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
         serving = level_time(path[level, MOVED], bandwidth[problem.at + level + 1], path[level + 1, IDLE])
         path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
