@@ -155,7 +155,7 @@ def test_how_many_tiles_are_looked_at_does_not_depend_on_the_other_gemms():
 @kernel
 def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
-    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
+    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, False, layout)
     for level in range(levels):
         own = hierarchies.tiles[level]
         lay_tiles(problem, sets, own, 1 + level, level, False, layout)

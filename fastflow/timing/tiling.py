@@ -23,6 +23,7 @@ from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
+    INVERSE,
     MOVED,
     PART,
     PARTS,
@@ -59,13 +60,13 @@ _NODE_COLUMNS = 6
 
 
 @lean_kernel
-def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
-    """Return the fewest bytes of register accesses that any innermost tiles allow."""
-    per_m, per_k, per_n = 1.0, 1.0, 1.0
-    for i in range(count[0]):
-        per_m = min(per_m, tile[0, PER_M, i])
-        per_k = min(per_k, tile[0, PER_K, i])
-        per_n = min(per_n, tile[0, PER_N, i])
+def _least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
+    """Return the fewest bytes of register accesses that any innermost tiles allow.
+
+    longest: exponents of the longest sides of each level's candidates, (levels, 3).
+    """
+    per_m, per_k = sides[INVERSE, M, longest[0, M]], sides[INVERSE, K, longest[0, K]]
+    per_n = sides[INVERSE, N, longest[0, N]]
     return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
 
 
@@ -307,8 +308,8 @@ def _next_tile(
 
 @lean_kernel
 def _search_one(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
-    least: Floats, node: Floats, listed: Ints, left: Ints,
+    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, longest: Ints,
+    tile: Floats, least: Floats, node: Floats, listed: Ints, left: Ints,
     path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
@@ -317,7 +318,7 @@ def _search_one(
     that are still to follow, (levels, candidates), and left: how many these are, (levels,).
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_accessed = _least_accesses(problem, count, tile)
+    least_accessed = _least_accesses(problem, sides, longest)
     guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
@@ -395,14 +396,14 @@ def _search_in_turn(
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
     before = -1
     for g in order:
-        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         is_listed, before = kind[g] == before, kind[g]
+        problem = lay_gemm(gemms, hierarchies, sets, levels, g, is_listed, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
         looked = _search_one(
-            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
-            layout.least, node, listed, left,
+            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent,
+            layout.longest_side, layout.tile, layout.least, node, listed, left,
             layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
