@@ -166,8 +166,9 @@ def _lay_axis(axis: int, side: int, unit: float, is_alike: bool, sides: Floats) 
 
 @lean_kernel
 def lay_gemm(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, is_alike: bool, layout: Layout
-) -> Problem:
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, is_alike: bool,
+    layout: Layout,
+) -> Problem:  # fmt: skip
     """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers.
 
     is_alike: the last GEMM had the same hierarchy, and sides with the same exponents.
