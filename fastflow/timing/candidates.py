@@ -13,9 +13,7 @@ from fastflow.timing.search_space import (
     INVERSE,
     PART,
     PARTS,
-    PER_K,
     PER_M,
-    PER_N,
     VISITS,
     K,
     Layout,
@@ -62,7 +60,9 @@ def _list_largest(problem: Problem, sets: TileSets, own: int, level: int, layout
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
     exponent, longest = layout.exponent, layout.longest
     # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
-    longest[: top_m + 2, : top_n + 1] = -1
+    for shorter_m in range(top_m + 2):
+        for shorter_n in range(top_n + 1):
+            longest[shorter_m, shorter_n] = -1
     for i in range(sets.offset[own], sets.offset[own + 1]):
         shorter_m, shorter_n = max(top_m - sets.m[i], 0), max(top_n - sets.n[i], 0)
         longest[shorter_m + 1, shorter_n] = max(longest[shorter_m + 1, shorter_n], min(sets.k[i], top_k))
@@ -107,7 +107,7 @@ def _list_tiles(problem: Problem, sets: TileSets, own: int, mark: int, level: in
     else:
         count = _list_each(problem, sets, own, mark, to, layout)
     layout.counts[to] = count
-    for axis in (M, K, N):
+    for axis in range(3):
         most = 0
         for i in range(count):
             most = max(most, layout.exponent[to, axis, i])
@@ -130,7 +130,7 @@ def _cut(problem: Problem, layout: Layout) -> None:
     level, uncut, sides = problem.dealt, layout.counts[problem.levels], layout.sides
     exponent, tile = layout.exponent, layout.tile
     for i in range(uncut):
-        for axis in (M, K, N):
+        for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
         exponent[level, PART, i] = problem.top_k
     _look_up(level, uncut, layout)
@@ -175,12 +175,10 @@ def lay_tiles(
     else:
         _look_up(level, layout.counts[level], layout)
     exponent, tile, sides = layout.exponent, layout.tile, layout.sides
-    if level == 0:  # no other level's tiles feed the registers
-        for i in range(layout.counts[0]):
-            tile[0, PER_M, i] = sides[INVERSE, M, exponent[0, M, i]]
-            tile[0, PER_K, i] = sides[INVERSE, K, exponent[0, K, i]]
-            tile[0, PER_N, i] = sides[INVERSE, N, exponent[0, N, i]]
-    for axis in (M, K, N):
+    for axis in range(3):
+        if level == 0:  # no other level's tiles feed the registers
+            for i in range(layout.counts[0]):
+                tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
         layout.least[level, axis] = sides[VISITS, axis, layout.longest_side[level, axis]]
 
 
@@ -189,18 +187,12 @@ def step(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
 ) -> bool:
     """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    k = min(exponent[level, K, i], path_exponent[level + 1, K])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
-    path_exponent[level, M], path_exponent[level, K], path_exponent[level, N] = m, k, n
-    path[level, M] = sides[VISITS, M, m]
-    path[level, K] = sides[VISITS, K, k]
-    path[level, N] = sides[VISITS, N, n]
-    path[level, PER_M] = sides[INVERSE, M, m]
-    path[level, PER_K] = sides[INVERSE, K, k]
-    path[level, PER_N] = sides[INVERSE, N, n]
+    for axis in range(3):
+        e = min(exponent[level, axis, i], path_exponent[level + 1, axis])
+        path_exponent[level, axis] = e
+        path[level, axis], path[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
     if level == problem.dealt:
-        part = exponent[level, PART, i]
+        m, n, part = path_exponent[level, M], path_exponent[level, N], exponent[level, PART, i]
         path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
         path[level, PARTS] = sides[VISITS, K, part]
         return may_split(problem, sides, m, n, part)

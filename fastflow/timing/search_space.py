@@ -190,8 +190,9 @@ def lay_gemm(
     floor = 2.0 * volume * batch / flops
     path, path_exponent = layout.path, layout.path_exponent
     path_exponent[levels, M], path_exponent[levels, K], path_exponent[levels, N] = top_m, top_k, top_n
-    path[levels, M], path[levels, K], path[levels, N] = 1.0, 1.0, 1.0
-    path[levels, PER_M], path[levels, PER_K], path[levels, PER_N] = 1.0 / m, 1.0 / k, 1.0 / n
+    for axis in range(3):
+        path[levels, axis] = 1.0
+        path[levels, PER_M + axis] = sides[INVERSE, axis, path_exponent[levels, axis]]
     path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
     path[levels, TIME] = floor
     dealt, closed = hierarchies.dealt_level[h], False
