@@ -56,7 +56,7 @@ class _Problem(ctypes.Structure):
 @kernel
 def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: Layout) -> Problem:
     """Lay out the first GEMM on the first hierarchy with all of its tiles."""
-    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, False, layout)
+    problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
     for level in range(LEVELS):
         own = hierarchies.tiles[level]
         lay_tiles(problem, sets, own, 0, level, False, layout)

@@ -172,7 +172,7 @@ def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
 @kernel
 def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
-    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, False, layout)
+    problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
         own = hierarchies.tiles[level]
         lay_tiles(problem, sets, own, 1 + level, level, False, layout)

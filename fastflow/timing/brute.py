@@ -130,7 +130,7 @@ def _try_each(
 ) -> None:
     """Try all tilings of every GEMM, one after the other in the same room, and write the best to `out`."""
     for g in range(gemms.m.size):
-        problem = lay_gemm(gemms, hierarchies, sets, levels, g, False, layout)
+        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 0, level, False, layout)

@@ -149,16 +149,12 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
 
 
 @lean_kernel
-def _lay_axis(axis: int, side: int, unit: float, is_alike: bool, sides: Floats) -> int:
-    """Fill an axis's table; returns the exponent of the smallest power of two that holds the side.
-
-    is_alike: the last call for this axis had the same unit and exponent.
-    """
+def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
+    """Fill an axis's table; returns the exponent of the smallest power of two that holds the side."""
     top = _exponent(side)
     for e in range(top + 1):
-        sides[VISITS, axis, e] = float((side - 1 >> e) + 1)
-    for e in range(top if is_alike else 0, top + 1):
         tile = min(float(1 << e), float(side))
+        sides[VISITS, axis, e] = np.ceil(side / tile)
         sides[FILLED, axis, e] = filled(tile, unit)
         sides[INVERSE, axis, e] = 1.0 / tile
     return top
@@ -166,13 +162,9 @@ def _lay_axis(axis: int, side: int, unit: float, is_alike: bool, sides: Floats) 
 
 @lean_kernel
 def lay_gemm(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, is_alike: bool,
-    layout: Layout,
-) -> Problem:  # fmt: skip
-    """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers.
-
-    is_alike: the last GEMM had the same hierarchy, and sides with the same exponents.
-    """
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
+) -> Problem:
+    """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers."""
     h = gemms.hierarchy[g]
     m, k, n, batch = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g]), float(gemms.batch[g])
     unit = make_unit(
@@ -182,9 +174,9 @@ def lay_gemm(
         float(hierarchies.unit_n[h]),
     )
     sides = layout.sides
-    top_m = _lay_axis(M, gemms.m[g], unit.m, is_alike, sides)
-    top_k = _lay_axis(K, gemms.k[g], unit.k, is_alike, sides)
-    top_n = _lay_axis(N, gemms.n[g], unit.n, is_alike, sides)
+    top_m = _lay_axis(M, gemms.m[g], unit.m, sides)
+    top_k = _lay_axis(K, gemms.k[g], unit.k, sides)
+    top_n = _lay_axis(N, gemms.n[g], unit.n, sides)
     volume = sides[FILLED, M, top_m] * sides[FILLED, K, top_k] * sides[FILLED, N, top_n]
     size, flops = hierarchies.element_bytes[h], hierarchies.compute_flops[h]
     floor = 2.0 * volume * batch / flops

@@ -397,7 +397,7 @@ def _search_in_turn(
     before = -1
     for g in order:
         is_listed, before = kind[g] == before, kind[g]
-        problem = lay_gemm(gemms, hierarchies, sets, levels, g, is_listed, layout)
+        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
