@@ -99,22 +99,6 @@ def _list_each(problem: Problem, sets: TileSets, own: int, mark: int, to: int, l
 
 
 @lean_kernel
-def _list_tiles(problem: Problem, sets: TileSets, own: int, mark: int, level: int, layout: Layout) -> None:
-    """List the tiles of a set, clipped to the GEMM; those that are distributed are not cut into parts yet."""
-    to = problem.levels if level == problem.dealt else level
-    if mark > 0 and problem.closed and level != problem.dealt:
-        count = _list_largest(problem, sets, own, level, layout)
-    else:
-        count = _list_each(problem, sets, own, mark, to, layout)
-    layout.counts[to] = count
-    for axis in range(3):
-        most = 0
-        for i in range(count):
-            most = max(most, layout.exponent[to, axis, i])
-        layout.longest_side[level, axis] = most
-
-
-@lean_kernel
 def _look_up(level: int, count: int, layout: Layout) -> None:
     """Fill a level's visits from the exponents of candidates that are not cut into parts."""
     exponent, tile, sides = layout.exponent, layout.tile, layout.sides
@@ -128,28 +112,24 @@ def _look_up(level: int, count: int, layout: Layout) -> None:
 def _cut(problem: Problem, layout: Layout) -> None:
     """List the tiles that are distributed whole, then cut into every part; fill their columns."""
     level, uncut, sides = problem.dealt, layout.counts[problem.levels], layout.sides
-    exponent, tile = layout.exponent, layout.tile
+    exponent, tile, count = layout.exponent, layout.tile, uncut
     for i in range(uncut):
         for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
         exponent[level, PART, i] = problem.top_k
-    _look_up(level, uncut, layout)
-    count, deep = uncut, sides[FILLED, K, problem.top_k]
     for i in range(uncut):
-        m, n = exponent[level, M, i], exponent[level, N, i]
-        tile[level, COMPUTE, i] = sides[FILLED, M, m] * deep * sides[FILLED, N, n]
-    for i in range(uncut):
-        if tile[level, M, i] * tile[level, N, i] * problem.batch >= problem.instances:
-            continue
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
-        part = problem.top_k - 1
-        while part >= 0 and may_split(problem, sides, m, n, part):
+        part = problem.top_k
+        while part > 0 and may_split(problem, sides, m, n, part - 1):
+            part -= 1
             exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
             exponent[level, N, count], exponent[level, PART, count] = n, part
-            tile[level, M, count], tile[level, K, count] = tile[level, M, i], sides[VISITS, K, min(k, part)]
-            tile[level, N, count], tile[level, PARTS, count] = tile[level, N, i], sides[VISITS, K, part]
-            tile[level, COMPUTE, count] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-            count, part = count + 1, part - 1
+            count += 1
+    _look_up(level, count, layout)
+    for i in range(count):
+        m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
+        tile[level, PARTS, i] = sides[VISITS, K, part]
+        tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
     for i in range(count):
         tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
         tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
@@ -168,13 +148,23 @@ def lay_tiles(
     win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
     whose sides have the same exponents.
     """
+    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
     if not is_listed:
-        _list_tiles(problem, sets, own, mark, level, layout)
+        to = problem.levels if level == problem.dealt else level
+        if mark > 0 and problem.closed and level != problem.dealt:
+            count = _list_largest(problem, sets, own, level, layout)
+        else:
+            count = _list_each(problem, sets, own, mark, to, layout)
+        layout.counts[to] = count
+        for axis in range(3):
+            most = 0
+            for i in range(count):
+                most = max(most, exponent[to, axis, i])
+            layout.longest_side[level, axis] = most
     if level == problem.dealt:
         _cut(problem, layout)
     else:
         _look_up(level, layout.counts[level], layout)
-    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
     for axis in range(3):
         if level == 0:  # no other level's tiles feed the registers
             for i in range(layout.counts[0]):

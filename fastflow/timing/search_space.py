@@ -226,7 +226,7 @@ def precedes(levels: int, path: Floats, best: Floats) -> bool:
     if path[0, ACCESSED] != best[0, ACCESSED]:
         return bool(path[0, ACCESSED] < best[0, ACCESSED])
     for level in range(levels - 1, -1, -1):
-        for axis in (M, K, N):
+        for axis in range(3):
             if path[level, axis] != best[level, axis]:
                 return bool(path[level, axis] < best[level, axis])
     return bool(path[0, PARTS] < best[0, PARTS])
@@ -285,7 +285,7 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
     out.bytes[g * (levels + 1)] = best[0, ACCESSED]
     for level in range(levels):
         out.bytes[g * (levels + 1) + level + 1] = best[level, MOVED]
-        for axis in (M, K, N):
+        for axis in range(3):
             side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
             out.tile[(g * levels + level) * 3 + axis] = int(side)
         passes = best[level + 1, K]
