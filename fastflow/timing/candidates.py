@@ -55,10 +55,11 @@ def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> boo
 
 
 @lean_kernel
-def _list_largest(problem: Problem, sets: TileSets, own: int, level: int, layout: Layout) -> int:
+def _list_largest(
+    problem: Problem, sets: TileSets, own: int, level: int, longest: Ints, exponent: Ints
+) -> int:
     """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
-    exponent, longest = layout.exponent, layout.longest
     # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
     for shorter_m in range(top_m + 2):
         for shorter_n in range(top_n + 1):
@@ -81,9 +82,11 @@ def _list_largest(problem: Problem, sets: TileSets, own: int, level: int, layout
 
 
 @lean_kernel
-def _list_each(problem: Problem, sets: TileSets, own: int, mark: int, to: int, layout: Layout) -> int:
+def _list_each(
+    problem: Problem, sets: TileSets, own: int, mark: int, to: int, seen: Ints, exponent: Ints
+) -> int:
     """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
-    count, exponent, seen = 0, layout.exponent, layout.seen
+    count = 0
     is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
     for i in range(sets.offset[own], sets.offset[own + 1]):
         m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
@@ -99,9 +102,8 @@ def _list_each(problem: Problem, sets: TileSets, own: int, mark: int, to: int, l
 
 
 @lean_kernel
-def _look_up(level: int, count: int, layout: Layout) -> None:
+def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
     """Fill a level's visits from the exponents of candidates that are not cut into parts."""
-    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
@@ -109,10 +111,12 @@ def _look_up(level: int, count: int, layout: Layout) -> None:
 
 
 @lean_kernel
-def _cut(problem: Problem, layout: Layout) -> None:
-    """List the tiles that are distributed whole, then cut into every part; fill their columns."""
-    level, uncut, sides = problem.dealt, layout.counts[problem.levels], layout.sides
-    exponent, tile, count = layout.exponent, layout.tile, uncut
+def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+    """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
+
+    Returns how many they are.
+    """
+    level, count = problem.dealt, uncut
     for i in range(uncut):
         for axis in range(3):
             exponent[level, axis, i] = exponent[problem.levels, axis, i]
@@ -125,7 +129,7 @@ def _cut(problem: Problem, layout: Layout) -> None:
             exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
             exponent[level, N, count], exponent[level, PART, count] = n, part
             count += 1
-    _look_up(level, count, layout)
+    _look_up(level, count, sides, exponent, tile)
     for i in range(count):
         m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
         tile[level, PARTS, i] = sides[VISITS, K, part]
@@ -133,7 +137,7 @@ def _cut(problem: Problem, layout: Layout) -> None:
     for i in range(count):
         tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
         tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
-    layout.counts[level] = count
+    return count
 
 
 @lean_kernel
@@ -152,9 +156,9 @@ def lay_tiles(
     if not is_listed:
         to = problem.levels if level == problem.dealt else level
         if mark > 0 and problem.closed and level != problem.dealt:
-            count = _list_largest(problem, sets, own, level, layout)
+            count = _list_largest(problem, sets, own, level, layout.longest, exponent)
         else:
-            count = _list_each(problem, sets, own, mark, to, layout)
+            count = _list_each(problem, sets, own, mark, to, layout.seen, exponent)
         layout.counts[to] = count
         for axis in range(3):
             most = 0
@@ -162,9 +166,9 @@ def lay_tiles(
                 most = max(most, exponent[to, axis, i])
             layout.longest_side[level, axis] = most
     if level == problem.dealt:
-        _cut(problem, layout)
+        layout.counts[level] = _cut(problem, layout.counts[problem.levels], sides, exponent, tile)
     else:
-        _look_up(level, layout.counts[level], layout)
+        _look_up(level, layout.counts[level], sides, exponent, tile)
     for axis in range(3):
         if level == 0:  # no other level's tiles feed the registers
             for i in range(layout.counts[0]):

@@ -9,6 +9,10 @@ a level's bytes depend on no other level's choice. Tiles are then fixed from the
 level's tile is, every level inside moves at least what it would with the least visits that any of its
 tiles needs: this bounds the time from below. Tiles are followed in the order of that bound, those with
 equal bounds in the order of their bytes, until the next one cannot win any more.
+
+The first tiling is the one that the quickest tile of the distributed level leads to. Nearly all other tiles
+of that level take longer and are dropped at once. GEMMs on one hierarchy whose sides have the same exponents
+follow each other, so that tiles are listed once for them.
 """
 
 from __future__ import annotations
