@@ -21,15 +21,27 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import deal, lay_tiles, may_split, step
+from fastflow.timing.bounds import (
+    ACCESSES,
+    BOUND,
+    BYTES,
+    LEAST,
+    NODE_COLUMNS,
+    SHARE,
+    WITHIN,
+    bound_level,
+    least_accesses,
+    least_times,
+    start_dealt,
+    start_other,
+)
+from fastflow.timing.candidates import lay_tiles, step
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
-    INVERSE,
     MOVED,
-    PART,
     PARTS,
     PER_K,
     PER_M,
@@ -54,129 +66,6 @@ from fastflow.timing.search_space import (
 )
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import fewest_served
-
-BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
-"""Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
-the least time it can come to whatever is outside, and the idle factor inside of it."""
-WITHIN, ACCESSES = 4, 5
-"""Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
-_NODE_COLUMNS = 6
-
-
-@lean_kernel
-def _least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
-    """Return the fewest bytes of register accesses that any innermost tiles allow.
-
-    longest: exponents of the longest sides of each level's candidates, (levels, 3).
-    """
-    per_m, per_k = sides[INVERSE, M, longest[0, M]], sides[INVERSE, K, longest[0, K]]
-    per_n = sides[INVERSE, N, longest[0, N]]
-    return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
-
-
-@lean_kernel
-def _deal_clipped(
-    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
-) -> tuple[float, float]:
-    """Distribute a candidate that the tile outside clips.
-
-    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
-    """
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
-    part = exponent[level, PART, i]
-    if not may_split(problem, sides, m, n, part):
-        return np.nan, 1.0
-    return deal(problem, sides, m, n, part)
-
-
-@lean_kernel
-def _start_dealt(
-    problem: Problem, sides: Floats, count: Ints, exponent: Ints, tile: Floats, node: Floats,
-    path: Floats, path_exponent: Ints,
-) -> None:  # fmt: skip
-    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
-
-    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
-    """
-    level = problem.dealt
-    out_m, out_n, outside = path[level + 1, M], path[level + 1, N], path[level + 1, TIME]
-    if problem.closed:
-        for i in range(count[level]):
-            is_whole = (tile[level, M, i] >= out_m) & (tile[level, N, i] >= out_n)
-            node[level, BOUND, i] = max(outside, node[level, LEAST, i]) if is_whole else np.nan
-            node[level, SHARE, i] = tile[level, IDLE, i]
-        return
-    for i in range(count[level]):
-        compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
-        if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
-            compute, idle = _deal_clipped(problem, sides, level, i, exponent, path_exponent)
-        node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
-
-
-@lean_kernel
-def _start_other(
-    problem: Problem, level: int, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_dealt: float,
-) -> None:  # fmt: skip
-    """Start the bounds of the candidates of any other level."""
-    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
-    outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
-    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
-    if dealt >= 0 and level == dealt + 1:
-        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
-    for i in range(count[level]):
-        is_bound = holds | (
-            (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
-        )
-        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
-        node[level, SHARE, i] = idle
-
-
-@lean_kernel
-def _bound_level(
-    problem: Problem, bandwidth: Floats, level: int, outer: int, count: int, tile: Floats, least: Floats,
-    node: Floats, path: Floats, least_accessed: float,
-) -> None:  # fmt: skip
-    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
-
-    Loops run over all candidates without a branch, so that they take several at once.
-    """
-    out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
-    registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
-    for i in range(count):
-        m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
-        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
-        within = level_time(least_accessed, registers, node[level, SHARE, i])
-        within = max(within, level_time(moved, serving, idle_outside))
-        node[level, BOUND, i] = max(node[level, BOUND, i], within)
-        node[level, BYTES, i] = moved
-    for inner in range(level):
-        least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
-        serving, is_idle = bandwidth[problem.at + inner + 1], inner < problem.dealt
-        for i in range(count):
-            m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
-            n = max(tile[level, N, i], out_n)
-            fewest = fewest_served(problem.whole, m, k, n, max(m, least_m), max(k, least_k), max(n, least_n))
-            idle = node[level, SHARE, i] if is_idle else 1.0
-            node[level, BOUND, i] = max(node[level, BOUND, i], level_time(fewest, serving, idle))
-
-
-@lean_kernel
-def _least_times(
-    problem: Problem, bandwidth: Floats, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_accessed: float,
-) -> None:  # fmt: skip
-    """Find the least time of the tiles that are distributed, whatever is outside."""
-    level = problem.dealt
-    for i in range(count[level]):
-        node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
-    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
-        _bound_level(
-            problem, bandwidth, level, problem.levels, count[level], tile, least, node, path, least_accessed
-        )
-    for i in range(count[level]):
-        node[level, LEAST, i] = node[level, BOUND, i]
 
 
 @lean_kernel
@@ -318,15 +207,15 @@ def _search_one(
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
-    node: room for the columns of every candidate, (levels, _NODE_COLUMNS, candidates); listed: for those
+    node: room for the columns of every candidate, (levels, NODE_COLUMNS, candidates); listed: for those
     that are still to follow, (levels, candidates), and left: how many these are, (levels,).
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_accessed = _least_accesses(problem, sides, longest)
+    least_accessed = least_accesses(problem, sides, longest)
     guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        _least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
+        least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
         guess, least_dealt = _quickest(dealt, count[dealt], node)
     if not problem.closed or dealt == 0:
         guess = -1
@@ -340,14 +229,14 @@ def _search_one(
             if level == dealt:
                 if problem.closed:
                     followed = _drop_slower(level, shortest, count, exponent, tile, node, followed)
-                _start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
+                start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
                 if guess >= 0:
                     node[level, BOUND, followed], guess = np.nan, -1
             else:
-                _start_other(problem, level, count, tile, least, node, path, least_dealt)
+                start_other(problem, level, count, tile, least, node, path, least_dealt)
             looked += count[level]
             if level > 0:
-                _bound_level(
+                bound_level(
                     problem, bandwidth, level, level + 1, count[level], tile, least, node, path,
                     least_accessed,
                 )  # fmt: skip
@@ -434,7 +323,7 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, _NODE_COLUMNS, layout.tile.shape[2]))
+    node = np.empty((levels, NODE_COLUMNS, layout.tile.shape[2]))
     listed = np.empty((levels, layout.tile.shape[2]), dtype=np.int64)
     left = np.empty(levels, dtype=np.int64)
     kind = _kinds(gemms)
