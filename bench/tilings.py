@@ -59,10 +59,7 @@ def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: L
     problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
     for level in range(LEVELS):
         own = hierarchies.tiles[level]
-        layout.counts[level] = lay_tiles(
-            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 0, level,
-            layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-        )  # fmt: skip
+        lay_tiles(problem, sets, own, 0, level, False, layout)
     return problem
 
 

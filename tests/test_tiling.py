@@ -152,16 +152,30 @@ def test_how_many_tiles_are_looked_at_does_not_depend_on_the_other_gemms():
     assert np.array_equal(alone, together.candidates[:20])
 
 
+@pytest.mark.parametrize("samples", [0, 6])
+def test_gemms_that_share_lists_of_tiles_are_searched_as_if_alone(samples):
+    """On two hierarchies, in mixed order: sides of three lots of exponents, powers of two among them."""
+    rng = np.random.default_rng(11)
+    found = [
+        Design((20.0, 150.0, 900.0), (1e13, 3e11, 2e11, 1e11), dealt, 40, samples, unit=(2, 2, 2), flops=1e13)
+        for dealt in (1, 0)
+    ]
+    rows = [
+        (int(rng.integers(2)), tuple(int(rng.integers(top // 2 + 1, top + 1)) for top in tops), 1)
+        for tops in [(8, 64, 16), (16, 8, 4), (64, 64, 2)] * 60
+    ]
+    together = solve_all(found, rows)
+    assert same(together, solve_all(found, rows, how=search_all))
+    assert np.array_equal(together.candidates, [solve_all(found, [row]).candidates[0] for row in rows])
+
+
 @kernel
 def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
     problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
         own = hierarchies.tiles[level]
-        layout.counts[level] = lay_tiles(
-            problem, sets.m, sets.k, sets.n, sets.offset[own], sets.offset[own + 1], 1 + level, level,
-            layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-        )  # fmt: skip
+        lay_tiles(problem, sets, own, 1 + level, level, False, layout)
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))

@@ -133,10 +133,7 @@ def _try_each(
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
-            layout.counts[level] = lay_tiles(
-                problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1], 0,
-                level, layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-            )  # fmt: skip
+            lay_tiles(problem, sets, tiles, 0, level, False, layout)
         tried = _try_all(
             problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
             layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,

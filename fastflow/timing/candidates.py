@@ -13,15 +13,15 @@ from fastflow.timing.search_space import (
     INVERSE,
     PART,
     PARTS,
-    PER_K,
     PER_M,
-    PER_N,
     VISITS,
     K,
+    Layout,
     M,
     N,
     Problem,
 )
+from fastflow.timing.tiles import TileSets
 
 
 @lean_kernel
@@ -56,16 +56,17 @@ def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> boo
 
 @lean_kernel
 def _list_largest(
-    problem: Problem, set_m: Ints, set_k: Ints, set_n: Ints, first: int, last: int, level: int,
-    longest: Ints, exponent: Ints,
-) -> int:  # fmt: skip
+    problem: Problem, sets: TileSets, own: int, level: int, longest: Ints, exponent: Ints
+) -> int:
     """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
     # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
-    longest[: top_m + 2, : top_n + 1] = -1
-    for i in range(first, last):
-        shorter_m, shorter_n = max(top_m - set_m[i], 0), max(top_n - set_n[i], 0)
-        longest[shorter_m + 1, shorter_n] = max(longest[shorter_m + 1, shorter_n], min(set_k[i], top_k))
+    for shorter_m in range(top_m + 2):
+        for shorter_n in range(top_n + 1):
+            longest[shorter_m, shorter_n] = -1
+    for i in range(sets.offset[own], sets.offset[own + 1]):
+        shorter_m, shorter_n = max(top_m - sets.m[i], 0), max(top_n - sets.n[i], 0)
+        longest[shorter_m + 1, shorter_n] = max(longest[shorter_m + 1, shorter_n], min(sets.k[i], top_k))
     for shorter_m in range(top_m + 1):
         contained = -1
         for shorter_n in range(top_n + 1):
@@ -73,7 +74,7 @@ def _list_largest(
             k = longest[shorter_m + 1, shorter_n]
             if k > contained:
                 exponent[level, M, count], exponent[level, K, count] = top_m - shorter_m, k
-                exponent[level, N, count], exponent[level, PART, count] = top_n - shorter_n, top_k
+                exponent[level, N, count] = top_n - shorter_n
                 count += 1
             contained = max(contained, k)
             longest[shorter_m + 1, shorter_n] = contained
@@ -82,76 +83,97 @@ def _list_largest(
 
 @lean_kernel
 def _list_each(
-    problem: Problem, set_m: Ints, set_k: Ints, set_n: Ints, first: int, last: int, mark: int, level: int,
-    sides: Floats, seen: Ints, exponent: Ints,
-) -> int:  # fmt: skip
-    """List the tiles of a set, with every length of parts where they are distributed; returns how many."""
-    count, is_dealt = 0, level == problem.dealt
+    problem: Problem, sets: TileSets, own: int, mark: int, to: int, seen: Ints, exponent: Ints
+) -> int:
+    """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
+    count = 0
     is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
-    for i in range(first, last):
-        m, k, n = min(set_m[i], problem.top_m), min(set_k[i], problem.top_k), min(set_n[i], problem.top_n)
-        if is_whole and (m < set_m[i] or n < set_n[i]):
+    for i in range(sets.offset[own], sets.offset[own + 1]):
+        m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
+        if is_whole and (m < sets.m[i] or n < sets.n[i]):
             continue
         if mark > 0 and not is_whole:
             if seen[m, k, n] == mark:
                 continue
             seen[m, k, n] = mark
-        part = problem.top_k
-        while True:
-            exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
-            exponent[level, N, count], exponent[level, PART, count] = n, part
-            count += 1
-            part -= 1
-            if not is_dealt or part < 0 or not may_split(problem, sides, m, n, part):
-                break
+        exponent[to, M, count], exponent[to, K, count], exponent[to, N, count] = m, k, n
+        count += 1
     return count
 
 
 @lean_kernel
-def _look_up(problem: Problem, level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
-    """Fill a level's columns from the exponents of its candidates."""
+def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
+    """Fill a level's visits from the exponents of candidates that are not cut into parts."""
     for i in range(count):
         m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
         tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
-        tile[level, N, i] = sides[VISITS, N, n]
-        tile[level, PARTS, i] = sides[VISITS, K, exponent[level, PART, i]]
-    if level == 0:  # no other level's tiles feed the registers
-        for i in range(count):
-            tile[0, PER_M, i] = sides[INVERSE, M, exponent[0, M, i]]
-            tile[0, PER_K, i] = sides[INVERSE, K, exponent[0, K, i]]
-            tile[0, PER_N, i] = sides[INVERSE, N, exponent[0, N, i]]
-    if level == problem.dealt:
-        for i in range(count):
-            m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
-            tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
-        for i in range(count):
-            tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
-            tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
+        tile[level, N, i], tile[level, PARTS, i] = sides[VISITS, N, n], 1.0
+
+
+@lean_kernel
+def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+    """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
+
+    Returns how many they are.
+    """
+    level, count = problem.dealt, uncut
+    for i in range(uncut):
+        for axis in range(3):
+            exponent[level, axis, i] = exponent[problem.levels, axis, i]
+        exponent[level, PART, i] = problem.top_k
+    for i in range(uncut):
+        m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
+        part = problem.top_k
+        while part > 0 and may_split(problem, sides, m, n, part - 1):
+            part -= 1
+            exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
+            exponent[level, N, count], exponent[level, PART, count] = n, part
+            count += 1
+    _look_up(level, count, sides, exponent, tile)
+    for i in range(count):
+        m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
+        tile[level, PARTS, i] = sides[VISITS, K, part]
+        tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
+    for i in range(count):
+        tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
+        tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
+    return count
 
 
 @lean_kernel
 def lay_tiles(
-    problem: Problem, set_m: Ints, set_k: Ints, set_n: Ints, first: int, last: int, mark: int, level: int,
-    sides: Floats, seen: Ints, longest: Ints, exponent: Ints, tile: Floats, least: Floats,
-) -> int:  # fmt: skip
-    """List tiles `first` to `last` of a set as a level's candidates; returns how many they are.
+    problem: Problem, sets: TileSets, own: int, mark: int, level: int, is_listed: bool, layout: Layout
+) -> None:
+    """Lay out the tiles of set `own` as a level's candidates.
 
     Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
     inner dimension's parts that may be tried. mark: 0 keeps all of them; any other number, a new one at
     every call, drops all but the first of those alike once clipped, and in a closed set those that cannot
-    win since another contains them.
+    win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
+    whose sides have the same exponents.
     """
-    if mark > 0 and problem.closed and level != problem.dealt:
-        count = _list_largest(problem, set_m, set_k, set_n, first, last, level, longest, exponent)
+    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
+    if not is_listed:
+        to = problem.levels if level == problem.dealt else level
+        if mark > 0 and problem.closed and level != problem.dealt:
+            count = _list_largest(problem, sets, own, level, layout.longest, exponent)
+        else:
+            count = _list_each(problem, sets, own, mark, to, layout.seen, exponent)
+        layout.counts[to] = count
+        for axis in range(3):
+            most = 0
+            for i in range(count):
+                most = max(most, exponent[to, axis, i])
+            layout.longest_side[level, axis] = most
+    if level == problem.dealt:
+        layout.counts[level] = _cut(problem, layout.counts[problem.levels], sides, exponent, tile)
     else:
-        count = _list_each(problem, set_m, set_k, set_n, first, last, mark, level, sides, seen, exponent)
-    _look_up(problem, level, count, sides, exponent, tile)
-    for axis in (M, K, N):
-        most = 0
-        for i in range(count):
-            most = max(most, exponent[level, axis, i])
-        least[level, axis] = sides[VISITS, axis, most]
-    return count
+        _look_up(level, layout.counts[level], sides, exponent, tile)
+    for axis in range(3):
+        if level == 0:  # no other level's tiles feed the registers
+            for i in range(layout.counts[0]):
+                tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
+        layout.least[level, axis] = sides[VISITS, axis, layout.longest_side[level, axis]]
 
 
 @lean_kernel
@@ -159,18 +181,12 @@ def step(
     problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
 ) -> bool:
     """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    k = min(exponent[level, K, i], path_exponent[level + 1, K])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
-    path_exponent[level, M], path_exponent[level, K], path_exponent[level, N] = m, k, n
-    path[level, M] = sides[VISITS, M, m]
-    path[level, K] = sides[VISITS, K, k]
-    path[level, N] = sides[VISITS, N, n]
-    path[level, PER_M] = sides[INVERSE, M, m]
-    path[level, PER_K] = sides[INVERSE, K, k]
-    path[level, PER_N] = sides[INVERSE, N, n]
+    for axis in range(3):
+        e = min(exponent[level, axis, i], path_exponent[level + 1, axis])
+        path_exponent[level, axis] = e
+        path[level, axis], path[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
     if level == problem.dealt:
-        part = exponent[level, PART, i]
+        m, n, part = path_exponent[level, M], path_exponent[level, N], exponent[level, PART, i]
         path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
         path[level, PARTS] = sides[VISITS, K, part]
         return may_split(problem, sides, m, n, part)

@@ -105,8 +105,9 @@ class Layout(NamedTuple):
     sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
     longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
     seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
-    counts: Ints  # candidates of each level, (levels,)
-    exponent: Ints  # of their sides, and PART, (levels, 4, candidates)
+    counts: Ints  # candidates of each level, and at last tiles that are distributed, uncut, (levels + 1,)
+    exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
+    longest_side: Ints  # exponents of the longest side along each axis, (levels, 3)
     tile: Floats  # columns up to IDLE, (levels, 9, candidates)
     least: Floats  # the fewest visits of any candidate, (levels, 3)
     path: Floats  # all columns, (levels + 1, 12)
@@ -134,8 +135,9 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
         sides=np.empty((3, 3, exponents)),
         longest=np.empty((exponents + 1, exponents), dtype=np.int64),
         seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
-        counts=np.zeros(levels, dtype=np.int64),
-        exponent=np.empty((levels, 4, rows), dtype=np.int64),
+        counts=np.zeros(levels + 1, dtype=np.int64),
+        exponent=np.empty((levels + 1, 4, rows), dtype=np.int64),
+        longest_side=np.empty((levels, 3), dtype=np.int64),
         tile=np.empty((levels, _TILE_COLUMNS, rows)),
         least=np.empty((levels, 3)),
         path=np.empty((levels + 1, _PATH_COLUMNS)),
@@ -180,8 +182,9 @@ def lay_gemm(
     floor = 2.0 * volume * batch / flops
     path, path_exponent = layout.path, layout.path_exponent
     path_exponent[levels, M], path_exponent[levels, K], path_exponent[levels, N] = top_m, top_k, top_n
-    path[levels, M], path[levels, K], path[levels, N] = 1.0, 1.0, 1.0
-    path[levels, PER_M], path[levels, PER_K], path[levels, PER_N] = 1.0 / m, 1.0 / k, 1.0 / n
+    for axis in range(3):
+        path[levels, axis] = 1.0
+        path[levels, PER_M + axis] = sides[INVERSE, axis, path_exponent[levels, axis]]
     path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
     path[levels, TIME] = floor
     dealt, closed = hierarchies.dealt_level[h], False
@@ -223,7 +226,7 @@ def precedes(levels: int, path: Floats, best: Floats) -> bool:
     if path[0, ACCESSED] != best[0, ACCESSED]:
         return bool(path[0, ACCESSED] < best[0, ACCESSED])
     for level in range(levels - 1, -1, -1):
-        for axis in (M, K, N):
+        for axis in range(3):
             if path[level, axis] != best[level, axis]:
                 return bool(path[level, axis] < best[level, axis])
     return bool(path[0, PARTS] < best[0, PARTS])
@@ -282,7 +285,7 @@ def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) 
     out.bytes[g * (levels + 1)] = best[0, ACCESSED]
     for level in range(levels):
         out.bytes[g * (levels + 1) + level + 1] = best[level, MOVED]
-        for axis in (M, K, N):
+        for axis in range(3):
             side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
             out.tile[(g * levels + level) * 3 + axis] = int(side)
         passes = best[level + 1, K]

@@ -9,6 +9,10 @@ a level's bytes depend on no other level's choice. Tiles are then fixed from the
 level's tile is, every level inside moves at least what it would with the least visits that any of its
 tiles needs: this bounds the time from below. Tiles are followed in the order of that bound, those with
 equal bounds in the order of their bytes, until the next one cannot win any more.
+
+The first tiling is the one that the quickest tile of the distributed level leads to. Nearly all other tiles
+of that level take longer and are dropped at once. GEMMs on one hierarchy whose sides have the same exponents
+follow each other, so that tiles are listed once for them.
 """
 
 from __future__ import annotations
@@ -17,14 +21,27 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.candidates import deal, lay_tiles, may_split, step
+from fastflow.timing.bounds import (
+    ACCESSES,
+    BOUND,
+    BYTES,
+    LEAST,
+    NODE_COLUMNS,
+    SHARE,
+    WITHIN,
+    bound_level,
+    least_accesses,
+    least_times,
+    start_dealt,
+    start_other,
+)
+from fastflow.timing.candidates import lay_tiles, step
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
     ACCESSED,
     COMPUTE,
     IDLE,
     MOVED,
-    PART,
     PARTS,
     PER_K,
     PER_M,
@@ -50,130 +67,34 @@ from fastflow.timing.search_space import (
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.traffic import fewest_served
 
-BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
-"""Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
-the least time it can come to whatever is outside, and the idle factor inside of it."""
-WITHIN, ACCESSES = 4, 5
-"""Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
-_NODE_COLUMNS = 6
+
+@lean_kernel
+def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
+    """Return a level's candidate with the least time whatever is outside, -1 for none, and that time [s]."""
+    chosen, least = -1, np.inf
+    for i in range(count):
+        if node[level, LEAST, i] < least:
+            chosen, least = i, node[level, LEAST, i]
+    return chosen, least
 
 
 @lean_kernel
-def _least_accesses(problem: Problem, count: Ints, tile: Floats) -> float:
-    """Return the fewest bytes of register accesses that any innermost tiles allow."""
-    per_m, per_k, per_n = 1.0, 1.0, 1.0
-    for i in range(count[0]):
-        per_m = min(per_m, tile[0, PER_M, i])
-        per_k = min(per_k, tile[0, PER_K, i])
-        per_n = min(per_n, tile[0, PER_N, i])
-    return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
+def _list_quickest(
+    problem: Problem, i: int, tile: Floats, node: Floats, path: Floats, listed: Ints, left: Ints
+) -> None:
+    """List one of the tiles that are distributed, unless the tile outside clips it.
 
-
-@lean_kernel
-def _deal_clipped(
-    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
-) -> tuple[float, float]:
-    """Distribute a candidate that the tile outside clips.
-
-    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
-    """
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
-    part = exponent[level, PART, i]
-    if not may_split(problem, sides, m, n, part):
-        return np.nan, 1.0
-    return deal(problem, sides, m, n, part)
-
-
-@lean_kernel
-def _start_dealt(
-    problem: Problem, sides: Floats, count: Ints, exponent: Ints, tile: Floats, node: Floats,
-    path: Floats, path_exponent: Ints,
-) -> None:  # fmt: skip
-    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
-
-    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
+    The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
     """
     level = problem.dealt
-    out_m, out_n, outside = path[level + 1, M], path[level + 1, N], path[level + 1, TIME]
-    if problem.closed:
-        for i in range(count[level]):
-            is_whole = (tile[level, M, i] >= out_m) & (tile[level, N, i] >= out_n)
-            node[level, BOUND, i] = max(outside, node[level, LEAST, i]) if is_whole else np.nan
-            node[level, SHARE, i] = tile[level, IDLE, i]
-        return
-    for i in range(count[level]):
-        compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
-        if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
-            compute, idle = _deal_clipped(problem, sides, level, i, exponent, path_exponent)
-        node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
-
-
-@lean_kernel
-def _start_other(
-    problem: Problem, level: int, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_dealt: float,
-) -> None:  # fmt: skip
-    """Start the bounds of the candidates of any other level."""
-    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
-    outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
-    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
-    if dealt >= 0 and level == dealt + 1:
-        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
-    for i in range(count[level]):
-        is_bound = holds | (
-            (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
-        )
-        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
-        node[level, SHARE, i] = idle
-
-
-@lean_kernel
-def _bound_level(
-    problem: Problem, bandwidth: Floats, level: int, outer: int, count: int, tile: Floats, least: Floats,
-    node: Floats, path: Floats, least_accessed: float,
-) -> None:  # fmt: skip
-    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
-
-    Loops run over all candidates without a branch, so that they take several at once.
-    """
-    out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
-    registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
-    for i in range(count):
-        m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
-        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
-        within = level_time(least_accessed, registers, node[level, SHARE, i])
-        within = max(within, level_time(moved, serving, idle_outside))
-        node[level, BOUND, i] = max(node[level, BOUND, i], within)
-        node[level, BYTES, i] = moved
-    for inner in range(level):
-        least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
-        serving, is_idle = bandwidth[problem.at + inner + 1], inner < problem.dealt
-        for i in range(count):
-            m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
-            n = max(tile[level, N, i], out_n)
-            fewest = fewest_served(problem.whole, m, k, n, max(m, least_m), max(k, least_k), max(n, least_n))
-            idle = node[level, SHARE, i] if is_idle else 1.0
-            node[level, BOUND, i] = max(node[level, BOUND, i], level_time(fewest, serving, idle))
-
-
-@lean_kernel
-def _least_times(
-    problem: Problem, bandwidth: Floats, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_accessed: float,
-) -> float:  # fmt: skip
-    """Find the least time of the tiles that are distributed, whatever is outside; returns the least [s]."""
-    level, smallest = problem.dealt, np.inf
-    for i in range(count[level]):
-        node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
-    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
-        _bound_level(
-            problem, bandwidth, level, problem.levels, count[level], tile, least, node, path, least_accessed
-        )
-    for i in range(count[level]):
-        node[level, LEAST, i] = node[level, BOUND, i]
-        smallest = min(smallest, node[level, LEAST, i])
-    return smallest
+    m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
+    out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
+    is_whole = m >= out_m and n >= out_n
+    node[level, BOUND, i] = max(path[level + 1, TIME], node[level, LEAST, i]) if is_whole else np.nan
+    node[level, BYTES, i] = fewest_served(
+        problem.whole, out_m, max(out_k, parts), out_n, max(m, out_m), max(k, out_k), max(n, out_n)
+    )
+    listed[level, 0], left[level] = i, 1
 
 
 @lean_kernel
@@ -233,25 +154,14 @@ def _choose_innermost(
 
 
 @lean_kernel
-def _learn_inside(level: int, i: int, within: float, least: float, count: Ints, node: Floats) -> float:
-    """Raise the least time of a candidate by what its inside takes, which is the same wherever the tile is.
+def _drop_slower(
+    level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats, followed: int
+) -> int:
+    """Drop a level's candidates that need more than `time` whatever is outside of them.
 
-    least: of its level [s]; returns it as it is then.
+    Returns where the one that was followed is now.
     """
-    before = node[level, LEAST, i]
-    node[level, LEAST, i] = max(before, within)
-    if before > least or within <= before:
-        return least
-    least = np.inf
-    for other in range(count[level]):
-        least = min(least, node[level, LEAST, other])
-    return least
-
-
-@lean_kernel
-def _drop_slower(level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats) -> None:
-    """Drop a level's candidates that need more than `time` whatever is outside of them."""
-    left = 0
+    left, place = 0, followed
     for i in range(count[level]):
         if node[level, LEAST, i] <= time:
             if left < i:
@@ -260,8 +170,11 @@ def _drop_slower(level: int, time: float, count: Ints, exponent: Ints, tile: Flo
                 for column in range(tile.shape[1]):
                     tile[level, column, left] = tile[level, column, i]
                 node[level, LEAST, left] = node[level, LEAST, i]
+            if i == followed:
+                place = left
             left += 1
     count[level] = left
+    return place
 
 
 @lean_kernel
@@ -288,34 +201,42 @@ def _next_tile(
 
 @lean_kernel
 def _search_one(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
-    least: Floats, node: Floats, listed: Ints, left: Ints,
+    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, longest: Ints,
+    tile: Floats, least: Floats, node: Floats, listed: Ints, left: Ints,
     path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
-    node: room for the columns of every candidate, (levels, _NODE_COLUMNS, candidates); listed: for those
+    node: room for the columns of every candidate, (levels, NODE_COLUMNS, candidates); listed: for those
     that are still to follow, (levels, candidates), and left: how many these are, (levels,).
     """
     levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_accessed = _least_accesses(problem, count, tile)
-    least_dealt = 0.0  # time of any tile that is distributed, whatever is outside
+    least_accessed = least_accesses(problem, sides, longest)
+    guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        least_dealt = _least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
-    level, followed, is_new = levels - 1, 0, True
+        least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
+        guess, least_dealt = _quickest(dealt, count[dealt], node)
+    if not problem.closed or dealt == 0:
+        guess = -1
+    level, followed, is_new = levels - 1, -1, True
     while level < levels:
         shortest = best[0, TIME]
+        if is_new and level == dealt and guess >= 0 and followed < 0:
+            _list_quickest(problem, guess, tile, node, path, listed, left)
+            is_new = False
         if is_new:
             if level == dealt:
                 if problem.closed:
-                    _drop_slower(level, shortest, count, exponent, tile, node)
-                _start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
+                    followed = _drop_slower(level, shortest, count, exponent, tile, node, followed)
+                start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
+                if guess >= 0:
+                    node[level, BOUND, followed], guess = np.nan, -1
             else:
-                _start_other(problem, level, count, tile, least, node, path, least_dealt)
+                start_other(problem, level, count, tile, least, node, path, least_dealt)
             looked += count[level]
             if level > 0:
-                _bound_level(
+                bound_level(
                     problem, bandwidth, level, level + 1, count[level], tile, least, node, path,
                     least_accessed,
                 )  # fmt: skip
@@ -323,7 +244,7 @@ def _search_one(
             _time_innermost(problem, bandwidth, count[0], tile, node, path)
             chosen, within = _choose_innermost(shortest, count, tile, node, path)
             if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
-                least_dealt = _learn_inside(1, followed, within, least_dealt, count, node)
+                node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
             if chosen >= 0:
                 step(problem, sides, 0, chosen, exponent, path, path_exponent)
                 if precedes(levels, path, best):
@@ -336,16 +257,23 @@ def _search_one(
             path[level, MOVED] = node[level, BYTES, chosen]
             node[level, BOUND, chosen] = np.nan  # followed: never again
         if chosen < 0 or (bound == shortest and moves_more(levels, level, path, best)):
+            if level == dealt and guess >= 0:
+                is_new = True  # now all of them
+                if followed < 0:
+                    guess = -1
+                continue
+            if level == dealt:
+                _, least_dealt = _quickest(dealt, count[dealt], node)
             level += 1
             continue
         if level == dealt:
             followed = chosen
-        elif (
-            problem.closed and level > dealt
-            and least_dealt >= shortest  # more is known by now of what is inside
-            and (least_dealt > shortest or moves_more(levels, level, path, best))
-        ):  # fmt: skip
-            continue
+        elif problem.closed and level > dealt:  # more is known by now of what is inside
+            if least_dealt > shortest:
+                level += 1
+                continue
+            if least_dealt == shortest and moves_more(levels, level, path, best):
+                continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
         serving = level_time(path[level, MOVED], bandwidth[problem.at + level + 1], path[level + 1, IDLE])
         path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
@@ -353,35 +281,51 @@ def _search_one(
     return looked
 
 
-@kernel
-def _search_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout,
-    node: Floats, listed: Ints, left: Ints, out: Tilings,
+@lean_kernel
+def _search_in_turn(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
+    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
-    for g in range(gemms.m.size):
+    before = -1
+    for g in order:
+        is_listed, before = kind[g] == before, kind[g]
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
-            layout.counts[level] = lay_tiles(
-                problem, sets.m, sets.k, sets.n, sets.offset[tiles], sets.offset[tiles + 1],
-                1 + g * levels + level, level,
-                layout.sides, layout.seen, layout.longest, layout.exponent, layout.tile, layout.least,
-            )  # fmt: skip
+            lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
         looked = _search_one(
-            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
-            layout.least, node, listed, left,
+            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent,
+            layout.longest_side, layout.tile, layout.least, node, listed, left,
             layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, looked, g, out)
+
+
+@kernel
+def _search_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
+    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
+) -> None:  # fmt: skip
+    """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
+    _search_in_turn(gemms, hierarchies, sets, levels, kind, order, layout, node, listed, left, out)
+
+
+def _kinds(gemms: Gemms) -> Ints:
+    """Return a number for each GEMM, the same for those on one hierarchy whose tiles are listed alike."""
+    kind = gemms.hierarchy
+    for side in (gemms.m, gemms.k, gemms.n):
+        kind = kind << 6 | np.frexp(side - 0.5)[1]  # the exponent of the smallest power of two that holds it
+    return kind
 
 
 def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
     """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, _NODE_COLUMNS, layout.tile.shape[2]))
+    node = np.empty((levels, NODE_COLUMNS, layout.tile.shape[2]))
     listed = np.empty((levels, layout.tile.shape[2]), dtype=np.int64)
     left = np.empty(levels, dtype=np.int64)
-    _search_each(gemms, hierarchies, sets, levels, layout, node, listed, left, out)
+    kind = _kinds(gemms)
+    _search_each(gemms, hierarchies, sets, levels, kind, np.argsort(kind), layout, node, listed, left, out)
     return out
