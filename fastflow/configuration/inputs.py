@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -49,10 +50,20 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
     return {
-        key: convert(key, value)
+        key: _converted(key, value) if _is_kept(key, value) else convert(key, value)
         for key, value in leaves.items()
-        if is_of_model(key) and not (is_documentation(key) or _is_absent(key, value))
+        if _may_be_input(key) and not _is_absent(key, value)
     }
+
+
+def _is_kept(key: str, value: Any) -> bool:
+    """Say whether a value's conversion may be kept: a file's content may change under its name."""
+    return isinstance(value, str | float | int) and key != "model.file"
+
+
+@lru_cache(maxsize=10_000)
+def _may_be_input(key: str) -> bool:
+    return is_of_model(key) and not is_documentation(key)
 
 
 def _is_absent(key: str, value: Any) -> bool:
@@ -84,6 +95,9 @@ def convert(key: str, value: Any) -> Scalar:
         where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
         raise InputError(key, value, f"an input of the model{close or where}")
     return convert_to(column, key, value)
+
+
+_converted = lru_cache(maxsize=10_000, typed=True)(convert)  # every call has the same figures but for a few
 
 
 def convert_to(column: Column, key: str, value: Any) -> Scalar:
