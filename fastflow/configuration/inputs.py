@@ -34,6 +34,7 @@ NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KE
 INT64_MAX = 2**63 - 1
 
 
+@lru_cache(maxsize=10_000)
 def is_of_model(key: str) -> bool:
     """Say whether results follow from a leaf."""
     return key.partition(".")[0] not in NOT_OF_THE_MODEL
