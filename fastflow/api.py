@@ -29,7 +29,7 @@ _MOST_BYTES = 1e18  # of a tensor
 
 def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Predict the points that overrides span; see `fastflow.evaluate`."""
-    from fastflow.dataset.schema import to_frame
+    from fastflow.dataset.schema import frame_of
     from fastflow.evaluation.execute import collect
 
     with hydra_rules():
@@ -38,7 +38,7 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
         refuse_others(run)
         limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
         with explaining(composer, run):
-            return to_frame(collect(run))
+            return frame_of(*collect(run))
 
 
 def sweep(

@@ -329,3 +329,21 @@ def test_a_column_of_another_kind_is_refused():
     for kind, column in (("int", np.array([1.5])), ("str", np.array([1.5, 2.0])), ("bool", np.array(["x"]))):
         with pytest.raises(TypeError):
             schema._array_of_buffers(column, schema.TYPES[kind])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("tech=n7",),
+        ("tech=n12,n7", "mem=hbm2,hbm3", "parallel.strategy=auto"),
+        ("chip.area.core=0.0,0.2", "parallel.strategy=d512,d7"),  # points without a time
+        ("model=gemm,lstm_lm",),  # columns that a point lacks
+        ("model.batch=range(512,66049,512)",),  # many rows
+    ],
+)
+def test_a_frame_of_a_few_rows_is_the_one_by_way_of_arrow(overrides):
+    tables, about = execute.collect(plan(Composer.of_library(), overrides))
+    frame = schema.frame_of(tables, about)
+    other = schema.to_frame([schema.to_arrow(table, about) for table in tables])
+    pd.testing.assert_frame_equal(frame, other, check_exact=True)
+    assert frame.attrs == other.attrs

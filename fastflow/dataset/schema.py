@@ -19,7 +19,7 @@ from fastflow.tables import Texts, is_repeated
 from fastflow.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     import pandas as pd
 
@@ -45,6 +45,7 @@ def kind_of(name: str, grid: Grid) -> str:
 
 
 _FEW = 10_000  # rows: starting threads takes longer
+_DIRECTLY = 100  # rows at most that become a DataFrame without Arrow
 TYPES = {"float": pa.float64(), "int": pa.int64(), "bool": pa.bool_(), "str": pa.string()}
 """The type of a column by its kind."""
 _STORED: dict[Any, Any] = {TYPES["float"]: np.float64, TYPES["int"]: np.int64, TYPES["bool"]: np.bool_}
@@ -193,6 +194,38 @@ def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
     """Return Arrow tables as one DataFrame whose `attrs` hold the units and the schema's metadata."""
     table = pa.concat_tables(tables)
     frame: pd.DataFrame = table.to_pandas(use_threads=table.num_rows > _FEW)
-    about = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    frame.attrs = {"units": units_of(table.schema), **about}
+    frame.attrs = _about(table.schema)
     return frame
+
+
+def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
+    """Return result columns as the DataFrame that `to_frame` makes of them as Arrow tables.
+
+    A few rows without gaps go there directly, in half the time.
+    """
+    first = tables[0]
+    if (
+        len(tables) > 1
+        or first["point"].size > _DIRECTLY
+        or not all(_is_whole(first[field.name], field.type) for field in schema)
+    ):
+        return to_frame([to_arrow(table, schema) for table in tables])
+    import pandas as pd
+
+    frame = pd.DataFrame({field.name: first[field.name] for field in schema})
+    frame.attrs = _about(schema)
+    return frame
+
+
+def _is_whole(column: NDArray[Any], kind: pa.DataType) -> bool:
+    """Say whether a column has a value of its type in every row."""
+    if isinstance(column, np.ma.MaskedArray):
+        return False
+    if kind == TYPES["str"]:
+        return column.dtype.kind == "U" or all(isinstance(text, str) for text in column)
+    return bool(column.dtype == kind.to_pandas_dtype())
+
+
+def _about(schema: pa.Schema) -> dict[Hashable | None, Any]:
+    about = {key.decode(): value.decode() for key, value in schema.metadata.items()}
+    return {"units": units_of(schema), **about}

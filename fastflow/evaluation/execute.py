@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fastflow.configuration.settings import Settings
 from fastflow.configuration.wording import counted
-from fastflow.dataset.schema import schema_of, to_arrow
+from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.runner import evaluated, warm_up
@@ -31,22 +31,26 @@ class Job(NamedTuple):
     """The store of the parts; None: tables are returned."""
 
 
-def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[pa.Table]]:
+def _do_part(watch: Watch, job: Job, number: int) -> tuple[int, list[ResultTable]]:
     """Evaluate one part; returns the points that `watch` has not heard of, and the tables if handed over."""
     check_model(job.schema.metadata[b"fastflow.model"].decode(), job.settings.address)
     start, stop = parts_of(job.grid.points).range(number)
-    tables = []
+    tables: list[ResultTable] = []
+    stored: list[pa.Table] = []
     with watch:
         for table in evaluated(job.grid, start, stop, job.settings):
-            tables.append(to_arrow(table, job.schema))
-            watch.advance(tables[-1].num_rows)
+            if job.store is None:
+                tables.append(table)
+            else:
+                stored.append(to_arrow(table, job.schema))
+            watch.advance(table["point"].size)
             watch.check()
         if job.store is not None:
-            job.store.write(number, tables)
-    return 0 if watch.hears else stop - start, [] if job.store is not None else tables
+            job.store.write(number, stored)
+    return 0 if watch.hears else stop - start, tables
 
 
-def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[pa.Table]]:
+def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterator[list[ResultTable]]:
     """Evaluate parts on the configured workers; yields their tables, in order if they are not stored."""
     settings = run.settings
     if len(numbers) == 1 and not settings.address:
@@ -57,12 +61,12 @@ def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterato
         yield tables
 
 
-def collect(run: Run) -> list[pa.Table]:
-    """Evaluate a run, and return its rows in the order of points; raises InputError."""
+def collect(run: Run) -> tuple[list[ResultTable], pa.Schema]:
+    """Evaluate a run, and return its rows in the order of points, and their schema; raises InputError."""
     watch = Watch()
     job = Job(grid=run.grid, settings=run.settings, schema=schema_of(run.grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
-    found: list[pa.Table] = []
+    found: list[ResultTable] = []
     try:
         with connected(run.settings, job), interruptible(watch):
             if len(numbers) > 1 or run.settings.address:
@@ -72,7 +76,7 @@ def collect(run: Run) -> list[pa.Table]:
     except Lost as error:
         allowed = f"the address of a scheduler that keeps its workers ({error})"
         raise InputError("engine.address", run.settings.address, allowed) from None
-    return found
+    return found, job.schema
 
 
 def store(
