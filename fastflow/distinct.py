@@ -83,7 +83,9 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     columns: of numbers or texts, each (rows,); numbers are alike if their bits are. Both results as
     `distinct_rows` returns them.
     """
-    varying = [_varying_words(column) for column in columns if not is_repeated(column)] if rows > 1 else []
+    if rows <= 1:
+        return np.arange(rows), np.zeros(rows, dtype=np.int64)
+    varying = [_varying_words(column) for column in columns if not is_repeated(column)]
     table = np.empty((rows, sum(words.shape[1] for words in varying)), dtype=np.int64)
     at = 0
     for words in varying:
