@@ -1,6 +1,11 @@
 """What many tests start from: points as the model takes them, and commands run in this process."""
 
 import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +49,27 @@ def predict():
 def summary(predict):
     """A function from points to result columns."""
     return lambda points: results.summary(predict(points))
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the package that a test may edit: its folder, and a function from code to what it prints."""
+    package = Path(fastflow.__file__).parent
+    copy = shutil.copytree(package, tmp_path / "fastflow", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = os.environ | {"FASTFLOW_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+
+    def run(code):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    return copy, run
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 import os
 import pickle
-import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +16,6 @@ from fastflow._jit.cache import KernelCache
 from fastflow._jit.dispatcher import Kernel
 from fastflow._jit.fingerprint import fingerprint
 
-PACKAGE = Path(fastflow.__file__).parent
 FACTOR = 3.0
 
 
@@ -319,26 +316,11 @@ print(*sorted({precompile._kernel(name)._cache.stem() for name, _ in calls}), se
         ("timing/bounds.py", "LEAST, SHARE = 0, 1, 2", "LEAST, SHARE = 0, 2, 1", SEARCHED),
     ],
 )  # fmt: skip
-def test_an_edit_compiles_what_depends_on_it_and_no_more(tmp_path, file, before, after, anew):
-    import shutil
-
-    shutil.copytree(PACKAGE, tmp_path / "fastflow", ignore=shutil.ignore_patterns("__pycache__"))
-
-    def stems():
-        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", EDITS],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return set(done.stdout.split())
-
-    first = stems()
-    text = (tmp_path / "fastflow" / file).read_text()
+def test_an_edit_compiles_what_depends_on_it_and_no_more(copied, file, before, after, anew):
+    package, run = copied
+    first = set(run(EDITS).split())
+    text = (package / file).read_text()
     assert before in text
-    (tmp_path / "fastflow" / file).write_text(text.replace(before, after, 1))
-    changed = {one.rpartition("-")[0] for one in stems() - first}
+    (package / file).write_text(text.replace(before, after, 1))
+    changed = {one.rpartition("-")[0] for one in set(run(EDITS).split()) - first}
     assert changed == anew

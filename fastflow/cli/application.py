@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -178,15 +178,7 @@ def run_from_hydra(
         return
     planned = plan(composer, overrides, sweeper or {}, _say)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
-    _run(Ready(composer, planned, output), overrides, sweeper)
-
-
-class Ready(NamedTuple):
-    """A run that is planned."""
-
-    composer: Composer
-    planned: Run
-    output: str
+    _run(composer, planned, output, overrides, sweeper)
 
 
 def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
@@ -208,7 +200,7 @@ def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
         return None
     output = planned.output if arguments.multirun else _place(planned.output)
     sweeper: Mapping[str, Any] | None = {} if arguments.multirun else None
-    return partial(_run, Ready(composer, planned, output), arguments.overrides, sweeper)
+    return partial(_run, composer, planned, output, arguments.overrides, sweeper)
 
 
 def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
@@ -234,9 +226,14 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run(ready: Ready, overrides: Sequence[str], sweeper: Mapping[str, Any] | None) -> None:
+def _run(
+    composer: Composer,
+    planned: Run,
+    output: str,
+    overrides: Sequence[str],
+    sweeper: Mapping[str, Any] | None,
+) -> None:
     """Run what was planned, and print the results; raises InputError. sweeper: None for one point."""
-    composer, planned, output = ready
     with explaining(composer, planned):
         if composer.config_name == PRIMARY["search"]:
             from fastflow.cli.search import run_search

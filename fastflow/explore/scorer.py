@@ -130,7 +130,7 @@ def score_designs(
     holdable: whether some breakdown has memory enough for each candidate, (candidates,).
     """
     from fastflow.crossflow import predict
-    from fastflow.precompile import compile_ahead
+    from fastflow.precompile import SEARCH, compile_ahead
     from fastflow.results import summary
 
     weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
@@ -139,7 +139,7 @@ def score_designs(
     for place, inputs in candidates.inputs(batch.candidate, batch.designs):
         own = batch.candidate[place]
         with naming_what_is_missing(inputs):
-            compile_ahead(inputs)
+            compile_ahead(inputs, SEARCH)
             prediction = predict(inputs)
         weight = weights[batch.start[place]]
         columns = summary(prediction) | {

@@ -313,7 +313,7 @@ def cut(
     def rare(is_written: np.bool_) -> CrossEdges:
         """Return edges of nothing; those that are not written share their columns."""
         if not is_written:
-            return nothing._replace()
+            return nothing
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
     moves, stacked = shares.differ.any(), (stages > 1).any()
