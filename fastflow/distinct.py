@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,11 @@ from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, tak
 
 Result = TypeVar("Result")
 
+Words = NDArray[np.uint64]
+
 _MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, section 6.4)
+_MULTIPLIERS = np.array([[_MIX], [0xC2B2AE3D27D4EB4F]], dtype=np.uint64)  # odd, with bits all over
+_HALF = np.uint64(32)
 
 
 @kernel
@@ -94,14 +98,16 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     return distinct_rows(table)
 
 
-def mixed(words: NDArray[np.uint64], columns: Iterable[NDArray[Any]], multiplier: int) -> NDArray[np.uint64]:
-    """Return a hash of the rows of some columns of 8-byte numbers after what is hashed already, (rows,).
+def hashes(columns: Sequence[NDArray[Any]]) -> Words:
+    """Return two independent hashes of the rows of some columns of 8-byte numbers, (2, rows)."""
+    return mixed(np.zeros((2, columns[0].size), dtype=np.uint64), columns)
 
-    multiplier: an odd number with bits all over, each a hash of its own.
-    """
+
+def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
+    """Return two hashes of the rows of some columns after what is hashed already, (2, rows)."""
     for column in columns:
-        words = (words ^ np.ascontiguousarray(column).view(np.uint64)) * np.uint64(multiplier)
-        words ^= words >> np.uint64(32)
+        words = (words ^ np.ascontiguousarray(column).view(np.uint64)) * _MULTIPLIERS
+        words ^= words >> _HALF
     return words
 
 
@@ -112,7 +118,10 @@ def once_a_kind(function: Callable[[Inputs], Result], inputs: Inputs, *prefixes:
     the prefixes; points that agree in these are of a kind.
     """
     seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
-    first, place = kinds(seen.values(), next(iter(inputs.values())).size)
+    rows = next(iter(inputs.values())).size
+    if rows == 1:
+        return function(seen)
+    first, place = kinds(seen.values(), rows)
     return take(function(take(seen, first)), place)
 
 

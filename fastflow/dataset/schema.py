@@ -212,7 +212,11 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
         return to_frame([to_arrow(table, schema) for table in tables])
     import pandas as pd
 
-    frame = pd.DataFrame({field.name: first[field.name] for field in schema})
+    names = [field.name for field in schema if field.type == TYPES["str"]]
+    texts = pd.Series(np.concatenate([first[name].astype(object) for name in names])).array
+    rows = first["point"].size  # a slice of an array of texts takes less than making another
+    own = {name: texts[i * rows : (i + 1) * rows] for i, name in enumerate(names)}
+    frame = pd.DataFrame({field.name: own.get(field.name, first[field.name]) for field in schema})
     frame.attrs = _about(schema)
     return frame
 

@@ -183,9 +183,14 @@ class Grid(NamedTuple):
         return {name: _spread(self.labels[name][rows[first]].astype(object), place) for name in names}
 
 
+def _is_one(values: NDArray[Any]) -> bool:
+    """Return whether a column has one value alone."""
+    return values.size == 1 or bool((values == values[0]).all())
+
+
 def _spread(values: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:
     """Return a column of values at places, (points,): `repeated` if there is but one."""
-    if place.size and (values.size == 1 or (values == values[0]).all()):
+    if place.size and _is_one(values):
         return repeated(values[:1], place.size)
     return values[place]
 
@@ -207,11 +212,6 @@ def batches_of(
         first = combinations[rows[0]]
         columns = {key: to_column(key, [combinations[i][key] for i in rows]) for key in first}
         batches.append(
-            InputBatch(
-                {
-                    key: values[:1] if (values == values[0]).all() else values
-                    for key, values in columns.items()
-                }
-            )
+            InputBatch({key: values[:1] if _is_one(values) else values for key, values in columns.items()})
         )
     return tuple(batches), batch, row

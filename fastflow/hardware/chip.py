@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
 from fastflow.hardware.sram import Sram, SramDesign, generate_sram
 from fastflow.hardware.voltage import Supply, voltage_at
-from fastflow.tables import Floats, Inputs, Texts, table
+from fastflow.tables import Bools, Floats, Inputs, Texts, table
 
 
 class Level(NamedTuple):
@@ -40,15 +39,18 @@ class Chip(NamedTuple):
     inter: LinkDesign
 
 
+_LEVEL = "chip.memory.l"
+_OF_LEVEL = len(_LEVEL)
+
+
 def level_numbers(inputs: Inputs) -> list[int]:
     """Return the numbers of the on-chip levels that the inputs describe: [0, 1, 2] for l0 to l2.
 
     A level is there if any of its keys is, so that one without a scope is not left out unnoticed.
     Raises InputError where a number is left out.
     """
-    keys = (key for key in inputs if key.startswith("chip.memory.l"))
-    found = (re.match(r"chip\.memory\.l(\d+)\.", key) for key in keys)
-    numbers = sorted({int(match[1]) for match in found if match})
+    found = {key[_OF_LEVEL:].partition(".")[0] for key in inputs if key.startswith(_LEVEL)}
+    numbers = sorted({int(number) for number in found if number.isdecimal()})
     if not numbers or numbers != list(range(len(numbers))):
         names = " and ".join(f"l{number}" for number in numbers) or "nothing"
         raise InputError("chip.memory", names, "levels numbered l0, l1 and so on, without a gap")
@@ -114,15 +116,18 @@ def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
     return np.where(scope == "mcu", mcus, np.where(scope == "bundle", bundles, 1.0))
 
 
-def _component(inputs: Inputs, names: Texts, known: Texts, attribute: str) -> Floats:
-    """Return an attribute of the library component that each row names; NaN where it is none of those known.
+def _component(inputs: Inputs, named: Mapping[str, Bools], attribute: str) -> Floats:
+    """Return an attribute of the library component that each row names; NaN where it is none.
 
-    Raises KeyError for a component without the attribute.
+    named: which rows name each component. Raises KeyError for a component without the attribute.
     """
-    out = np.full(names.size, np.nan)
-    for name in known:
-        out = np.where(names == name, inputs[f"tech.memory.{name}.{attribute}"], out)
-    return out
+    column: Floats | float = np.nan
+    for name, rows in named.items():
+        own = inputs[f"tech.memory.{name}.{attribute}"]
+        if rows.all():
+            return own
+        column = np.where(rows, own, column)
+    return np.broadcast_to(column, inputs["chip.tdp"].shape)
 
 
 def components_known(inputs: Inputs) -> set[str]:
@@ -142,9 +147,10 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
-        known = np.intersect1d(names, library)
+        rows_of = ((name, names == name) for name in library)
+        named = {name: rows for name, rows in rows_of if rows.any()}
         attributes = {
-            field: _component(inputs, names, known, field) / scales.get(field, 1.0)
+            field: _component(inputs, named, field) / scales.get(field, 1.0)
             for field in Sram._fields
             if field not in ("area", "power", "instances", "components")
         }

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known, level_numbers
 from fastflow.hardware.limits import name_limits
@@ -63,7 +64,9 @@ def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
     library = sorted(components_known(inputs))
     for number in level_numbers(inputs):
         key = f"chip.memory.l{number}.component"
-        for i in unnamed(~np.isin(inputs[key], library), reason):
+        names, place = vocabulary(inputs[key])
+        unknown = np.array([name not in library for name in names], dtype=np.bool_)
+        for i in unnamed(unknown[place], reason):
             reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.hardware.chip import Chip, level_numbers, node_scaling
-from fastflow.tables import Floats, Inputs, unnamed
+from fastflow.tables import Bools, Floats, Inputs, unnamed
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
 MOST_BYTES = 2.0**62  # what a 64-bit address reaches, and int64 counts
@@ -34,12 +34,22 @@ def name_limits(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None
         for i in unnamed(~((column >= LEAST) & (column <= MOST)), reason):
             factor, nodes = inputs[f"tech.scaling.{key}"][i], inputs["tech.generation"][i]
             reason[i] = f"tech.scaling.{key}={factor:g} over {nodes} generations is more than {MOST:g}"
-    for name, column, most in _quantities(inputs, chip):
-        for i in unnamed(~((column >= 0.0) & (column <= most)), reason):
-            reason[i] = f"{name} would be {column[i]:.3g}, outside 0 to {most:g}"
-    for name, column in _rates(inputs, chip):
-        for i in unnamed(~((column >= LEAST) & (column <= MOST)) & (column != 0.0), reason):
-            reason[i] = f"{name} would be {column[i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}"
+    names, columns, most = zip(*_quantities(inputs, chip), strict=True)
+    table, limit = np.array(columns), np.array(most)[:, None]
+    for row, i in _wrong(~((table >= 0.0) & (table <= limit)), reason):
+        reason[i] = f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}"
+    names, columns = zip(*_rates(inputs, chip), strict=True)
+    table = np.array(columns)
+    for row, i in _wrong(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
+        reason[i] = f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}"
+
+
+def _wrong(wrong: Bools, reason: NDArray[np.object_]) -> Iterator[tuple[int, int]]:
+    """Yield the first row of a table, (quantities, points), where something is wrong of each point, and the
+    point, where it has no reason yet.
+    """
+    for i in np.flatnonzero(wrong.any(axis=0) & (reason == "")) if wrong.any() else ():
+        yield int(wrong[:, i].argmax()), int(i)
 
 
 def _scaled_areas(inputs: Inputs) -> Iterator[tuple[str, Floats]]:

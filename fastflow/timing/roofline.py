@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.distinct import kinds
+from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue, run_blocks
 from fastflow.timing.brute import search_all
 from fastflow.timing.device import Device
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
-from fastflow.timing.solved import Words, hashes, search_unsolved
+from fastflow.timing.solved import search_unsolved
 from fastflow.timing.tiles import TileSets, make_tile_sets
 from fastflow.timing.traffic import C_STAYS
 
@@ -63,7 +63,7 @@ def limiter_names(levels: int) -> list[str]:
 
 def hierarchies_of(
     device: Device, work: KernelWork, thinned: bool
-) -> tuple[Hierarchies, TileSets, tuple[Words, Words], Ints]:
+) -> tuple[Hierarchies, TileSets, Words, Ints]:
     """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
     the place of each point's hierarchy.
     """

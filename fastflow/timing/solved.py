@@ -19,18 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.distinct import kinds, mixed
+from fastflow.distinct import Words, kinds, mixed
 from fastflow.tables import Ints, take
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.tiles import TileSets
 from fastflow.timing.tiling import search_tilings
 
-Words = NDArray[np.uint64]
 MOST_BYTES = 32_000_000
 """Of memory for what is kept: 1.3 million GEMMs at three levels, 988,000 are in `sweeps/million`."""
 _WAYS = 16  # places that a GEMM may be kept at
 _BITS = 6  # of an exponent
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, with bits all over: of two independent hashes
 
 
 class Kept:
@@ -82,26 +80,15 @@ def forget() -> None:
     _kept.clear()
 
 
-def hashes(columns: list[NDArray[Any]]) -> tuple[Words, Words]:
-    """Return two independent hashes of the rows of some columns, each (rows,)."""
-    nothing = np.zeros(columns[0].size, dtype=np.uint64)
-    first, second = (mixed(nothing, columns, multiplier) for multiplier in _MULTIPLIERS)
-    return first, second
-
-
 def search_unsolved(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: tuple[Words, Words], levels: int
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, key: Words, levels: int
 ) -> Tilings:
     """Return the best tiling of every GEMM, of which those solved before take little time.
 
-    key: two hashes of everything that tilings on a hierarchy depend on, each (hierarchies,).
+    key: two hashes of everything that tilings on a hierarchy depend on, (2, hierarchies).
     """
     kept = _kept.get(levels) or _kept.setdefault(levels, Kept(levels))
-    sides = [gemms.m, gemms.k, gemms.n, gemms.batch]
-    tag, other = (
-        mixed(own[gemms.hierarchy], sides, multiplier)
-        for own, multiplier in zip(key, _MULTIPLIERS, strict=True)
-    )
+    tag, other = mixed(key[:, gemms.hierarchy], [gemms.m, gemms.k, gemms.n, gemms.batch])
     rows, known = kept.recall(tag, other)
     narrowed = _narrow(gemms, hierarchies, sets, levels, rows, known) if rows.size else None
     found: Tilings = search_tilings(*(narrowed or (gemms, hierarchies, sets)), levels)

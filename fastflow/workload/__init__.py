@@ -27,7 +27,10 @@ _ROWS = {"gemm": "model.m", "operator": "model.rows", "rnn": "model.batch", "lst
 def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
     """Return the compute graph of every point's model; points of one model share its graph's making."""
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
-    first, place = kinds(model.values(), inputs["model.training"].size)
+    points = inputs["model.training"].size
+    if points == 1:
+        return _build(model, numbers)
+    first, place = kinds(model.values(), points)
     return spread(_build(take(model, first), take(numbers, first)), place)
 
 
