@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 
 import fastflow
+from fastflow.cli import application
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
 from fastflow.show import point
 from fastflow.show import progress as progress_module
 from fastflow.show.progress import Progress
@@ -80,6 +83,26 @@ def test_a_large_grid_shows_the_first_rows_and_the_best(cli):
     assert code == 0
     assert "First 10 of 25 points" in out
     assert "Fastest feasible points" in out
+
+
+@pytest.mark.parametrize(
+    ("section", "is_ours"),
+    [
+        ("mode: MULTIRUN\n  sweeper: {params: {tech: 'n12,n7'}}", True),
+        ("sweeper: {zip: []}", True),
+        ("mode: RUN\n  sweeper: {params: {tech: 'n12,n7'}}", False),
+        ("sweeper: {max_jobs: 2}", False),
+        ("sweep: {dir: elsewhere}", False),
+        ("job: {name: mine}", False),
+    ],
+)
+def test_a_study_that_says_more_to_hydra_than_its_grid_is_left_to_hydra(tmp_path, section, is_ours):
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "mine.yaml").write_text(f"# @package _global_\nhydra:\n  {section}\n")
+    with hydra_rules():
+        composer = Composer.of_library(tmp_path)
+        assert (application._study(composer, ["+sweeps=mine", "mem=hbm2,hbm3"]) is not None) == is_ours
+        assert application._study(composer, ["mem=hbm2,hbm3"]) == {}
 
 
 def test_a_study_needs_no_flag(cli, tmp_path):

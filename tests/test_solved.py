@@ -7,6 +7,7 @@ import pytest
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.distinct import hashes
 from fastflow.evaluation.runner import rows as rows_of
 from fastflow.grid.plan import plan
 from fastflow.timing import roofline, solved
@@ -15,7 +16,7 @@ from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device
 from fastflow.timing.roofline import KernelWork
 from fastflow.timing.search_space import Tilings
-from fastflow.timing.solved import Kept, hashes, search_unsolved
+from fastflow.timing.solved import Kept, search_unsolved
 from tests.tilings import UNITS, Design, random_batch, solve_all
 
 GEMMS = [(4096, 4096, 4096), (300, 70_000, 300), (1000, 64, 5000), (7, 4096, 129), (30_000, 30_000, 64)]

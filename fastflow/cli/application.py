@@ -33,6 +33,7 @@ from fastflow.configuration.refusals import translated
 from fastflow.configuration.wording import first_line, path_of, unwritable
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError, InputError
+from fastflow.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
 from fastflow.grid.plan import check_path, plan
 from fastflow.grid.run import Run, explaining
 from fastflow.show.progress import Compiling
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 PRIMARY = {"sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate"}
 """The primary configuration of each command."""
 _OF_MEASUREMENTS = ("validate", "calibrate")
+_MULTIRUN = RunMode.MULTIRUN.name
 _LONG = 1000  # characters at either end of a line on a mistake
 
 
@@ -193,14 +195,31 @@ def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
             composer = Composer.of_library(None, COMMAND_LINE, PRIMARY[name])
             if name in _OF_MEASUREMENTS:
                 return None if arguments.multirun else _planned_file(name, composer, arguments.overrides)
-            planned = plan(composer, arguments.overrides, {}, _say)
+            sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
+            if sweeper is None and arguments.multirun:
+                return None
+            planned = plan(composer, arguments.overrides, sweeper or {}, _say)
     except InputError:
         return None
     if planned.grid.keys and not arguments.multirun:
         return None
     output = planned.output if arguments.multirun else _place(planned.output)
-    sweeper: Mapping[str, Any] | None = {} if arguments.multirun else None
     return partial(_run, composer, planned, output, arguments.overrides, sweeper)
+
+
+def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return what a study among the overrides says of the grid; None where it says more than that to Hydra.
+
+    Raises InputError.
+    """
+    terms = read_terms(composer, overrides, COMMAND_LINE)
+    if not any(term.key == STUDIES for term in terms):
+        return {}
+    chosen = first_of_groups(terms)
+    usual, said = (dict(composer.says_to_hydra(texts)) for texts in ((), chosen))
+    sweeper = said.pop("sweeper", {})
+    is_grid = said.pop("mode", _MULTIRUN) == _MULTIRUN
+    return sweeper if is_grid and said == usual and sweeper.keys() <= set(SWEEPER) else None
 
 
 def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:

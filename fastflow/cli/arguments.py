@@ -24,7 +24,7 @@ _NOWHERE = re.compile(
 _LOG = re.compile(r"\+{0,2}hydra/job_logging=(.*)")
 _SWEEPER = re.compile(r"\+{0,2}hydra/sweeper=(.*)")
 _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write no file
-_OWN_WORDS = ("hydra", "sweeps", ".yaml")
+_OWN_WORDS = ("hydra", ".yaml")
 """Of overrides that choose what may speak to Hydra itself."""
 _SECTION = "output"
 """What every primary configuration that is made of ours has."""

@@ -100,16 +100,23 @@ class Composer(HydraComposer):
 
         No composition is counted: none of a grid's points follows from this one.
         """
-        try:
-            composition = self.compose_raw(overrides)
-        except COMPOSITION_ERRORS as error:
-            raise translated(error, self, overrides) from error
+        composition = self._compose_uncounted(overrides)
         section = (composition.content.get("hydra") or {}).get("sweeper") or {}
         if section:
             for default in reversed(composition.defaults):
                 if OmegaConf.select(self.content(default), "hydra.sweeper") is not None:
                     return section, self.file_of(default.config_path or "")
         return section, self.origin_of_overrides
+
+    def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
+        """Return the section `hydra` of a configuration; raises InputError."""
+        return self._compose_uncounted(overrides).content.get("hydra") or {}
+
+    def _compose_uncounted(self, overrides: Sequence[str]) -> Composition:
+        try:
+            return self.compose_raw(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
 
     def resolved(
         self, composition: Composition, wanted: Callable[[str], bool] = lambda key: True

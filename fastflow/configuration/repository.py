@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from pathlib import Path
@@ -111,7 +110,7 @@ class Repository(CachingConfigRepository):
             else:
                 path = f"{source.path}/{name}"
             try:
-                held = os.stat(path)
+                held = Path(path).stat()
             except (OSError, ValueError):  # gone since, or no name of a file
                 held = None
             if held is not None and stat.S_ISREG(held.st_mode):

@@ -24,9 +24,11 @@ from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid import limits
 
-_SWEEPER = ("params", "zip", "union")
+SWEEPER = ("params", "zip", "union")
+"""What a study says under `hydra.sweeper`."""
 _NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
-_STUDIES = "sweeps"
+STUDIES = "sweeps"
+"""The group of studies."""
 _LISTS = "a list, range(), choice() or glob()"
 
 
@@ -187,7 +189,7 @@ def last_of_each(terms: Sequence[Term]) -> list[Term]:
 
 def _check_axis(composer: Composer, term: Term) -> None:
     written = term.override.get_value_string()
-    if term.is_group and term.key == _STUDIES:
+    if term.is_group and term.key == STUDIES:
         raise InputError(term.key, written, "one study: each is a grid of its own", term.origin)
     if not term.is_input:
         raise InputError(
@@ -214,8 +216,8 @@ def grids_of(
     held, origin = composer.sweeper(first_of_groups(own)) if sweeper is None or sweeper else ({}, "")
     sweeper = held if sweeper is None else sweeper
     for name in sweeper:
-        if name not in (*_SWEEPER, "_target_"):
-            raise InputError(f"hydra.sweeper.{name}", sweeper[name], one_of(_SWEEPER), origin)
+        if name not in (*SWEEPER, "_target_"):
+            raise InputError(f"hydra.sweeper.{name}", sweeper[name], one_of(SWEEPER), origin)
     if not any(sweeper.values()):
         return [own]
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
+_FEW_PARTS = 8  # of more, most have no row to show, and texts take long to read
 _ASKED = "parallel.strategy"
 _KINDS = {
     "no time": ("has no time", "have no time"),
@@ -29,43 +31,34 @@ _KINDS = {
 
 
 class Digest:
-    """What is shown of a grid: its first rows, its best ones, and how many are infeasible."""
+    """What is shown of a grid: which points are best, and how many are infeasible."""
 
     def __init__(self) -> None:
         """Start with nothing seen."""
-        self.head: list[dict[str, Any]] = []
-        self.best: list[dict[str, Any]] = []
+        self.best: list[int] = []
         self.infeasible = dict.fromkeys(_KINDS, 0)
-        self.reason: dict[str, str] = {}
-        """The first point of each kind, and why it is so."""
+        self.first: dict[str, int] = {}
+        """The first point of each kind."""
+        self._seen = 0
+        self._ranks: list[tuple[bool, float, int]] = []
 
     def add(self, part: pa.Table) -> None:
-        """Take the next part of the dataset, in point order."""
-        self.head += part.slice(0, _MOST_ROWS + 1 - len(self.head)).to_pylist()
+        """Take `time_s` and `feasible` of the next part of the dataset, in point order."""
         # lists: what else Arrow makes of a column is made by way of pandas, which it would import for it
         time = np.array(part["time_s"].to_pylist(), dtype=np.float64)
         feasible = np.array(part["feasible"].to_pylist(), dtype=np.bool_)
         timed = ~np.isnan(time)
         for kind, rows in zip(self.infeasible, (~timed, timed & ~feasible), strict=True):
-            if rows.any() and not self.infeasible[kind]:
-                first = _row(part, int(np.argmax(rows)))
-                self.reason[kind] = f"point {first['point']:,}: {first['reason']}"
-            self.infeasible[kind] += int(rows.sum())
-        order = np.lexsort((time, ~feasible))[:_BEST]  # NaN sorts last
-        self.best += [_row(part, int(place)) for place in order]
-        self.best = sorted(self.best, key=_rank)[:_BEST]
-
-
-def _row(part: pa.Table, place: int) -> dict[str, Any]:
-    """Return one row of a part."""
-    row: dict[str, Any] = part.slice(place, 1).to_pylist()[0]
-    return row
-
-
-def _rank(row: Mapping[str, Any]) -> tuple[bool, float, int]:
-    """Order rows: feasible ones first, fastest first, those without a time last."""
-    time = row["time_s"]
-    return not row["feasible"], float("inf") if time is None else time, int(row["point"])
+            if rows.any():
+                self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
+                self.infeasible[kind] += int(rows.sum())
+        # feasible ones first, fastest first, those without a time last
+        for place in np.lexsort((time, ~feasible))[:_BEST].tolist():
+            took = float(time[place]) if timed[place] else float("inf")
+            self._ranks.append((not feasible[place], took, self._seen + place))
+        self._ranks = sorted(self._ranks)[:_BEST]
+        self.best = [point for _, _, point in self._ranks]
+        self._seen += time.size
 
 
 def show(grid: Grid, store: Store, progress: Progress) -> None:
@@ -73,23 +66,36 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     out = console()
     columns = grid.keys
     results = ["time_s", "bound_by", "feasible"]
+    asked = list(dict.fromkeys(["point", *columns, "strategy", *results, "reason"]))
+
+    @cache
+    def part(number: int) -> pa.Table:
+        return store.read(number, asked)
+
+    def row(point: int) -> dict[str, Any]:
+        number, place = divmod(point, store.parts.size)
+        found: dict[str, Any] = part(number).slice(place, 1).to_pylist()[0]
+        return found
+
     digest = Digest()
+    is_short = store.parts.total <= _FEW_PARTS
     for number in range(store.parts.total):
-        digest.add(
-            store.read(number, list(dict.fromkeys(["point", *columns, "strategy", *results, "reason"])))
-        )
-    columns = [*_with_winners(columns, [*digest.head, *digest.best]), *results]
+        digest.add(part(number) if is_short else store.read(number, ["time_s", "feasible"]))
+    head = [row(point) for point in range(min(grid.points, _MOST_ROWS))]
+    best = [row(point) for point in digest.best]
+    columns = [*_with_winners(columns, [*head, *best]), *results]
     if grid.points > _MOST_ROWS:
-        out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, digest.head[:_FIRST]))
+        out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
         title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
-        out.print(listing(title, columns, digest.best))
+        out.print(listing(title, columns, best))
     else:
-        out.print(listing(counted(grid.points, "point"), columns, digest.head))
+        out.print(listing(counted(grid.points, "point"), columns, head))
     for kind, count in digest.infeasible.items():
         if count:
-            of_all = f"{count:,} of {counted(grid.points, 'point')}"
-            out.print(f"{of_all} {_KINDS[kind][grid.points > 1]} (column `reason`); {digest.reason[kind]}")
+            of_all = f"{count:,} of {counted(grid.points, 'point')} {_KINDS[kind][grid.points > 1]}"
+            first, reason = digest.first[kind], row(digest.first[kind])["reason"]
+            out.print(f"{of_all} (column `reason`); point {first:,}: {reason}")
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         out.print(f"{_ASKED}={AUTO} takes the fastest strategy that fits the memory, if there is one")
     out.print()

@@ -14,7 +14,6 @@ other in practice: in a thousand million GEMMs with a chance of 1e-9.
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
