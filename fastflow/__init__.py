@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fastflow.measured.validation import Validation
 
 __all__ = [
-    "InputError", "calibrate", "clear_cache", "evaluate", "predict_collective", "predict_gemm",
-    "rank_strategies", "search", "sweep", "validate",
+    "InputError", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_collective",
+    "predict_gemm", "rank_strategies", "search", "sweep", "validate",
 ]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
@@ -91,6 +91,33 @@ def predict_collective(
     from fastflow.api import predict_collective
 
     return predict_collective(collective, size, ranks, overrides)
+
+
+def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Return how one point's kernels are laid out over its devices; one row per kernel, in order.
+
+    `reads`, `weights` and `makes` are layouts along each axis of the mesh that has several devices, in the
+    notation of OneFlow and GSPMD, such as `"kp2: S(cols), dp: S(batch)"`. S: split in a dimension, which is a
+    side of the kernel (rows, inner, cols) unless the network names it. B: every device has all of it. P: each
+    device has a partial sum. `makes` is the result before the exchange. A weight gradient reads
+    `"input | gradient of the output"`.
+
+    `exchange` says in words what follows. Its numbers are in groups of columns: `sync` (after every launch,
+    and waited for; `sync2` where a kernel has two), `relayout` (the same, to a layer with another cut),
+    `gradient` (of the weights, once an iteration) and `send` (to the neighbouring stage, after every launch).
+    Each group has `_B`, the bytes of the whole tensor as a device holds it before or after the exchange [B];
+    `_ranks`, the number of devices that exchange; and `_group`, their axes. `type` is product, batched
+    product, lookup, elementwise, rowwise or update; `repeat` is the number of launches in an iteration;
+    `layer` and `stage` count from 0.
+
+    Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
+    """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
+    from fastflow.api import explain_layout
+
+    return explain_layout(*overrides, config_dir=config_dir)
 
 
 def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:

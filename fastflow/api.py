@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastflow import units
 from fastflow.columns import find_input
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.given import check_call, numbers_of, text_of
@@ -22,6 +24,8 @@ from fastflow.grid.run import Run, explaining, refuse_others
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
+
+    from fastflow.parallelism.explanation import Explained
 
 _OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
 _MOST_BYTES = 1e18  # of a tensor
@@ -74,15 +78,59 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
             return to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))])
 
 
-def _one_point(overrides: tuple[str, ...]) -> tuple[Composer, Run]:
+def _one_point(
+    overrides: tuple[str, ...], of: str = "system", config_dir: str | os.PathLike[str] | None = None
+) -> tuple[Composer, Run]:
     """Plan the one point that overrides describe; raises InputError where they span several."""
     with hydra_rules():
-        composer = Composer.of_library()
+        composer = Composer.of_library(config_dir)
         run = plan(composer, overrides)
     if run.grid.points != 1:
         key = run.grid.keys[0]
-        raise InputError(key, "several values", "one: this is of one system", composer.origin_of_overrides)
+        raise InputError(key, "several values", f"one: this is of one {of}", composer.origin_of_overrides)
     return composer, run
+
+
+def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
+    from fastflow.evaluation.runner import predict_points
+    from fastflow.parallelism.explanation import EXCHANGES
+    from fastflow.results import explain_layout
+
+    composer, run = _one_point(overrides, "point", config_dir)
+    refuse_others(run)
+    with explaining(composer, run):
+        prediction = predict_points(run.grid, 0, 1)[0].prediction
+        kernels = explain_layout(prediction, 0)
+        if not kernels:
+            reason = str(prediction.reason[0])
+            raise InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
+    import pandas as pd
+
+    roles = dict.fromkeys((*EXCHANGES, *(one.role for kernel in kernels for one in kernel.exchanges)))
+    rows = [_row(kernel, roles) for kernel in kernels]
+    frame = pd.DataFrame(rows)
+    frame.attrs["units"] = {name: "B" if name.endswith("_B") else "" for name in rows[0]}
+    return frame
+
+
+def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
+    """Return what is known of a kernel as texts and numbers, by column; roles: of exchanges."""
+    from fastflow.parallelism.explanation import Exchanged
+
+    row = kernel._asdict()
+    along, exchanges = row.pop("along"), row.pop("exchanges")
+    for name in ("reads", "weights", "makes"):
+        row[name] = ", ".join(f"{one.axis}: {lies}" for one in along if (lies := getattr(one, name)))
+    row["exchange"] = "; ".join(
+        f"{one.what} along {' x '.join(one.axes)}, {units.show(one.bytes, 'B')}" for one in exchanges
+    )
+    found = {one.role: one for one in exchanges}
+    nothing = Exchanged("", "", (), 0, 0.0)
+    for role in roles:
+        one = found.get(role, nothing)
+        row |= {f"{role}_B": one.bytes, f"{role}_ranks": one.ranks, f"{role}_group": " x ".join(one.axes)}
+    return row
 
 
 def predict_collective(

@@ -22,20 +22,20 @@ from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.layout import Layouts, lay_out
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
-from fastflow.parallelism.supergraph import Supergraph, all_launches, cut
+from fastflow.parallelism.supergraph import Supergraph, all_launches, cut, uncut
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import device
 from fastflow.timing.energy import energy
 from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
 from fastflow.timing.schedule import Timeline, schedule
-from fastflow.workload import build_graph, count_layers, fewest_rows, oversized
+from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision, precision
 
 # what a chip and its faults depend on, and what a strategy does
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
-STRATEGY = ("parallel.", "system.", "placement", "model.name", "model.layers", "model.file")
+STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
 
 
 class Parallelism(NamedTuple):
@@ -90,6 +90,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     stages = spread.strategies.lp
     numbers = precision(given)
     graph = build_graph(given, numbers)
+    refuse(timed, uncut(graph, spread.layouts))
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, numbers.operand)
     timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
@@ -158,7 +159,7 @@ def _time_kernels(
     Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
-    strided = where_read(inputs["model.name"] == "gemm", inputs, "model.transposed", False)
+    strided = transposed(inputs)
     work = KernelWork(
         point=graph.point,
         m=shards.m,

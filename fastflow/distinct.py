@@ -75,7 +75,7 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
     Shape (rows, words): one word for a number, some for a text, none where nothing varies.
     """
     size = next(size for size in (8, 4, 1) if column.itemsize % size == 0)
-    words = np.ascontiguousarray(column).view(f"u{size}").reshape(column.size, column.itemsize // size)
+    words = np.ascontiguousarray(column).view(f"u{size}").reshape(len(column), -1)
     if words.shape[1] == 1:
         return words if (words != words[0]).any() else words[:, :0]
     return words[:, _which_vary(words)]
@@ -84,8 +84,8 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
 def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
     """Return the first row of each kind in some columns, and the place of every row's kind.
 
-    columns: of numbers or texts, each (rows,); numbers are alike if their bits are. Both results as
-    `distinct_rows` returns them.
+    columns: of numbers or texts, each (rows,) or of more axes; numbers are alike if their bits are. Both
+    results as `distinct_rows` returns them.
     """
     if rows <= 1:
         return np.arange(rows), np.zeros(rows, dtype=np.int64)

@@ -24,6 +24,7 @@ from fastflow._jit import cache
 from fastflow._jit.dispatcher import uncollected
 from fastflow._jit.signatures import compile_for
 from fastflow.tables import Inputs
+from fastflow.workload import family_of
 
 Call = tuple[str, list[Any]]
 """A kernel's name, and the types of its arguments."""
@@ -32,9 +33,6 @@ SIGNATURES = Path(__file__).with_name("signatures.json")
 _MOST_PROCESSES = 4
 _FEWEST = 3  # kernels that are worth a process of their own
 _LONGEST = 300.0  # that the others may take for their last kernels [s]
-_LAYERS = ("gemm", "operator", "rnn")
-"""The workloads that are one kernel or layer on one device."""
-
 SEARCH = "search"
 
 _looked: set[str] = set()
@@ -52,7 +50,7 @@ def tell(whom: Callable[[str, int, int], None]) -> None:
 
 def _kind_of(inputs: Inputs) -> str:
     """Return which list of kernels a run needs: of layers or networks, by blocks or searched."""
-    what = "layer" if inputs["model.name"][0] in _LAYERS else "network"
+    what = "network" if family_of(inputs).layers else "layer"
     how = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
     return f"{what}, {how}"
 

@@ -12,7 +12,8 @@ from fastflow.columns import ALGORITHMS, result_order
 from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
-from fastflow.network.placement import ORDERS, PARALLEL, order_name
+from fastflow.parallelism import explanation
+from fastflow.parallelism.mesh import AXES
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
@@ -162,7 +163,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     peak = np.maximum(prediction.peak, most_by_point(graph, prediction.rate))
     memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
-        "placement": np.array([order_name(number) for number in range(len(ORDERS))])[communication.order],
+        "placement": communication.order,
         "time_s": timeline.total,
         "forward_s": timeline.forward,
         "backward_s": timeline.backward,
@@ -185,9 +186,9 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "activation_B": memory.activations,
         "fullest_stage": memory.stage,
     }
-    for dimension, name in enumerate(PARALLEL):
-        columns[f"{name}_Bps"] = communication.bandwidth[:, dimension]
-        columns[f"{name}_hops"] = communication.hops[:, dimension]
+    for axis, name in enumerate(AXES):
+        columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
+        columns[f"{name}_hops"] = communication.hops[:, axis]
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
@@ -262,11 +263,14 @@ def explain(prediction: Prediction, point: int) -> Columns:
     place = np.flatnonzero(prediction.timed == point)
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
-    shards, took = take((prediction.shards, prediction.communication.exchanges), rows)
+    shards, took = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
     launches, tiling = prediction.launches[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
+    waited = shards.relayout.collective
+    for edges in (*reversed(shards.further), shards.sync):
+        waited = np.where(edges.collective > 0, edges.collective, waited)
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],
@@ -278,7 +282,7 @@ def explain(prediction: Prediction, point: int) -> Columns:
         "n": shards.n,
         "time_s": launches * timing.time[rows],
         "bound_by": np.array(names)[timing.limiter[rows]],
-        "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, shards.sync.collective)],
+        "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, waited)],
         "comm_s": launches * (took.sync_s + took.send_s) + took.gradient_s,
         "algorithm": np.array(ALGORITHMS)[np.where(gradient, took.gradient_by, took.sync_by)],
         "flop": timing.flop[rows],
@@ -295,3 +299,17 @@ def explain(prediction: Prediction, point: int) -> Columns:
         columns[f"l{level}_tile"] = _written(timing.tile[tiling, level])
         columns[f"l{level}_stays"] = np.array(["", *OPERANDS])[timing.stays[tiling, level] + 1]
     return columns
+
+
+def explain_layout(prediction: Prediction, point: int) -> list[explanation.Explained]:
+    """Return how every kernel of one point lies on its devices and what is exchanged after it, in order.
+
+    Empty for a point without a time.
+    """
+    place = np.flatnonzero(prediction.timed == point)
+    if not place.size:
+        return []
+    layouts = take(prediction.parallelism.layouts, prediction.timed)
+    return explanation.explain(
+        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0])
+    )

@@ -2,6 +2,7 @@
 
 import csv
 from fractions import Fraction
+from functools import partial
 from math import ceil, inf, prod
 
 import numpy as np
@@ -27,8 +28,8 @@ from fastflow.network.algorithms import (
 )
 from fastflow.network.collectives import KINDS, WAYS, cheapest
 from fastflow.network.collectives import price as write_prices
-from fastflow.network.patterns import Group
-from fastflow.network.placement import place
+from fastflow.network.patterns import group_of
+from fastflow.network.placement import neighbour_cost, place
 from fastflow.network.recipe import recipe
 from fastflow.network.routes import SYSTEM
 from fastflow.network.topology import topology
@@ -239,7 +240,7 @@ def priced(devices, package=1, inside="switch", outside="switch", shape="2d", gr
     network = topology(
         devices, package, inside, "2d", outside, shape, tree.get("leaf", 1), tree.get("taper", 1.0)
     )
-    made = recipe(network, devices, Group(*(group or (devices, 1, 1, 0))))
+    made = recipe(network, devices, group_of(group or [(devices, 1)]))
     return price(made.offered, made.offset, made.phases, B0, B1, ALPHA0, ALPHA1, memory, OVERHEAD)
 
 
@@ -327,11 +328,11 @@ def test_a_tapered_tree_is_slower_across_leaves():
 def test_on_a_switch_it_does_not_matter_where_ranks_sit():
     """Which is why a group on a large switch is priced as one on a switch of its own."""
     large, small = (topology(devices, 1, "switch", "1d", "switch", "1d", 1, 1.0) for devices in (64, 8))
-    own = recipe(small, 8, Group(8, 1, 1, 0))
-    for group in (Group(8, 8, 1, 0), Group(8, 1, 1, 0), Group(2, 1, 4, 16)):
+    own = recipe(small, 8, group_of([(8, 1)]))
+    for group in map(group_of, ([(8, 8)], [(8, 1)], [(2, 1), (4, 16)], [(2, 1), (2, 4), (2, 16)])):
         for ours, theirs in zip(recipe(large, 64, group), own, strict=True):
             assert np.array_equal(ours, theirs), group
-    load, hops = place(large, np.array([2, 4, 8, 1]))
+    load, hops = place([2, 4, 8, 1], [(0, 1, 2, 3), (3, 2, 1, 0)], partial(neighbour_cost, large, 64))
     assert np.array_equal(load, hops)
     assert (load[:, :3, 1] == 1.0).all()
     assert not load[:, 3].any()
@@ -340,8 +341,8 @@ def test_on_a_switch_it_does_not_matter_where_ranks_sit():
 
 def test_strided_groups_share_the_links():
     """Four rings of two on a line of eight, four apart, load its middle as four times one message."""
-    _, near_by = priced(8, outside="mesh", shape="1d", group=(2, 1, 1, 0))
-    _, far = priced(8, outside="mesh", shape="1d", group=(2, 4, 1, 0))
+    _, near_by = priced(8, outside="mesh", shape="1d", group=[(2, 1)])
+    _, far = priced(8, outside="mesh", shape="1d", group=[(2, 4)])
     assert near(far[ALL_REDUCE, RING], 4 * near_by[ALL_REDUCE, RING])
 
 
@@ -353,7 +354,7 @@ def test_memory_comes_on_top():
 
 
 def test_one_rank_costs_nothing():
-    latency, per_byte = priced(8, group=(1, 1, 1, 0))
+    latency, per_byte = priced(8, group=[(1, 1)])
     assert not latency.any()
     assert not per_byte.any()
 
@@ -397,7 +398,7 @@ def all_reduce_errors(point, wanted):
     memory = point["chip.pinned.dram_Bps"] * point["chip.dram_utilization"]
     machine, errors = topology(8, 1, "switch", "1d", "switch", "1d", 1, 1.0), []
     for ranks in range(2, 9):
-        made = recipe(machine, ranks, Group(ranks, 1, 1, 0))
+        made = recipe(machine, ranks, group_of([(ranks, 1)]))
         latency, per_byte = price(
             made.offered, made.offset, made.phases, inf, bandwidth, 0.0, point["net.inter.latency"],
             memory, point["net.inter.collective_overhead"],
@@ -441,7 +442,7 @@ def test_the_algorithm_that_is_named_is_taken_and_auto_is_the_fastest(compose, s
         for name in NAMES
     }
     network = topology(*(point[key] for key in SYSTEM))
-    offered = recipe(network, devices, Group(devices, 1, 1, 0)).offered[number]
+    offered = recipe(network, devices, group_of([(devices, 1)])).offered[number]
     assert ["auto", *ALGORITHMS] == list(NAMES)
     best = np.min([found[name] for name, there in zip(ALGORITHMS, offered, strict=True) if there], axis=0)
     assert (found["auto"] == best).all()

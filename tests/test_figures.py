@@ -14,6 +14,7 @@ from fastflow.figures.floorplan import MOST_DRAWN, floorplan
 from fastflow.figures.scene import describe, scene, shared_edges
 from fastflow.figures.wiring import CUT, PLANE, WRAP, strokes
 from fastflow.network.topology import topology
+from fastflow.parallelism.mesh import AXES
 from tests.checks import cases, near
 
 TILE = 0.9  # side of a device where none of its links is drawn
@@ -134,7 +135,7 @@ def test_the_panels_say_what_was_counted(prediction, tmp_path):
     # a device's bandwidth is shared by two ports; half of a message an edge
     links = prediction.chip.inter.bandwidth[number("line")] * prediction.inputs["net.inter.utilization"][0]
     row = int(np.flatnonzero(prediction.timed == number("line"))[0])
-    assert near(prediction.communication.bandwidth[row, 2], links / 6)
+    assert near(prediction.communication.bandwidth[row, AXES.index("dp")], links / 6)
     for said in (
         "CR-3-d2 on 6 devices: line",
         "busiest link 2 edges",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fastflow import crossflow, results
 from fastflow.columns import find_input, find_result
 from fastflow.errors import InputError
+from fastflow.parallelism.mesh import AXES
 from tests.checks import cases
 from tests.conftest import columns_of
 
@@ -71,7 +72,7 @@ TEXTS = {
 MOST = {"model.layers": 12, "tiling.samples": 10, "parallel.microbatches": 1e12, "tiling.seed": 1e12}
 FLOATS = (1e-320, 1e-300, 1e-100, 1e-30, 1e-15, 1e-6, 1e-3, 0.5, 1.0, 2.0, 1e3, 1e6, 1e12, 1e30, 1e100, 1e300)
 INTS = (0, 1, 2, 3, 7, 8, 63, 64, 1000, 4097, 2**20, 2**31, 2**40, 10**12)
-NULLABLE = {"intensity", *(f"{name}_Bps" for name in ("kp1", "kp2", "dp", "lp"))}
+NULLABLE = {"intensity", *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 
 

@@ -437,7 +437,9 @@ def test_a_shuffled_axis_is_the_same_every_time():
 NO_TEXTS = [{"tech": "n7"}, ["tech=n7"], None, 3, b"x", ("tech=n7",), 1.5, object()]
 
 
-@pytest.mark.parametrize("name", ["evaluate", "sweep", "search", "validate", "calibrate", "rank_strategies"])
+@pytest.mark.parametrize(
+    "name", ["evaluate", "sweep", "search", "validate", "calibrate", "rank_strategies", "explain_layout"]
+)
 def test_functions_take_texts(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for wrong in NO_TEXTS:
@@ -445,7 +447,7 @@ def test_functions_take_texts(name, tmp_path, monkeypatch):
             getattr(fastflow, name)(wrong)
     with pytest.raises(InputError, match=r"^config_dir=b'x' is invalid"):
         getattr(fastflow, name)("model=gemm", config_dir=b"x")
-    for wrong in ("", 3, b"x", "\0") if name not in ("evaluate", "rank_strategies") else ():
+    for wrong in ("", 3, b"x", "\0") if name not in ("evaluate", "rank_strategies", "explain_layout") else ():
         with pytest.raises(InputError, match=r"^output="):
             getattr(fastflow, name)("model=gemm", output=wrong)
     assert list(tmp_path.iterdir()) == []

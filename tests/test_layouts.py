@@ -9,8 +9,8 @@ import fastflow
 from fastflow.crossflow import time_collectives
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import parse_layout
-from fastflow.parallelism.strategy import NO_KERNEL, Strategy
-from fastflow.parallelism.supergraph import KERNEL_GROUP
+from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.strategy import Strategy
 from fastflow.workload.graph import COLLECTIVES
 from tests.checks import near
 from tests.conftest import columns_of
@@ -47,7 +47,7 @@ def test_what_is_no_cut_is_refused_by_its_key(kind, text):
 
 
 def test_same_is_no_cut_of_its_own():
-    assert parse_layout("same", "parallel.softmax") == Strategy(NO_KERNEL, 1, 1, 1, 1)
+    assert parse_layout("same", "parallel.softmax") == Strategy()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,10 @@ def exchanges(tmp_path_factory, compose, predict):
         most = max(ranks.values())
         if shards.relayout.collective[row]:
             assert shards.relayout.ranks[row] == most
-            assert shards.relayout.group[row] in [2 * k + KERNEL_GROUP for k in kinds if ranks[k] == most]
+            number, kind = divmod(shards.relayout.group[row], 3)
+            mask = shards.groups.sets[number]
+            assert ranks[kind] == most
+            assert mask == 1 << AXES.index({"RC": "kp2", "CR": "kp1"}[cuts_of(*pairs[place])[kind][0]])
         else:
             assert shards.relayout.bytes[row] == 0.0
 

@@ -1,6 +1,8 @@
 """Topologies, routing and placement against a walk hop by hop, hand counts and closed forms (5.2, 6.4)."""
 
 from collections import defaultdict
+from functools import partial
+from itertools import combinations, pairwise
 from math import prod
 
 import numpy as np
@@ -9,14 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.errors import InputError
-from fastflow.network import patterns
+from fastflow.network import patterns, placement
 from fastflow.network.algorithms import ALGORITHMS, DIRECT
 from fastflow.network.links import link_loads
-from fastflow.network.patterns import Group, logical_edges, pairs
-from fastflow.network.placement import distinct_orders, order_name, order_number, place, strides
+from fastflow.network.patterns import Group, group_of, logical_edges, pairs
+from fastflow.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.network.recipe import recipe
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
+from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.strategy import Strategy
 from fastflow.workload.graph import POINT_TO_POINT
 from tests.checks import cases, near
 from tests.naive import network as naive
@@ -63,7 +67,7 @@ def mesh(*sides):
 
 
 def reached(system, devices, group, pattern, step=0):
-    return reach(*make(system), devices, *group, CODES[pattern], step)
+    return reach(*make(system), devices, *group_of(group).arrays(), CODES[pattern], step)
 
 
 @st.composite
@@ -90,18 +94,16 @@ def divisors(number):
 
 @st.composite
 def groups(draw, system):
-    """Mixed-radix groups on a system: (devices in use, group)."""
+    """Mixed-radix groups on a system: (devices in use, (degree, stride) of every row)."""
     whole = prod(d["size"] for d in system)
     devices = draw(st.sampled_from([whole, whole, draw(st.integers(1, whole))]))
     degrees, left = [], devices
-    for _ in range(4):
+    for _ in range(6):
         degrees.append(draw(st.sampled_from(divisors(left))))
         left //= degrees[-1]
-    apart = np.cumprod([1, *degrees[:-1]])
-    one, two = draw(st.permutations(range(4)))[:2]
-    if degrees[two] == 1 or draw(st.booleans()):
-        return devices, (degrees[one], int(apart[one]), 1, 0)
-    return devices, (degrees[one], int(apart[one]), degrees[two], int(apart[two]))
+    apart = np.cumprod([1, *degrees[:-1]]).tolist()
+    among = draw(st.lists(st.sampled_from(range(6)), min_size=1, max_size=4, unique=True).map(sorted))
+    return devices, [(degrees[axis], apart[axis]) for axis in among]
 
 
 @st.composite
@@ -109,7 +111,7 @@ def scenes(draw):
     system = draw(systems())
     devices, group = draw(groups(system))
     pattern = draw(st.sampled_from(PATTERNS))
-    rounds = (group[0] * group[2]).bit_length() - 1
+    rounds = len(naive.members(group)).bit_length() - 1
     step = draw(st.integers(0, rounds - 1)) if pattern == "exchange" and rounds > 0 else 0
     return system, devices, group, pattern, step
 
@@ -121,13 +123,16 @@ def check_reach(system, devices, group, pattern, step=0):
 
 
 @given(scenes())
-@example((torus(4, 3), 12, (4, 3, 1, 0), "neighbours", 0))  # wraps round from dimension to dimension
-@example((torus(5, 5), 25, (25, 1, 1, 0), "trees", 0))
-@example((system_of(("switch", 4, 0), ("ring", 6, 1)), 24, (12, 2, 1, 0), "all_pairs", 0))
-@example((system_of(("tree", 12, 1, 4, 2.0)), 12, (3, 2, 1, 0), "all_pairs", 0))
-@example((system_of(("ring", 3, 1), ("switch", 8, 1)), 24, (4, 6, 1, 0), "trees", 0))
-@example((system_of(("switch", 2, 1), ("ring", 7, 1), ("switch", 4, 1)), 18, (2, 3, 1, 0), "backward", 0))
-@example((torus(7), 6, (3, 2, 1, 0), "all_pairs", 0))  # 0, 2, 4 and 6 empty: 4 is nearer to 0 upwards
+@example((torus(4, 3), 12, [(4, 3)], "neighbours", 0))  # wraps round from dimension to dimension
+@example((torus(5, 5), 25, [(25, 1)], "trees", 0))
+@example((system_of(("switch", 4, 0), ("ring", 6, 1)), 24, [(12, 2)], "all_pairs", 0))
+@example((system_of(("tree", 12, 1, 4, 2.0)), 12, [(3, 2)], "all_pairs", 0))
+@example((system_of(("ring", 3, 1), ("switch", 8, 1)), 24, [(4, 6)], "trees", 0))
+@example((system_of(("switch", 2, 1), ("ring", 7, 1), ("switch", 4, 1)), 18, [(2, 3)], "backward", 0))
+@example((torus(4, 8), 32, [(2, 1), (2, 4), (2, 16)], "trees", 0))  # three rows, none next to another
+@example((torus(4, 8), 32, [(2, 1), (2, 4), (2, 16)], "all_pairs", 0))
+@example((torus(3, 8), 24, [(3, 1), (2, 3), (2, 12)], "exchange", 1))
+@example((torus(7), 6, [(3, 2)], "all_pairs", 0))  # 0, 2, 4 and 6 empty: 4 is nearer to 0 upwards
 @cases(300)
 def test_reach(scene):
     check_reach(*scene)
@@ -147,17 +152,16 @@ def test_all_pairs_are_counted_right(data):
 def test_split(data):
     """A group with factors is their product; and as a group, a factor stays in its dimension."""
     system = data.draw(systems())
-    devices, (degree1, stride1, degree2, stride2) = data.draw(groups(system))
-    sizes = make(system).size
-    factors, aligned = split(sizes, devices, degree1, stride1, degree2, stride2)
-    members = {r * stride1 + q * stride2 for r in range(degree1) for q in range(degree2)}
+    devices, group = data.draw(groups(system))
+    factors, aligned = split(make(system).size, devices, *group_of(group).arrays())
+    members = set(naive.members(group))
     if not aligned:
         assert len(factors) == 0
         assert prod(len(set(axis)) for axis in along(system, members)) != len(members) or any(
             not equidistant(system, devices, members, base) for base in bases(members, devices)
         )
         return
-    assert factors[:, 1].prod() == degree1 * degree2
+    assert factors[:, 1].prod() == len(members)
     assert (np.diff(factors[:, 0]) > 0).all()
     product = {0}
     for dimension, degree, stride in factors.tolist():
@@ -223,11 +227,11 @@ def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
     """Activations forwards, their gradients backwards."""
     system = data.draw(systems())
     devices, group = data.draw(groups(system))
-    made = recipe(make(system), devices, Group(*group))
+    made = recipe(make(system), devices, group_of(group))
     row = POINT_TO_POINT * len(ALGORITHMS) + DIRECT
     found = made.phases[made.offset[row] : made.offset[row + 1]].tolist()
     ways = [naive.loads(system, naive.edges(devices, group, way)) for way in ("forward", "backward")]
-    assert found == ([[*map(max, *ways), 1.0]] if group[0] * group[2] > 1 else [])
+    assert found == ([[*map(max, *ways), 1.0]] if len(naive.members(group)) > 1 else [])
 
 
 @given(systems(24))
@@ -236,7 +240,7 @@ def test_every_link_is_there_once_whether_it_carries_anything_or_not(system):
     """Those that messages of everyone to everyone else take: figures draw all of them."""
     devices, nothing = prod(d["size"] for d in system), np.zeros(0, np.int64)
     table = link_loads(make(system), nothing, nothing, np.zeros(0))
-    carried, _ = naive.walk(system, naive.edges(devices, (devices, 1, 1, 0), "all_pairs"))
+    carried, _ = naive.walk(system, naive.edges(devices, [(devices, 1)], "all_pairs"))
     expected = [(j, *(name_of(system, j, end) for end in ends)) for j, *ends in carried]
     # a tree of one leaf switch has a spine that nobody needs
     top = {j for j, d in enumerate(system) if d["kind"] == "tree" and d["leaf"] == d["size"]}
@@ -274,13 +278,29 @@ def test_double_binary_tree(ranks):
     assert patterns.tree_parents(ranks).min() == -1
 
 
-@given(st.integers(2, 40), st.sampled_from(PATTERNS[:-1]))
+@given(st.integers(2, 40), st.sampled_from([[], [3], [2, 3]]), st.sampled_from(PATTERNS[:-1]))
 @cases(100)
-def test_logical_edges(ranks, pattern):
-    group = (ranks, 2, 1, 0)
-    got = logical_edges(6 * ranks, *group, CODES[pattern], 0)
-    expected = naive.edges(6 * ranks, group, pattern)
+def test_logical_edges(ranks, outer, pattern):
+    """Of a row of devices two apart, or of two or three rows with a gap of two between them."""
+    group, devices = [(ranks, 2)], 6 * ranks
+    for degree in outer:
+        group, devices = [*group, (degree, 2 * devices)], 2 * devices * degree
+    got = logical_edges(devices, *Group(*zip(*group, strict=True)).arrays(), CODES[pattern], 0)
+    expected = naive.edges(devices, group, pattern)
     assert sorted(zip(*(column.tolist() for column in got), strict=True)) == sorted(expected)
+
+
+@given(st.data())
+@cases(100)
+def test_rows_that_continue_each_other_are_one(data):
+    """However they are given; ranks are counted as before."""
+    _, rows = data.draw(groups(system_of(("ring", 36, 1))))
+    made = group_of(data.draw(st.permutations(rows)))
+    found = list(zip(*made, strict=True))
+    assert naive.members(found) == naive.members(rows)
+    assert made.ranks == len(naive.members(rows))
+    assert all(degree > 1 for degree, _ in found)
+    assert all(after[1] > degree * stride for (degree, stride), after in pairwise(found))
 
 
 def test_shifts_make_all_pairs():
@@ -299,49 +319,49 @@ def test_a_mesh_of_two_by_two():
     1-3. With half a message each: 0-1 and 1-0 carry 1-0, 1-2 (or 0-1, 0-3): 2 halves each; 2-3 and 3-2
     the same; 0-2 carries 1-2: a half, as 2-0 does of 3-0. So 1, times 2 ports.
     """
-    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "neighbours") == (0.0, 2.0, 0.0, 2.0)
+    assert reached(mesh(2, 2), 4, [(4, 1)], "neighbours") == (0.0, 2.0, 0.0, 2.0)
     # Everyone to everyone: from 0 along X go 0-1 and 0-3: 2. Along Y, 0-2 and 1-2 pass 0-2: 2.
-    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "all_pairs") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(mesh(2, 2), 4, [(4, 1)], "all_pairs") == (0.0, 4.0, 0.0, 2.0)
     # 0-1-2-3 one way: 0-1; 1-0, 0-2; 2-3: nothing shared, at most two hops.
-    assert reached(mesh(2, 2), 4, (4, 1, 1, 0), "forward") == (0.0, 2.0, 0.0, 2.0)
+    assert reached(mesh(2, 2), 4, [(4, 1)], "forward") == (0.0, 2.0, 0.0, 2.0)
 
 
 def test_a_mesh_of_three_by_three():
     """Four ports a device, rows 0 1 2, 3 4 5, 6 7 8."""
     # Rings of rows: 0-1, 1-2 and 2-0 over both: upwards 0-1 and 1-2 carry their own edge and half of 0-2,
     # (the ring's other way round): a half and a half. So 1, times 4; the closing edge has 2 hops.
-    assert reached(mesh(3, 3), 9, (3, 1, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
-    assert reached(mesh(3, 3), 9, (3, 3, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(mesh(3, 3), 9, [(3, 1)], "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(mesh(3, 3), 9, [(3, 3)], "neighbours") == (0.0, 4.0, 0.0, 2.0)
     # All nine in line: 2-3 goes back two along X from 2 and down at 0, where also nothing else goes.
-    assert reached(mesh(3, 3), 9, (9, 1, 1, 0), "forward") == (0.0, 4.0, 0.0, 3.0)
+    assert reached(mesh(3, 3), 9, [(9, 1)], "forward") == (0.0, 4.0, 0.0, 3.0)
     # All pairs: link 0-1 of a row carries 0-1 and 0-2 of each target row: 2 x 3; link 0-3 of a column
     # what comes from the 3 devices of row 0 to 3 and to 6: the same.
-    assert reached(mesh(3, 3), 9, (9, 1, 1, 0), "all_pairs") == (0.0, 24.0, 0.0, 4.0)
+    assert reached(mesh(3, 3), 9, [(9, 1)], "all_pairs") == (0.0, 24.0, 0.0, 4.0)
 
 
 def test_a_ring_of_four():
     """Two ports. Neighbours: half a message on every link. All pairs: 0-1 carries 0-1, 0-2 and 3-1."""
-    assert reached(torus(4), 4, (4, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
-    assert reached(torus(4), 4, (4, 1, 1, 0), "all_pairs") == (0.0, 6.0, 0.0, 2.0)
+    assert reached(torus(4), 4, [(4, 1)], "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(torus(4), 4, [(4, 1)], "all_pairs") == (0.0, 6.0, 0.0, 2.0)
     # Two and two, 0-2 and 1-3: both ways upwards, since ties go up: 0-1 carries 0-2 and 3-1.
-    assert reached(torus(4), 4, (2, 2, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(torus(4), 4, [(2, 2)], "neighbours") == (0.0, 4.0, 0.0, 2.0)
     # On a line of four, 1-2 carries 0-2 and 1-3.
-    assert reached(mesh(4), 4, (2, 2, 1, 0), "neighbours") == (0.0, 4.0, 0.0, 2.0)
+    assert reached(mesh(4), 4, [(2, 2)], "neighbours") == (0.0, 4.0, 0.0, 2.0)
 
 
 def test_two_ranks_and_one():
     """A pair sends a whole message each way; nobody sends nothing."""
-    assert reached(torus(2), 2, (2, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
-    assert reached(torus(5), 5, (1, 1, 1, 0), "neighbours") == (0.0, 0.0, 0.0, 0.0)
-    assert reached([], 1, (1, 1, 1, 0), "all_pairs") == (0.0, 0.0, 0.0, 0.0)
+    assert reached(torus(2), 2, [(2, 1)], "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(torus(5), 5, [(1, 1)], "neighbours") == (0.0, 0.0, 0.0, 0.0)
+    assert reached([], 1, [(1, 1)], "all_pairs") == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_rails():
     """Packages of 4 on a switch, 3 packages on a ring: each device has links of its own to the next."""
     system = system_of(("switch", 4, 0), ("ring", 3, 1))
-    assert reached(system, 12, (3, 4, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(system, 12, [(3, 4)], "neighbours") == (0.0, 1.0, 0.0, 1.0)
     # A ring of all twelve leaves each package on one rail: 3-4 goes to 0 inside, then out, half a message.
-    assert reached(system, 12, (12, 1, 1, 0), "neighbours") == (1.0, 1.0, 1.0, 1.0)
+    assert reached(system, 12, [(12, 1)], "neighbours") == (1.0, 1.0, 1.0, 1.0)
 
 
 # --- closed forms ----------------------------------------------------------------------------------
@@ -356,7 +376,7 @@ def test_all_pairs_of_a_ring(n):
     it would be n^2/8.
     """
     messages = (n * n - 1) / 8 if n % 2 else n * (n + 2) / 8
-    _, load, _, hops = reached(torus(n), n, (n, 1, 1, 0), "all_pairs")
+    _, load, _, hops = reached(torus(n), n, [(n, 1)], "all_pairs")
     assert near(load, messages * min(n - 1, 2))
     assert hops == n // 2
 
@@ -366,20 +386,20 @@ def test_all_pairs_of_a_ring(n):
 def test_bisection_of_a_torus(k, half):
     """Half of all pairs cross the cut of an even k-ary 2-cube, k^4 / 4 each way, over 2 k links each way."""
     k *= 2
-    _, load, _, _ = reached(torus(k, k), k * k, (k * k, 1, 1, 0), "all_pairs")
+    _, load, _, _ = reached(torus(k, k), k * k, [(k * k, 1)], "all_pairs")
     bisection = k**4 / 4 / (2 * k) * 4  # four ports a device (two and two)
     assert load >= bisection * (1 - 1e-12)
     assert near(load, k**3 / 8 * 4 * (1 + 2 / k))  # ties that go up keep the other direction idle
-    assert near(reached(mesh(k), k, (k, 1, 1, 0), "all_pairs")[1], k * k / 4 * min(k - 1, 2))
+    assert near(reached(mesh(k), k, [(k, 1)], "all_pairs")[1], k * k / 4 * min(k - 1, 2))
 
 
 @given(st.integers(2, 40))
 @cases(20)
 def test_crossbars(n):
     switch, full = system_of(("switch", n, 1)), system_of(("full", n, 1))
-    assert reached(switch, n, (n, 1, 1, 0), "all_pairs") == (0.0, n - 1, 0.0, 1.0)
-    assert reached(full, n, (n, 1, 1, 0), "all_pairs") == (0.0, n - 1, 0.0, 1.0)  # a link has 1/(n-1)
-    assert reached(switch, n, (n, 1, 1, 0), "neighbours") == (0.0, 1.0, 0.0, 1.0)
+    assert reached(switch, n, [(n, 1)], "all_pairs") == (0.0, n - 1, 0.0, 1.0)
+    assert reached(full, n, [(n, 1)], "all_pairs") == (0.0, n - 1, 0.0, 1.0)  # a link has 1/(n-1)
+    assert reached(switch, n, [(n, 1)], "neighbours") == (0.0, 1.0, 0.0, 1.0)
 
 
 @given(st.integers(1, 6), st.integers(2, 6), st.sampled_from((1.0, 2.0, 4.0)))
@@ -389,16 +409,17 @@ def test_a_fat_tree(leaf, leaves, taper):
     n = leaf * leaves
     tree = system_of(("tree", n, 1, leaf, taper))
     expected = max(n - 1, (n - leaf) * taper)
-    _, load, _, hops = reached(tree, n, (n, 1, 1, 0), "all_pairs")
+    _, load, _, hops = reached(tree, n, [(n, 1)], "all_pairs")
     assert near(load, expected)
     assert hops == 3
-    inside = reached(tree, n, (leaf, 1, 1, 0), "neighbours")
+    inside = reached(tree, n, [(leaf, 1)], "neighbours")
     assert inside[3] == (1.0 if leaf > 1 else 0.0)
 
 
 # --- placement -------------------------------------------------------------------------------------
 
-FIGURE_5 = np.array([4, 2, 3, 2])  # RC-4-2, d3, p2
+FIGURE_5 = Strategy(kp1=4, kp2=2, dp=3, lp=2).degrees  # RC-4-2-d3-p2
+MESH = [AXES.index(name) for name in naive.AXES]
 
 
 def test_figure_5():
@@ -410,21 +431,21 @@ def test_figure_5():
     the last closing the ring, so that four halves pass every link of Y in each direction.
     """
     network = topology(48, 1, "switch", "1d", "torus", "4x12", 1, 1.0)
-    order = order_number("kp1-kp2-lp-dp")
-    assert strides(order, FIGURE_5).tolist() == [1, 4, 16, 8]
-    load, hops = place(network, FIGURE_5)
-    assert load[order].tolist() == [[0.0, 2.0], [0.0, 4.0], [0.0, 8.0], [0.0, 8.0]]
-    assert hops[order].tolist() == [[0.0, 1.0], [0.0, 1.0], [0.0, 4.0], [0.0, 2.0]]
+    order = read_order("kp1-kp2-lp-dp")
+    assert [strides(order, FIGURE_5)[axis] for axis in MESH] == [1, 4, 16, 8]
+    load, hops = placed(network, FIGURE_5, [order])
+    assert load[:, MESH].tolist() == [[[0.0, 2.0], [0.0, 4.0], [0.0, 8.0], [0.0, 8.0]]]
+    assert hops[:, MESH].tolist() == [[[0.0, 1.0], [0.0, 1.0], [0.0, 4.0], [0.0, 2.0]]]
     system = as_dictionaries(network)
-    for a, b, _ in naive.edges(48, (3, 16, 1, 0), "neighbours"):
+    for a, b, _ in naive.edges(48, [(3, 16)], "neighbours"):
         assert sum(hops for _, hops in naive.route(system, a, b)) == 4
 
 
 def test_figure_5_on_a_mesh():
     """8 x 6: data shards are two rows apart, so that the edge that closes their ring has four hops."""
     network = topology(48, 1, "switch", "1d", "mesh", "8x6", 1, 1.0)
-    _, hops = place(network, FIGURE_5)
-    assert hops[order_number("kp1-kp2-lp-dp"), 2].tolist() == [0.0, 4.0]
+    _, hops = placed(network, FIGURE_5, [read_order("kp1-kp2-lp-dp")])
+    assert hops[0, AXES.index("dp")].tolist() == [0.0, 4.0]
 
 
 @st.composite
@@ -435,20 +456,31 @@ def placements(draw):
     for _ in range(4):
         degrees.append(draw(st.sampled_from(divisors(left))))
         left //= degrees[-1]
-    return system, np.array(draw(st.permutations(degrees)))
+    return system, draw(st.permutations(degrees))
+
+
+def full(degrees):
+    """Degrees of all axes, from those of the paper's four."""
+    return Strategy(**dict(zip(naive.AXES, degrees, strict=True))).degrees
+
+
+def placed(network, degrees, some):
+    return place(degrees, some, partial(neighbour_cost, network, prod(degrees)))
+
+
+ALL_ORDERS = [read_order(name) for name in naive.orders()]
 
 
 @given(placements())
 @cases(30)
 def test_place(placement):
     system, degrees = placement
-    load, hops = place(make(system), degrees)
-    by_name = dict(zip(("kp1", "kp2", "dp", "lp"), degrees.tolist(), strict=True))
+    load, hops = placed(make(system), full(degrees), ALL_ORDERS)
+    by_name = dict(zip(naive.AXES, degrees, strict=True))
     for number, order in enumerate(naive.orders()):
-        assert order_name(number) == order
-        assert order_number(order) == number
+        assert order_name(read_order(order)) == order
         device = naive.fill(order, by_name)
-        apart = strides(number, degrees)
+        apart = np.array(strides(read_order(order), full(degrees)))[MESH]
         assert all(np.dot(shard, apart) == where for shard, where in device.items())
         for dimension, name in enumerate(by_name):
             ways = ("forward", "backward") if name == "lp" else ("neighbours",)
@@ -456,7 +488,9 @@ def test_place(placement):
                 naive.loads(system, messages(device, dimension, degrees[dimension], way)) for way in ways
             ]
             expected = [max(column) for column in zip(*costs, strict=True)]
-            assert np.allclose([*load[number, dimension], *hops[number, dimension]], expected, rtol=1e-12)
+            assert np.allclose(
+                [*load[number, MESH[dimension]], *hops[number, MESH[dimension]]], expected, rtol=1e-12
+            )
 
 
 def messages(device, dimension, ranks, pattern):
@@ -472,25 +506,47 @@ def messages(device, dimension, ranks, pattern):
 
 @given(placements())
 @cases(30)
-def test_distinct_orders(placement):
-    """Every order costs what one of the distinct ones does, and distinct strides are all there."""
+def test_orders_of_axes_above_one_cost_what_all_orders_do(placement):
+    """And where all devices are as near, every order costs what any other does."""
     system, degrees = placement
-    network = make(system)
-    load, hops = place(network, degrees)
-    kept = distinct_orders(network, degrees).tolist()
-    assert kept[0] == 0
-    costs = [(load[n].tolist(), hops[n].tolist()) for n in range(24)]
-    assert all(cost in [costs[n] for n in kept] for cost in costs)
-    apart = [tuple(np.where(degrees > 1, strides(n, degrees), 0).tolist()) for n in range(24)]
-    assert len({apart[n] for n in kept}) == len(kept)
-    if not (len(system) == 1 and system[0]["kind"] in ("switch", "full")):
-        assert len(kept) == len(set(apart))
+    load, hops = placed(make(system), full(degrees), ALL_ORDERS)
+    costs = dict(zip(ALL_ORDERS, zip(load.tolist(), hops.tolist(), strict=True), strict=True))
+    degrees = full(degrees)
+    kept = orders(MESH, [axis for axis, degree in enumerate(degrees) if degree > 1], False)
+    assert all(cost in [costs[order] for order in kept] for cost in costs.values())
+    apart = {order: tuple(np.where(np.array(degrees) > 1, strides(order, degrees), 0)) for order in costs}
+    assert len(kept) == len({apart[order] for order in kept}) == len(set(apart.values()))
+    if len(system) == 1 and system[0]["kind"] in ("switch", "full"):
+        assert all(cost == costs[kept[0]] for cost in costs.values())
+
+
+@pytest.mark.parametrize(
+    "axes", ["kp1 kp2 dp lp", "kp1 kp2 tp cp dp lp", "kp1 lp tp cp dp", "lp dp", "lp dp kp1 kp2 ep"]
+)
+def test_an_order_is_the_first_of_all_that_differ_in_axes_of_one_rank(monkeypatch, axes):
+    """Whatever axes there are: of all orders, in the order in which they are numbered."""
+    names = axes.split()
+    monkeypatch.setattr(placement, "AXES", tuple(names))
+    monkeypatch.setattr(placement, "MESHES", (tuple(names),))
+    monkeypatch.setattr(placement, "PIPELINE", names.index("lp"))
+    for count in range(len(names) + 1):
+        for above in combinations(names, count):
+            for at_an_end in (False, True):
+                expected = naive.first_orders(names, above, at_an_end)
+                got = orders(range(len(names)), [names.index(name) for name in above], at_an_end)
+                assert [order_name(order) for order in got] == expected
+                assert [read_order(name) for name in expected] == got
+
+
+def test_few_of_many_axes_have_few_orders(monkeypatch):
+    monkeypatch.setattr(placement, "AXES", tuple(f"axis{number}" for number in range(12)))
+    assert len(orders(range(12), [1, 5, 11], False)) == 6
 
 
 def test_orders_are_named():
-    assert order_name(0) == "kp1-kp2-dp-lp"
+    assert order_name(tuple(MESH)) == "kp1-kp2-dp-lp"
     with pytest.raises(InputError, match=r"placement=kp1-dp is invalid: expected .*kp1-kp2-dp-lp"):
-        order_number("kp1-dp")
+        read_order("kp1-dp")
 
 
 # --- describing a system ---------------------------------------------------------------------------

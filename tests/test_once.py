@@ -13,7 +13,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 import fastflow
-from fastflow import crossflow
+from fastflow import crossflow, yaml_file
 from fastflow.calibrate import main as calibrate
 from fastflow.configuration import composer as composers
 from fastflow.configuration.hydra_composer import HydraComposer
@@ -26,7 +26,6 @@ from fastflow.optimize import strategies
 from fastflow.search import main as search
 from fastflow.sweep import main as sweep
 from fastflow.validate import main as validate
-from fastflow.workload import file as network_file
 
 RC = "parallel.strategy=RC-1-16-d32"
 AUTO = "parallel.strategy=auto"
@@ -42,7 +41,7 @@ COUNTED = {
     "warmed": (runner, "warm_up"),
     "csv": (csv_file, "read_csv"),
     "points": (scalars, "points_of"),
-    "networks": (network_file, "load"),
+    "networks": (yaml_file, "load"),
 }
 
 

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.mesh import AXES, axes, devices_along, members
+from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import (
     COLUMN_ROW,
     MOST_DEVICES,
@@ -18,7 +20,6 @@ from fastflow.parallelism.strategy import (
 )
 from fastflow.parallelism.supergraph import cut
 from fastflow.workload import build_graph
-from fastflow.workload.gemm import Gemm, build
 from fastflow.workload.graph import COLLECTIVES
 from fastflow.workload.precision import precision
 from tests.checks import cases
@@ -32,24 +33,26 @@ degrees = st.integers(1, 100_000) | st.sampled_from([1, 2, 512])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("RC-4-2-d3-p2", ("RC", 4, 2, 3, 2)),
-        ("CR-8-d4-p1", ("CR", 8, 1, 4, 1)),
-        ("d512", ("", 1, 1, 512, 1)),
-        ("RC-4-2-d64-p1", ("RC", 4, 2, 64, 1)),
-        ("CR-8", ("CR", 8, 1, 1, 1)),
-        ("RC-1-1", ("RC", 1, 1, 1, 1)),
-        ("p4", ("", 1, 1, 1, 4)),
-        ("d2-p4", ("", 1, 1, 2, 4)),
+        ("RC-4-2-d3-p2", ("RC", {"kp1": 4, "kp2": 2, "dp": 3, "lp": 2})),
+        ("CR-8-d4-p1", ("CR", {"kp1": 8, "dp": 4, "lp": 1})),
+        ("d512", ("", {"dp": 512})),
+        ("RC-4-2-d64-p1", ("RC", {"kp1": 4, "kp2": 2, "dp": 64, "lp": 1})),
+        ("CR-8", ("CR", {"kp1": 8})),
+        ("RC-1-1", ("RC", {"kp1": 1, "kp2": 1})),
+        ("TP-8-d4-p2", ("TP", {"tp": 8, "dp": 4, "lp": 2})),
+        ("2D-2-4", ("2D", {"kp1": 2, "kp2": 4})),
+        ("p4", ("", {"lp": 4})),
+        ("d2-p4", ("", {"dp": 2, "lp": 4})),
     ],
 )
 def test_notation(text, expected):
     assert naive.parse(text) == expected
-    kernel, *rest = expected
-    assert parse(text) == (KERNELS[kernel], *rest)
-    assert parse(text).devices == np.prod(rest)
+    kernel, found = expected
+    assert parse(text) == Strategy(NAMES.index(kernel), **found)
+    assert parse(text).devices == np.prod(list(found.values()))
 
 
-words = st.sampled_from(["RC", "CR", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"])
+words = st.sampled_from(["RC", "CR", "TP", "2D", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"])
 
 
 @given(st.lists(words, max_size=9).map("".join) | st.text(max_size=8))
@@ -74,15 +77,14 @@ def test_what_is_no_strategy_is_refused(text):
         with pytest.raises(InputError):
             parse(text)
     else:
-        assert parse(text) == (KERNELS[expected[0]], *expected[1:])
+        assert parse(text) == Strategy(NAMES.index(expected[0]), **expected[1])
 
 
 @st.composite
 def strategies(draw):
-    kernel = draw(st.sampled_from([NO_KERNEL, ROW_COLUMN, COLUMN_ROW]))
-    kp1 = draw(degrees) if kernel != NO_KERNEL else 1
-    kp2 = draw(degrees) if kernel == ROW_COLUMN else 1
-    return Strategy(kernel, kp1, kp2, draw(degrees), draw(degrees))
+    kernel = draw(st.sampled_from(NAMES))
+    found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], "dp", "lp")}
+    return Strategy(NAMES.index(kernel), **found)
 
 
 @given(strategies().filter(lambda strategy: strategy.devices <= MOST_DEVICES))
@@ -91,14 +93,29 @@ def test_parser_and_printer_round_trip(strategy):
     text = str(strategy)
     assert parse(text) == strategy
     assert str(parse(text)) == text
-    kernel, *rest = naive.parse(text)
-    assert (KERNELS[kernel], *rest) == strategy
+    kernel, found = naive.parse(text)
+    assert Strategy(NAMES.index(kernel), **found) == strategy
+
+
+def test_a_strategy_has_a_degree_of_every_axis():
+    assert Strategy._fields[1:] == AXES
+    assert parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, lp=5).degrees == (4, 2, 1, 3, 5)
+
+
+def test_a_set_of_axes_is_bits():
+    assert axes() == 0
+    assert axes("tp", "kp1", "tp") == 0b101
+    assert members(0b101) == (0, 2)
+    degrees = np.array([[[2, 3, 5, 7]], [[1, 1, 4, 2]]])
+    assert devices_along(degrees, 0b101).tolist() == [[10], [4]]
+    assert devices_along(degrees, 0).tolist() == [[1], [1]]
 
 
 def test_a_column_of_strategies_keeps_its_order():
     texts = ["d512", "RC-4-2-d64-p1", "CR-8-d4", "d512", "d1"]
     table, printed = parse_column(np.array(texts))
-    assert [parse(text) for text in texts] == list(zip(*(column.tolist() for column in table), strict=True))
+    rows = zip(table.assignment.tolist(), table.degrees.tolist(), strict=True)
+    assert [parse(text) for text in texts] == [(kernel, *degrees) for kernel, degrees in rows]
     assert [parse(text) for text in printed] == [parse(text) for text in texts]
     assert table.devices.tolist() == [512, 512, 32, 512, 1]
 
@@ -125,12 +142,17 @@ def test_distributed_gemm(points):
         (m, k, n, kernel, kp1 if kernel else 1, kp2 if kernel == "RC" else 1, dp)
         for m, k, n, kernel, kp1, kp2, dp in points
     ]
-    whole = [np.array(column) for column in list(zip(*points, strict=True))[:3]]
-    graph = build(Gemm(*whole, batch=np.ones(len(points), dtype=np.int64)), training=True)
     once = np.ones(len(points), dtype=np.int64)
+    inputs = {
+        "model.name": "gemm", "model.batch": 1, "model.dtype": "fp16", "model.optimizer": "sgd",
+        "model.training": True,
+    }  # fmt: skip
+    columns = {key: np.full(len(points), value) for key, value in inputs.items()}
+    columns |= {f"model.{side}": np.array([point[i] for point in points]) for i, side in enumerate("mkn")}
+    graph = build_graph(columns, precision(columns))
     kernels = np.array([KERNELS[point[3]] for point in points])
-    degrees = (np.array([point[place] for point in points]) for place in (4, 5, 6))
-    layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, *degrees)))
+    degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
+    layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)))
     shards = cut(graph, layouts, once, once, np.full(len(points), element))
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
@@ -166,7 +188,9 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
     }  # fmt: skip
     columns = {key: np.array([value]) for key, value in inputs.items()}
     graph = build_graph(columns, precision(columns))
-    layouts = Layouts(*(np.full((1, 3), degree) for degree in (KERNELS[kernel], kp1, kp2, dp)))
+    layouts = Layouts(
+        np.full((1, 3), KERNELS[kernel]), np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1))
+    )
     shards = cut(graph, layouts, np.array([1]), np.array([microbatches]), np.array([2.0]))
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient

@@ -5,7 +5,13 @@ import pytest
 
 from fastflow import evaluate, results
 from fastflow.errors import InputError
+from fastflow.network.routes import routes_of
+from fastflow.parallelism.layout import lay_out
+from fastflow.parallelism.splits import assignments
+from fastflow.parallelism.strategy import parse_column
+from fastflow.parallelism.supergraph import Groups
 from tests.checks import near
+from tests.conftest import columns_of
 from tests.naive import network as naive
 
 SMALL = {
@@ -104,7 +110,7 @@ def test_bandwidth_and_hops_to_neighbours(placed, system, strategy):
                 assert hops == 0
                 continue
             patterns = ("forward", "backward") if name == "lp" else ("neighbours",)
-            edges = [naive.edges(16, (degree, stride, 1, 0), pattern) for pattern in patterns]
+            edges = [naive.edges(16, [(degree, stride)], pattern) for pattern in patterns]
             loads = [max(pair) for pair in zip(*(naive.loads(links, each) for each in edges), strict=True)]
             reached = [
                 got[f"{level}_Bps"][i] * base[f"net.{level}.utilization"] / load
@@ -140,6 +146,27 @@ def test_the_best_order_where_kinds_of_layer_are_cut_differently(placed, system,
 def test_the_best_order_with_stages_innermost(placed, system, strategy, softmax):
     _, _, total = placed(system, strategy, **{"parallel.softmax": softmax})
     assert near(total[0], np.nanmin(total[1:]), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("system", "strategy", "tried"),
+    [
+        ("torus", "RC-2-2-d2-p2", 24), ("torus", "RC-2-4-d2", 6), ("ring", "RC-1-4-d4", 2),
+        ("mesh", "d16", 1), ("packages", "d4-p4", 2), ("cluster", "RC-2-2-d2-p2", 1),
+        ("full mesh", "RC-2-2-d2-p2", 1),
+    ],
+)  # fmt: skip
+def test_orders_are_tried_of_dimensions_above_one_where_devices_are_not_all_as_near(
+    compose, system, strategy, tried
+):
+    full_mesh = ["system=mesh", "system.topology=fully_connected"]
+    overrides = SYSTEMS[system][0] if system in SYSTEMS else full_mesh
+    inputs = columns_of([compose(*overrides, "system.devices=16", f"parallel.strategy={strategy}")])
+    strategies, _ = parse_column(inputs["parallel.strategy"])
+    nobody = Groups((0,), ((),) * len(assignments()))
+    (route,), _ = routes_of(inputs, strategies, lay_out(inputs, strategies)[0], nobody)
+    assert len(route.orders) == len(set(route.orders)) == tried
+    assert route.orders[0] == ORDERS[0]
 
 
 def test_stages_have_the_same_devices_however_layers_are_cut(placed):

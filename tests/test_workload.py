@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from fastflow.workload import build_graph, count_kernels
-from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, model_flop
+from fastflow.workload.graph import LAYER_KINDS, PHASES, model_flop
 from fastflow.workload.precision import UPDATE_FLOP, precision
 from tests.checks import near
+from tests.exchanges import exchanges
 from tests.naive import optimizers
 
 
@@ -57,9 +58,10 @@ def test_order_and_layers_of_the_language_model():
 def test_what_the_language_model_exchanges():
     """Row-Column gathers h, not gates; Column-Row gathers the gates' gradient where it is made."""
     graph = graph_of(**LSTM)
-    exchanges = {
+    rc, cr = exchanges(graph, "RC"), exchanges(graph, "CR")
+    found = {
         (name, layer): (
-            COLLECTIVES[graph.rc[row]], graph.rc_cols[row], COLLECTIVES[graph.cr[row]], graph.cr_cols[row],
+            *rc[row], *cr[row],
             LAYER_KINDS[graph.layer_kind[row]], LAYER_KINDS[graph.peer_kind[row]], graph.wait[row],
         )
         for row, (name, phase, layer) in enumerate(rows_of(graph))
@@ -85,7 +87,7 @@ def test_what_the_language_model_exchanges():
         ("lstm cell weight gradient", 1): (*nothing, *nothing, "hidden", "hidden", 1),
         ("embedding gradient", 0): (*nothing, *nothing, "embedding", "embedding", 1),
     }
-    assert exchanges == expected
+    assert found == expected
 
 
 def test_what_crosses_the_borders_of_the_language_model():
@@ -131,12 +133,10 @@ def test_a_product_alone(training):
     assert (graph.batch == 2).all()
     assert not graph.sends_cols.any()
     if training:
-        assert [COLLECTIVES[one] for one in graph.rc] == ["all-gather", "all-reduce", ""]
-        assert [COLLECTIVES[one] for one in graph.cr] == ["reduce-scatter", "all-gather", ""]
+        assert exchanges(graph, "RC") == [("all-gather", 7), ("all-reduce", 5), ("", 0)]
+        assert exchanges(graph, "CR") == [("reduce-scatter", 7), ("all-gather", 7), ("", 0)]
         assert graph.wait.tolist() == [1, 1, 1]
         assert graph.side.tolist() == [0, 0, 1]
-        assert graph.rc_cols.tolist() == [7, 5, 0]
-        assert graph.cr_cols.tolist() == [7, 7, 0]
 
 
 def test_points_built_together_are_as_points_built_alone():
@@ -152,6 +152,7 @@ def test_points_built_together_are_as_points_built_alone():
         alone = graph_of(**LSTM | {key: values[point] for key, values in varied.items()})
         rows = slice(together.offset[point], together.offset[point + 1])
         assert rows_of(alone) == rows_of(together, point)
-        for field in set(alone._fields) - {"offset", "names", "point", "label"}:
+        assert alone.structures == (together.structures[together.structure[point]],)
+        for field in set(alone._fields) - {"offset", "names", "point", "label", "structures", "structure"}:
             assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
         assert near(model_flop(alone)[0], model_flop(together)[point])

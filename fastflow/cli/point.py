@@ -26,7 +26,7 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
     from fastflow.dataset.schema import to_arrow
     from fastflow.evaluation.execute import opened
-    from fastflow.results import explain
+    from fastflow.results import explain, explain_layout
     from fastflow.show import grid, point
 
     _check_files(run)
@@ -40,7 +40,8 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
             _complete(run, to_arrow(found.table, store.schema), store, missing)
-        point.breakdown(row, explain(found.prediction, found.place), run.grid.levels)
+        kernels = explain(found.prediction, found.place)
+        point.breakdown(row, kernels, explain_layout(found.prediction, found.place), run.grid.levels)
         if ranking is not None:
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)

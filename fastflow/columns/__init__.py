@@ -13,36 +13,16 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from fastflow.columns.column import Column, ColumnType
-from fastflow.columns.inputs import (
-    ALGORITHMS,
-    CELLS,
-    DATAFLOWS,
-    DTYPE_BYTES,
-    INPUTS,
-    OPERATORS,
-    OPTIMIZERS,
-    PARTS,
-    SCHEDULES,
-    SCOPES,
-    TOPOLOGIES,
-)
+from fastflow.column import Column, ColumnType
+from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
 from fastflow.columns.results import RESULTS, SEARCH, VALIDATION
 
 __all__ = [
     "ALGORITHMS",
-    "CELLS",
-    "DATAFLOWS",
-    "DTYPE_BYTES",
     "INPUTS",
-    "OPERATORS",
-    "OPTIMIZERS",
-    "PARTS",
     "RESULTS",
     "SCHEDULES",
-    "SCOPES",
     "SEARCH",
-    "TOPOLOGIES",
     "VALIDATION",
     "Column",
     "ColumnType",

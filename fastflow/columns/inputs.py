@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastflow.columns.column import Column
+from fastflow.column import Column, count, text
+from fastflow.workload import FAMILIES
+from fastflow.workload.precision import DTYPE_BYTES, STATES
 
-DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 SCOPES = ("mcu", "bundle", "global")
 DATAFLOWS = ("weight", "activation", "output", "best")
-OPTIMIZERS = ("sgd", "momentum", "adam")
-OPERATORS = (
-    "elementwise", "add", "sub", "mul", "div", "pow", "exp", "relu", "tanh", "sigmoid", "silu", "gelu",
-    "softmax", "log_softmax", "layernorm", "rmsnorm",
-)  # fmt: skip
-CELLS = ("rnn_relu", "rnn_tanh", "gru", "lstm")
-PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
@@ -42,14 +36,6 @@ def _share(name: str, meaning: str) -> Column:
     return Column(name, "float", "", meaning, low=0.0, high=1.0, above_low=True)
 
 
-def _count(name: str, meaning: str, low: int = 1) -> Column:
-    return Column(name, "int", "", meaning, low=float(low), high=1e12)
-
-
-def _text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:
-    return Column(name, "str", "", meaning, choices=choices)
-
-
 def _supply(prefix: str) -> tuple[Column, ...]:
     """Return the voltage and frequency attributes that every scaled component has (Table 2)."""
     return (
@@ -68,7 +54,7 @@ def _link(prefix: str, where: str) -> tuple[Column, ...]:
         _nonnegative(f"{prefix}.nominal_energy", "J/bit", f"energy of one bit over a {where} link"),
         _positive(f"{prefix}.nominal_area", "m^2", f"die area of one {where} link's I/O cell"),
         _positive(f"{prefix}.links_per_length", "1/m", f"{where} links per metre of die edge"),
-        _count(
+        count(
             f"{prefix}.maximum_links",
             f"largest number of {where} links of one device (the width of its port)",
         ),
@@ -81,10 +67,21 @@ def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]
     return tuple(_fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
 
 
+def _of_families() -> Iterable[Column]:
+    """Return what workloads read, each column once: it means what every family says."""
+    found: dict[str, Column] = {}
+    for family in FAMILIES.values():
+        for column in family.structure + family.sizes:
+            said = found.setdefault(column.name, column).meaning
+            if column.meaning not in said.split(", or "):
+                found[column.name] = column._replace(meaning=f"{said}, or {column.meaning}")
+    return found.values()
+
+
 INPUTS: tuple[Column, ...] = (
     # --- logic technology (4.1.1, 4.1.2)
-    _text("tech.name", "technology node"),
-    _count("tech.generation", "full nodes after the base node, which gives the values", low=0),
+    text("tech.name", "technology node"),
+    count("tech.generation", "full nodes after the base node, which gives the values", low=0),
     _positive("tech.scaling.area", "", "factor by which the area of a component shrinks per generation"),
     _positive(
         "tech.scaling.power", "", "factor by which its power shrinks per generation, at the same speed"
@@ -94,7 +91,7 @@ INPUTS: tuple[Column, ...] = (
     _positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *_supply("tech.core"),
     _positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),
-    _text("tech.memory.*.technology", "type of memory cell"),
+    text("tech.memory.*.technology", "type of memory cell"),
     _nonnegative("tech.memory.*.latency", "s", "latency of one access"),
     _positive("tech.memory.*.dynamic_energy", "J/bit", "energy to read or write one bit"),
     _nonnegative("tech.memory.*.static_power", "W/bit", "leakage power of one bit"),
@@ -107,8 +104,8 @@ INPUTS: tuple[Column, ...] = (
     _nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
     _nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
     # --- main memory (4.1.2, 4.4.3)
-    _text("mem.name", "memory technology"),
-    _count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
+    text("mem.name", "memory technology"),
+    count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
     _positive("mem.links_per_length", "1/m", "memory links per metre of die edge"),
     _positive("mem.dynamic_energy", "J/bit", "energy of one bit moved, at nominal voltage"),
     _nonnegative("mem.static_power", "W/bit", "standby power of one bit"),
@@ -119,23 +116,23 @@ INPUTS: tuple[Column, ...] = (
     _positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
     _nonnegative("mem.latency", "s", "latency of one access"),
     # --- networks (4.1.3, 4.4.4)
-    _text("net.name", "network technology"),
+    text("net.name", "network technology"),
     *_link("net.intra", "in-package"),
     *_link("net.inter", "off-package"),
     _nonnegative("net.inter.collective_overhead", "s", "overhead of a collective's call, added to its steps"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
-    _text("chip.name", "chip"),
+    text("chip.name", "chip"),
     _positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     _positive("chip.die_area", "m^2", "area of the compute die"),
     _positive("chip.tdp", "W", "power budget of the node"),
     *_breakdown("area", "die area", ("core", "l*", "dram", "intra", "inter")),
     *_breakdown("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
     *_breakdown("perimeter", "die's edge", ("dram", "intra", "inter")),
-    _count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
-    _count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
-    _count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
-    _text("chip.mcu.dataflow", "stationary operand of the matrix unit", DATAFLOWS),
-    _count("chip.mcus_per_bundle", "MCUs per bundle (tensor cores per SM)"),
+    count("chip.mcu.m", "rows of the matrix unit (dimension m)"),
+    count("chip.mcu.k", "depth of the matrix unit (dimension k)"),
+    count("chip.mcu.n", "columns of the matrix unit (dimension n)"),
+    text("chip.mcu.dataflow", "stationary operand of the matrix unit", DATAFLOWS),
+    count("chip.mcus_per_bundle", "MCUs per bundle (tensor cores per SM)"),
     Column("chip.matrix.*", "bool", "", "true: matrix units multiply this data type; false: vector lanes do"),
     _share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
     _share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
@@ -146,12 +143,12 @@ INPUTS: tuple[Column, ...] = (
     _nonnegative(
         "chip.call_overhead", "s", "overhead of one framework call on an idle device, added to its kernel"
     ),
-    _text(
+    text(
         "chip.blocks.matrix", "thread block tiles of the kernel library on matrix units, such as 128x64 64x64"
     ),
-    _text("chip.blocks.vector", "thread block tiles of the kernel library on vector lanes"),
-    _text("chip.blocks.batched_vector", "thread block tiles of batched products on vector lanes"),
-    _text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
+    text("chip.blocks.vector", "thread block tiles of the kernel library on vector lanes"),
+    text("chip.blocks.batched_vector", "thread block tiles of batched products on vector lanes"),
+    text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
     _nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
     _positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
     _nonnegative(
@@ -160,16 +157,16 @@ INPUTS: tuple[Column, ...] = (
     _fraction(
         "chip.rate.*", "share of the MCU's rate that the chip reaches in a data type; 0: not supported"
     )._replace(absent="0"),
-    _text("chip.made.tech", "technology node of the pinned quantities")._replace(absent="any"),
-    _text("chip.made.mem", "memory technology of the pinned quantities")._replace(absent="any"),
-    _text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
-    _text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
+    text("chip.made.tech", "technology node of the pinned quantities")._replace(absent="any"),
+    text("chip.made.mem", "memory technology of the pinned quantities")._replace(absent="any"),
+    text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
+    text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
     _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
     # --- what a chip pins: generated quantities that are known
     *(
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")
         for column in (
-            _count("chip.pinned.mcus", "number of MCUs"),
+            count("chip.pinned.mcus", "number of MCUs"),
             _positive("chip.pinned.core_Hz", "Hz", "core clock"),
             _positive("chip.pinned.core_V", "V", "core voltage"),
             _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
@@ -182,25 +179,25 @@ INPUTS: tuple[Column, ...] = (
         )
     ),
     # --- system and strategy (3.3, 4.2.3)
-    _count("system.devices", "accelerators in the system"),
-    _text("system.topology", "network between packages", TOPOLOGIES),
-    _text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
-    _count("system.leaf", "fat tree: devices per leaf switch"),
+    count("system.devices", "accelerators in the system"),
+    text("system.topology", "network between packages", TOPOLOGIES),
+    text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
+    count("system.leaf", "fat tree: devices per leaf switch"),
     Column(
         "system.taper", "float", "", "fat tree: bandwidth into a leaf switch over bandwidth out of it", 1.0
     ),
-    _count("system.package.devices", "accelerators per package"),
-    _text("system.package.topology", "network within a package", TOPOLOGIES),
-    _text("system.package.shape", "same as system.shape, within a package"),
-    _text(
-        "system.collective", "algorithm of the collectives; auto: the fastest for each message", ALGORITHMS
-    ),
-    _text("parallel.strategy", "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all"),
-    _text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),
-    _text("parallel.hidden", "cut of the hidden layers; same: that of the strategy"),
-    _text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
-    _count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),
-    _text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
+    count("system.package.devices", "accelerators per package"),
+    text("system.package.topology", "network within a package", TOPOLOGIES),
+    text("system.package.shape", "same as system.shape, within a package"),
+    text("system.collective", "algorithm of the collectives; auto: the fastest for each message", ALGORITHMS),
+    text("parallel.strategy", "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all"),
+    text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),
+    text("parallel.hidden", "cut of the hidden layers; same: that of the strategy"),
+    text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
+    Column("parallel.sequence", "bool", "", "true: TP cuts the tokens too, wherever it cuts nothing else"),
+    text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
+    count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),
+    text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
     Column(
         "parallel.concurrent_kernels",
         "int",
@@ -209,38 +206,23 @@ INPUTS: tuple[Column, ...] = (
         1.0,
         1024.0,
     ),
-    _text(
+    text(
         "placement",
         "order in which parallel dimensions fill the network, such as kp1-kp2-dp-lp; auto: the best",
     ),
     # --- tiling search (6.2)
-    _text("tiling.tiles", "source of the tried tiles", ("random", "divisors", "blocks")),
-    _text("tiling.search", "exact: pruned search; brute: all combinations", ("exact", "brute")),
+    text("tiling.tiles", "source of the tried tiles", ("random", "divisors", "blocks")),
+    text("tiling.search", "exact: pruned search; brute: all combinations", ("exact", "brute")),
     Column("tiling.samples", "int", "", "tiles tried at each level (the paper's N)", 1.0, 1000.0),
-    _count("tiling.seed", "seed of the tile sequence", low=0),
+    count("tiling.seed", "seed of the tile sequence", low=0),
     Column("tiling.overlap", "float", "", "order of the soft maximum of times; 0: the maximum", 0.0, 64.0),
     Column("tiling.parts", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0),
     # --- workloads
-    _text("model.name", "workload", ("gemm", "operator", "rnn", "lstm_lm", "graph")),
-    _text("model.file", "YAML file of the network, relative to the working directory"),
-    _text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
+    text("model.name", "workload", tuple(FAMILIES)),
+    text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
     Column("model.training", "bool", "", "true: forward, backward and update; false: forward only"),
-    _text("model.optimizer", "optimizer", OPTIMIZERS),
-    _count("model.devices", "number of accelerators in the published study"),
-    _text("model.strategy", "strategy of the published study"),
-    _count("model.m", "rows of A and C"),
-    _count("model.k", "columns of A, rows of B"),
-    _count("model.n", "columns of B and C"),
-    Column("model.transposed", "bool", "", "true: B is stored as n x k, so both operands are read along k"),
-    _text("model.op", "pointwise or normalisation operator", OPERATORS),
-    _count("model.rows", "rows of an operator's tensors"),
-    _count("model.cols", "columns of an operator's tensors"),
-    _count("model.tensors", "tensors that an operator reads and writes; 0: the least possible", low=0),
-    _count("model.batch", "independent GEMMs, or sequences of the global batch"),
-    _text("model.cell", "recurrent cell", CELLS),
-    _text("model.part", "part of a recurrent layer; all: forward, and backward in training", PARTS),
-    _count("model.hidden", "hidden units of a recurrent layer"),
-    _count("model.vocabulary", "words of the vocabulary"),
-    Column("model.layers", "int", "", "LSTM layers", 1.0, 10_000.0),
-    _count("model.sequence", "time steps per sequence"),
+    text("model.optimizer", "optimizer", tuple(STATES)),
+    count("model.devices", "number of accelerators in the published study"),
+    text("model.strategy", "strategy of the published study"),
+    *_of_families(),
 )

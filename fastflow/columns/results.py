@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.columns.column import Column
+from fastflow.column import Column
 
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
@@ -95,10 +95,12 @@ RESULTS: tuple[Column, ...] = (
     Column("microbatches", "int", "", "micro-batches of an iteration"),
     Column("kp1_Bps", "float", "B/s", "bandwidth of a device to its neighbours along kernel parallelism KP1"),
     Column("kp2_Bps", "float", "B/s", "bandwidth of a device to its neighbours along kernel parallelism KP2"),
+    Column("tp_Bps", "float", "B/s", "bandwidth of a device to its neighbours along tensor parallelism"),
     Column("dp_Bps", "float", "B/s", "bandwidth of a device to its neighbours along data parallelism"),
     Column("lp_Bps", "float", "B/s", "bandwidth of a device to its neighbours along the pipeline"),
     Column("kp1_hops", "int", "", "largest number of links between neighbours along KP1; 0: no neighbours"),
     Column("kp2_hops", "int", "", "largest number of links between neighbours along KP2"),
+    Column("tp_hops", "int", "", "largest number of links between neighbours along tensor parallelism"),
     Column("dp_hops", "int", "", "largest number of links between neighbours along data parallelism"),
     Column("lp_hops", "int", "", "largest number of links between neighbours along the pipeline"),
     Column("feasible", "bool", "", "whether the point has a time and fits its memory"),

@@ -15,11 +15,12 @@ from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
-from fastflow.network.placement import order_number
+from fastflow.network.placement import read_order
 from fastflow.parallelism.layout import parse_layout
+from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
-from fastflow.workload.file import check_file
+from fastflow.workload.file import read_network
 
 Scalar = float | int | bool | str
 
@@ -31,6 +32,8 @@ VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
+FILES = ("model.file", "parallel.layout")
+"""Inputs that name a file: results follow from what is in it."""
 INT64_MAX = 2**63 - 1
 
 
@@ -59,7 +62,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
 def _is_kept(key: str, value: Any) -> bool:
     """Say whether a value's conversion may be kept: a file's content may change under its name."""
-    return isinstance(value, str | float | int) and key != "model.file"
+    return isinstance(value, str | float | int) and key not in FILES
 
 
 @lru_cache(maxsize=10_000)
@@ -69,7 +72,7 @@ def _may_be_input(key: str) -> bool:
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin that is not set, or a file not given."""
-    unset = ("chip.pinned", "model.file")
+    unset = ("chip.pinned", *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -154,10 +157,12 @@ def _check_text(key: str, value: str) -> None:
         parse_strategy(value)
     elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
         parse_layout(value, key)
+    elif key == "parallel.layout":
+        read_layout(value)
     elif key == "model.file":
-        check_file(value)
+        read_network(value)
     elif key == "placement" and value != AUTO:
-        order_number(value)
+        read_order(value)
 
 
 def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:

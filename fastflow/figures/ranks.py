@@ -23,10 +23,10 @@ _EVERY_OTHER = 0.3  # of white in every other rank of many, so that one can be t
 _HUES = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#999999")
 _GRADIENT = "viridis"  # where there are more ranks than hues
 _NAMES = {
-    "kp1": "kernel rank (kp1)", "kp2": "kernel rank (kp2)",
+    "kp1": "kernel rank (kp1)", "kp2": "kernel rank (kp2)", "tp": "tensor rank (tp)",
     "dp": "data-parallel rank (dp)", "lp": "pipeline stage (lp)",
 }  # fmt: skip
-_LETTERS = {"kp1": "k", "kp2": "k", "dp": "d", "lp": "p"}
+_LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "dp": "d", "lp": "p"}
 
 
 def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[Patch]:
@@ -53,7 +53,7 @@ def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[
 
 def _coloured_by(shown: Scene) -> tuple[Traffic | None, Traffic | None]:
     """Return which dimensions hue and lightness stand for: replicas first, which all else is part of."""
-    by = sorted(shown.traffic, key=lambda one: ("dp", "lp", "kp1", "kp2").index(one.name))
+    by = sorted(shown.traffic, key=lambda one: ("dp", "lp", "kp1", "kp2", "tp").index(one.name))
     hue, shade = (*by, None, None)[:2]
     if hue is None or shade is None or hue.degree > len(_HUES) or shade.degree > _MOST_SHADES:
         shade = None

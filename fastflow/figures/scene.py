@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.crossflow import Prediction
 from fastflow.network.links import LinkLoads, link_loads
-from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS, logical_edges
-from fastflow.network.placement import PARALLEL, order_name, strides
+from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS, Group, logical_edges
+from fastflow.network.placement import read_order, strides
 from fastflow.network.routes import SYSTEM
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, Topology, topology
+from fastflow.parallelism.mesh import AXES, PIPELINE
 from fastflow.tables import Floats, Ints
 
 WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}
@@ -21,7 +23,7 @@ WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}
 class Traffic(NamedTuple):
     """A parallel dimension of more than one rank, and what its neighbours load links with."""
 
-    name: str  # kp1, kp2, dp or lp
+    name: str  # of mesh.AXES
     degree: int
     stride: int  # devices from one rank to the next
     hops: int  # to a neighbour
@@ -53,30 +55,30 @@ def scene(prediction: Prediction, point: int) -> Scene:
         raise ValueError(f"point {point} has no placement: {prediction.reason[point]}")
     network = topology(*(prediction.inputs[key][point].item() for key in SYSTEM))
     strategies, layouts = prediction.parallelism.strategies, prediction.parallelism.layouts
-    degrees = np.array([getattr(strategies, name)[point] for name in PARALLEL], dtype=np.int64)
-    communication, used = prediction.communication, int(degrees.prod())
-    order = int(communication.order[row[0]])
+    degrees = strategies.degrees[point].tolist()
+    communication, used = prediction.communication, prod(degrees)
+    order = str(communication.order[row[0]])
     found = []
-    for at, (name, degree, stride) in enumerate(zip(PARALLEL, degrees, strides(order, degrees), strict=True)):
+    rows = zip(AXES, degrees, strides(read_order(order), degrees), strict=True)
+    for at, (name, degree, stride) in enumerate(rows):
         if degree > 1:
             hops, bandwidth = communication.hops[row[0], at], communication.bandwidth[row[0], at]
-            links, edges = shared_edges(network, used, int(degree), int(stride), name == "lp")
+            links, edges = shared_edges(network, used, degree, stride, at == PIPELINE)
             found.append(
                 Traffic(
                     name=name,
-                    degree=int(degree),
-                    stride=int(stride),
+                    degree=degree,
+                    stride=stride,
                     hops=int(hops),
                     bandwidth=float(bandwidth),
                     links=links,
                     edges=edges,
                 )
             )
-    base = (strategies.kernel, strategies.kp1, strategies.kp2, strategies.dp)
-    cuts = zip(layouts, base, strict=True)
+    cuts = zip(layouts, strategies, strict=True)
     return Scene(
         strategy=str(prediction.parallelism.printed[point]),
-        order=order_name(order),
+        order=order,
         system=describe(network),
         network=network,
         used=used,
@@ -95,8 +97,9 @@ def shared_edges(
     stands for as many cables as its bandwidth is worth, and its edges are those of one cable.
     """
     edges: Floats | None = None
+    ranks = Group((degree,), (stride,)).arrays()
     for pattern in (FORWARD, BACKWARD) if is_pipeline else (NEIGHBOURS,):
-        links = link_loads(network, *logical_edges(devices, degree, stride, 1, 0, pattern, 0))
+        links = link_loads(network, *logical_edges(devices, *ranks, pattern, 0))
         one = links.load / (network.share[links.dimension] * WEIGHT[pattern])
         edges = one if edges is None else np.maximum(edges, one)
     assert edges is not None

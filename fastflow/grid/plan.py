@@ -19,7 +19,15 @@ from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
-from fastflow.configuration.inputs import Scalar, convert, is_of_model, model_inputs, to_column, whole_numbers
+from fastflow.configuration.inputs import (
+    FILES,
+    Scalar,
+    convert,
+    is_of_model,
+    model_inputs,
+    to_column,
+    whole_numbers,
+)
 from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
@@ -32,7 +40,6 @@ from fastflow.tables import Columns
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_FILE = "model.file"
 _PLACES = ("output", "trace", "picture")
 """Where results are left."""
 _MANY = 1000  # compositions: more take seconds
@@ -311,8 +318,8 @@ def _texts_of(key: str, one: _Composed) -> list[str]:
 
 def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) -> dict[str, str]:
     """Return the SHA-256 of every file that an input names: its path alone does not say what is in it."""
-    names = {str(point[_FILE]) for point in inputs if _FILE in point}
-    names |= {str(name) for block in blocks for name in block.columns.get(_FILE, ())}
+    names = {str(point[key]) for point in inputs for key in FILES if key in point}
+    names |= {str(name) for block in blocks for key in FILES for name in block.columns.get(key, ())}
     return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
 
 

@@ -55,6 +55,11 @@ Cost = tuple[float, float, float, float]
 """What a pattern costs, as `routing.reach` returns it: load within packages and between, and both hops."""
 
 
+def worse(one: Cost, other: Cost) -> Cost:
+    """Return what the worse of two patterns costs, on either level."""
+    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+
+
 class Patterns(NamedTuple):
     """Cost of the patterns of a whole group."""
 

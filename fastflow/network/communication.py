@@ -17,11 +17,12 @@ from fastflow.distinct import kinds, vocabulary
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, WAYS, cheapest, price
 from fastflow.network.routes import Route, neighbours, routes_of
 from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
-from fastflow.parallelism.supergraph import GROUPS, CrossEdges, Supergraph
-from fastflow.tables import Bools, Floats, Inputs, Ints, take
-from fastflow.workload.graph import NO_EXCHANGE, Graph
+from fastflow.parallelism.supergraph import CrossEdges, Supergraph
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
+from fastflow.workload.graph import LAYER_KINDS, NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
@@ -52,11 +53,11 @@ class Communication(NamedTuple):
     """Communication of every point; shape (points,) but for `exchanges`."""
 
     exchanges: Exchanges
-    order: Ints  # the placement, of placement.ORDERS
+    order: Texts  # the placement, by name
     total: Floats  # of a device of the pipeline stage that communicates most, in an iteration [s]
     sent: tuple[Floats, Floats]  # within packages and between them, of all stages [B]
-    bandwidth: Floats  # of a device to its neighbours along each parallel dimension [B/s], (points, 4)
-    hops: Ints  # to them, (points, 4)
+    bandwidth: Floats  # of a device to its neighbours along each axis [B/s], (points, axes)
+    hops: Ints  # to them, (points, axes)
 
 
 class _Recipes(NamedTuple):
@@ -112,8 +113,7 @@ def _price(
 class _Prices(NamedTuple):
     """Cost of each collective, by point."""
 
-    order: Ints  # of placement.ORDERS, of all routes, (orders,)
-    slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, GROUPS)
+    slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, groups)
     latency: Floats  # [s], (prices, collectives, algorithms)
     per_byte: Floats  # [s/B]
     sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, algorithms)
@@ -124,18 +124,17 @@ class _Prices(NamedTuple):
     first_recipe: Ints  # of each point's route, (points,)
 
 
-def _prices(routes: list[Route], of_point: Ints, wires: Wires) -> _Prices:
+def _prices(routes: list[Route], of_point: Ints, wires: Wires, groups: int) -> _Prices:
     """Price the recipes of every kind of link, once a kind."""
     first, place_of = kinds([of_point, *wires], of_point.size)
     recipes, route = _flat(routes), of_point[first]
     first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
     latency, per_byte = np.empty((2, first_price[-1], KINDS, WAYS))
     _price(recipes, route, take(wires, first), first_price, latency, per_byte)
-    count = np.array([one.orders.size for one in routes], dtype=np.int64)
+    count = np.array([len(one.orders) for one in routes], dtype=np.int64)
     first_order = np.cumsum(count) - count
     return _Prices(
-        order=np.concatenate([np.zeros(0, dtype=np.int64), *(one.orders for one in routes)]),
-        slots=np.concatenate([np.zeros((0, GROUPS), dtype=np.int64), *(one.slots for one in routes)]),
+        slots=np.concatenate([np.zeros((0, groups), dtype=np.int64), *(one.slots for one in routes)]),
         latency=latency,
         per_byte=per_byte,
         sent=recipes.sent,
@@ -191,8 +190,7 @@ def _time_edges(
 class _Timed(NamedTuple):
     """All cross-edges under one order a point."""
 
-    sync: _Edges
-    relayout: _Edges
+    syncs: list[_Edges]  # those that a launch waits for
     gradient: _Edges
     send: _Edges
     total: Floats  # of the stage that communicates most, in an iteration [s], (points,)
@@ -208,7 +206,7 @@ def _time_all(
     wanted: Ints,
     prices: _Prices,
 ) -> _Timed:
-    """Time every cross-edge of every point under the orders given, rows of prices.order, (points,)."""
+    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
     sent = np.zeros((2, wanted.size))
 
     once = np.ones_like(launches)
@@ -224,16 +222,15 @@ def _time_all(
     crossing = shards.send.collective
     if crossing.any():
         crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
-    sync = timed(shards.sync, shards.sync.collective, launches)
-    relayout = timed(shards.relayout, shards.relayout.collective, launches)
+    syncs = [timed(edges, edges.collective, launches) for edges in shards.syncs]
     gradient = timed(shards.gradient, shards.gradient.collective, once)
     send = timed(shards.send, crossing, launches)
-    waited = sync.time
-    for edges in (relayout, send):
+    waited = syncs[0].time
+    for edges in (*syncs[1:], send):
         waited = waited if edges is nothing else waited + edges.time
     spent = launches * waited + gradient.time
     total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
-    return _Timed(sync=sync, relayout=relayout, gradient=gradient, send=send, total=total, sent=sent)
+    return _Timed(syncs=syncs, gradient=gradient, send=send, total=total, sent=sent)
 
 
 def communicate(
@@ -251,8 +248,8 @@ def communicate(
     inputs: columns of `system` and `placement`; launches of every kernel in an iteration, shape (kernels,),
     as graph and shards; the others of shape (points,).
     """
-    routes, of_point = routes_of(inputs, strategies, layouts)
-    prices = _prices(routes, of_point, wires)
+    routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
+    prices = _prices(routes, of_point, wires, len(LAYER_KINDS) * len(shards.groups.sets))
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
@@ -266,13 +263,15 @@ def communicate(
     if (best_row != first).any():
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
-    sync, relayout, gradient, send, total, sent = best
-    if shards.relayout.collective.any():
-        longer = relayout.time > sync.time
+    (sync, *others), gradient, send, total, sent = best
+    longest = sync.time
+    for other in others:  # they take their turns; the one that takes longest says by which network
+        longer = other.time > longest
+        longest = np.where(longer, other.time, longest)
         sync = _Edges(
-            time=sync.time + relayout.time,
-            by=np.where(longer, relayout.by, sync.by),
-            level=np.where(longer, relayout.level, sync.level),
+            time=sync.time + other.time,
+            by=np.where(longer, other.by, sync.by),
+            level=np.where(longer, other.level, sync.level),
         )
     exchanges = Exchanges(
         sync_s=sync.time,
@@ -286,9 +285,10 @@ def communicate(
     )
     whom, place = kinds([of_point, best_row - first, wires.intra, wires.inter], of_point.size)
     bandwidth, hops = take(_neighbours(routes, *take((of_point, best_row - first, wires), whom)), place)
+    orders = np.array([name for one in routes for name in one.orders], dtype=np.str_)
     return Communication(
         exchanges=exchanges,
-        order=prices.order[best_row],
+        order=orders[best_row],
         total=total,
         sent=(sent[0], sent[1]),
         bandwidth=bandwidth,
@@ -297,14 +297,14 @@ def communicate(
 
 
 def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:
-    """Return bandwidth [B/s] and hops to the neighbours along every parallel dimension, (points, 4).
+    """Return bandwidth [B/s] and hops to the neighbours along every axis, (points, axes).
 
     order: of each point, counted from its route's first. Without neighbours: NaN and 0.
     """
-    most = max((one.orders.size for one in routes), default=1)
-    load, hops = np.zeros((len(routes), most, 4, 2)), np.zeros((len(routes), most, 4, 2))
+    most = max((len(one.orders) for one in routes), default=1)
+    load, hops = np.zeros((2, len(routes), most, len(AXES), 2))
     for number, one in enumerate(routes):
-        load[number, : one.orders.size], hops[number, : one.orders.size] = one.load, one.hops
+        load[number, : len(one.orders)], hops[number, : len(one.orders)] = one.load, one.hops
     used = load[of_point, order]
     links = np.stack([wires.intra, wires.inter], axis=1)[:, None, :]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,11 +1,13 @@
 """Who sends to whom at the same time: communication patterns of a group of ranks (5.1, 6.4).
 
-A rank r of a group sits on device base + (r mod degree1) * stride1 + (r div degree1) * stride2. Every
-device is in one group, and all groups communicate at once.
+The ranks of a group are the mixed radix of its degrees, the first one fastest, and each of them has a
+stride in devices. Every device is in one group, and all groups communicate at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +26,35 @@ SHIFT = 7  # r to r + step mod n: one of the n - 1 rounds of ALL_PAIRS
 
 
 class Group(NamedTuple):
-    """How ranks lie on devices; degree2 = 1 and stride2 = 0 where they are in one dimension."""
+    """How ranks lie on devices: rows of equidistant ones, strides growing; no row for a single rank."""
 
-    degree1: int
-    stride1: int
-    degree2: int
-    stride2: int
+    degrees: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Devices of the group."""
+        return prod(self.degrees)
+
+    def arrays(self) -> tuple[Ints, Ints]:
+        """Return degrees and strides as kernels take them, shapes (rows,)."""
+        return np.array(self.degrees, dtype=np.int64), np.array(self.strides, dtype=np.int64)
+
+
+def group_of(rows: Iterable[tuple[int, int]]) -> Group:
+    """Return the group whose ranks are the product of rows of equidistant devices: (degree, stride) each.
+
+    Neighbours in the network are neighbours in the group, and rows that continue each other become one.
+    """
+    degrees: list[int] = []
+    strides: list[int] = []
+    for stride, degree in sorted((stride, degree) for degree, stride in rows if degree > 1):
+        if degrees and stride == degrees[-1] * strides[-1]:
+            degrees[-1] *= degree
+        else:
+            degrees.append(degree)
+            strides.append(stride)
+    return Group(tuple(degrees), tuple(strides))
 
 
 @kernel
@@ -127,39 +152,40 @@ def pairs(pattern: int, step: int, ranks: int) -> tuple[Ints, Ints]:
 
 @kernel
 def logical_edges(
-    devices: int,
-    degree1: int,
-    stride1: int,
-    degree2: int,
-    stride2: int,
-    pattern: int,
-    step: int,
+    devices: int, degrees: Ints, strides: Ints, pattern: int, step: int
 ) -> tuple[Ints, Ints, Floats]:
     """Return the sending device, the receiving device and the weight of all that moves at once.
 
-    devices: those in use, 0 to devices - 1, whole groups; shapes (edges,). Strides are such that
-    groups tile the devices: the smaller stride times its degree divides the larger stride.
+    devices: those in use, 0 to devices - 1, whole groups; shapes (edges,). degrees, strides: a Group's, such
+    that groups tile the devices: a stride times its degree divides the next stride.
     """
-    sender, receiver = pairs(pattern, step, degree1 * degree2)
-    for ranks in (sender, receiver):
-        for message in range(ranks.size):  # where a rank is, from its group's first device on
-            ranks[message] = ranks[message] % degree1 * stride1 + ranks[message] // degree1 * stride2
-    # one dimension of ranks is two of which the outer has one rank and spans all devices
-    degree, stride, outer_degree, outer_stride = degree1, stride1, degree2, stride2
-    if degree2 > 1 and (degree1 == 1 or stride2 < stride1):
-        degree, stride, outer_degree, outer_stride = degree2, stride2, degree1, stride1
-    if outer_degree == 1:
-        outer_stride = devices
-    edges = devices // (degree1 * degree2) * sender.size
+    ranks = 1
+    for degree in degrees:
+        ranks *= degree
+    sender, receiver = pairs(pattern, step, ranks)
+    for ends in (sender, receiver):
+        for message in range(ends.size):  # where a rank is, from its group's first device on
+            rank, place = ends[message], 0
+            for row in range(degrees.size):
+                place += rank % degrees[row] * strides[row]
+                rank //= degrees[row]
+            ends[message] = place
+    edges = devices // ranks * sender.size
     source, target = np.empty(edges, dtype=np.int64), np.empty(edges, dtype=np.int64)
     weight, of_each = np.empty(edges), 0.5 if pattern == NEIGHBOURS else 1.0
-    at = 0
-    for outer in range(0, devices, outer_degree * outer_stride):
-        for inner in range(outer, outer + outer_stride, degree * stride):
-            for base in range(inner, inner + stride):
-                for message in range(sender.size):
-                    source[at] = base + sender[message]
-                    target[at] = base + receiver[message]
-                    weight[at] = of_each
-                    at += 1
+    at, base = 0, 0
+    while base < devices:
+        first = base  # device of a group from here on
+        for row in range(degrees.size):
+            if base // strides[row] % degrees[row] > 0:
+                span = degrees[row] * strides[row]
+                first = max(first, base // span * span + span)
+        if first == base:
+            for message in range(sender.size):
+                source[at] = base + sender[message]
+                target[at] = base + receiver[message]
+                weight[at] = of_each
+                at += 1
+            first += 1
+        base = first
     return source, target, weight

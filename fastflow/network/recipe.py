@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.network.algorithms import ALGORITHMS, Cost, Dimension, Patterns, phases, sent
+from fastflow.network.algorithms import ALGORITHMS, Cost, Dimension, Patterns, phases, sent, worse
 from fastflow.network.patterns import (
     ALL_PAIRS,
     BACKWARD,
@@ -40,7 +40,7 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
 
     devices: those in use, from 0 on, in whole groups. A group of one rank is offered everything at no cost.
     """
-    ranks = group.degree1 * group.degree2
+    ranks = group.ranks
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
     shape = (len(COLLECTIVES), len(ALGORITHMS))
     offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
@@ -67,18 +67,12 @@ def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
     """Return the cost of the patterns of a whole group."""
 
     def cost(pattern: int, step: int = 0) -> Cost:
-        return reach(*topology, devices, *group, pattern, step)
+        return reach(*topology, devices, *rows, pattern, step)
 
-    ranks = group.degree1 * group.degree2
-    forwards, backwards = cost(FORWARD), cost(BACKWARD)
+    ranks, rows = group.ranks, group.arrays()
     return Patterns(
         neighbours=cost(NEIGHBOURS),
-        pipeline=(
-            max(forwards[0], backwards[0]),
-            max(forwards[1], backwards[1]),
-            max(forwards[2], backwards[2]),
-            max(forwards[3], backwards[3]),
-        ),
+        pipeline=worse(cost(FORWARD), cost(BACKWARD)),
         fold=cost(FOLD) if ranks & (ranks - 1) else (0.0, 0.0, 0.0, 0.0),
         trees=cost(TREES),
         all_pairs=cost(ALL_PAIRS),
@@ -95,11 +89,11 @@ def _ports(topology: Topology, neighbours: Cost) -> int:
 
 def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimension]:
     """Return a group's dimensions, innermost first; none where it is not aligned with the network's."""
-    factors, aligned = split(topology.size, devices, *group)
+    factors, aligned = split(topology.size, devices, *group.arrays())
     found = []
     for dimension, degree, stride in factors.tolist() if aligned else []:
         direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
         pattern = ALL_PAIRS if direct else NEIGHBOURS
-        cost = reach(*topology, devices, degree, stride, 1, 0, pattern, 0)
+        cost = reach(*topology, devices, *Group((degree,), (stride,)).arrays(), pattern, 0)
         found.append(Dimension(ranks=degree, level=int(topology.level[dimension]), direct=direct, cost=cost))
     return found

@@ -1,12 +1,14 @@
 """Routes: who exchanges with whom, and by which recipes, before the links' bandwidths are known (5.2).
 
-Points that agree in system, strategy and placement share a route: for every order in which parallel
-dimensions may fill the network, who exchanges with whom, and by which recipes.
+Points that agree in system, strategy and placement share a route: for every order in which axes of more
+than one rank may fill the network, who exchanges with whom, and by which recipes.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +16,17 @@ from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.network.patterns import Group
-from fastflow.network.placement import ORDERS, PARALLEL, distinct_orders, order_number, place, strides
+from fastflow.network.algorithms import Cost
+from fastflow.network.patterns import Group, group_of
+from fastflow.network.placement import Order, neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.network.recipe import Recipe, recipe
-from fastflow.network.topology import SWITCH, Topology, topology
+from fastflow.network.topology import FULL, SWITCH, Topology, topology
 from fastflow.parallelism.layout import Layouts
-from fastflow.parallelism.strategy import ROW_COLUMN, Strategies
-from fastflow.parallelism.supergraph import GROUPS, KERNEL_GROUP, PIPELINE_GROUP
+from fastflow.parallelism.mesh import AXES, MESHES, PIPELINE, members
+from fastflow.parallelism.strategy import Strategies
+from fastflow.parallelism.supergraph import Groups
 from fastflow.tables import Floats, Inputs, Ints, Texts
-from fastflow.workload.graph import LAYER_KINDS
 
-KP1, KP2, DP, LP = range(4)  # of placement.PARALLEL
 AUTO = "auto"
 SYSTEM = (
     "system.devices", "system.package.devices", "system.package.topology", "system.package.shape",
@@ -35,11 +37,15 @@ SYSTEM = (
 class Route(NamedTuple):
     """What depends on system, strategy and placement alone."""
 
-    orders: Ints  # (orders,)
+    orders: tuple[str, ...]  # by name
     recipes: tuple[Recipe, ...]
-    slots: Ints  # recipe of every group under every order, -1 for a group of one, (orders, GROUPS)
-    load: Floats  # between neighbours of every parallel dimension, (orders, 4, 2)
-    hops: Floats  # (orders, 4, 2)
+    slots: Ints  # recipe of every group under every order, -1 for a group of one, (orders, groups)
+    load: Floats  # between neighbours along every axis, (orders, axes, 2)
+    hops: Floats  # (orders, axes, 2)
+
+
+Layout = tuple[int, tuple[int, ...]]
+"""One kind of layer's assignment and degrees."""
 
 
 @lru_cache(maxsize=256)
@@ -52,101 +58,111 @@ def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -
     return recipe(_network(*system), devices, group)
 
 
+@lru_cache(maxsize=4096)
+def _neighbour_cost(
+    system: tuple[int | str | float, ...], devices: int, degree: int, stride: int, is_pipeline: bool
+) -> Cost:
+    return neighbour_cost(_network(*system), devices, degree, stride, is_pipeline)
+
+
 def neighbours(inputs: Inputs, ranks: int) -> Recipe:
     """Return the recipe of a group of neighbouring devices of one point's system; raises InputError."""
     system = tuple(inputs[key][0].item() for key in SYSTEM)
-    return _recipe(system, ranks, Group(degree1=ranks, stride1=1, degree2=1, stride2=0))
+    return _recipe(system, ranks, group_of([(ranks, 1)]))
 
 
-def _group(layout: tuple[int, int, int, int], slot: int, lp: int, order: int) -> Group:
-    """Return who exchanges in a slot: which parallel dimensions, and how far apart."""
-    kernel_cut, kp1, kp2, dp = layout
-    degrees = np.array([kp1, kp2, dp, lp], dtype=np.int64)
-    stride = strides(order, degrees)
-    if slot == PIPELINE_GROUP:
-        members = [LP]
-    elif slot % 2 == KERNEL_GROUP:
-        members = [KP2] if kernel_cut == ROW_COLUMN else [KP1]
-    else:
-        members = [KP1, DP] if kernel_cut == ROW_COLUMN else [DP]
-    # neighbours in the network are neighbours in the group
-    members = sorted((m for m in members if degrees[m] > 1), key=lambda m: int(stride[m]))
-    pairs = [(int(degrees[m]), int(stride[m])) for m in members]
-    if len(pairs) == 2 and pairs[1][1] == pairs[0][0] * pairs[0][1]:
-        pairs = [(pairs[0][0] * pairs[1][0], pairs[0][1])]  # one row of equidistant devices
-    pairs += [(1, 0)] * (2 - len(pairs))
-    (degree1, stride1), (degree2, stride2) = pairs
-    return Group(degree1=degree1, stride1=stride1, degree2=degree2, stride2=stride2)
+def _groups(layout: Layout, order: Order, exchanging: tuple[tuple[int, ...], ...]) -> dict[int, Group]:
+    """Return who exchanges along every set of axes of a kind of layer, where it is more than one device."""
+    assignment, degrees = layout
+    apart = strides(order, degrees)
+    found = {
+        mask: group_of((degrees[axis], apart[axis]) for axis in members(mask))
+        for mask in exchanging[assignment]
+    }
+    return {mask: group for mask, group in found.items() if group.ranks > 1}
 
 
-def _has_lp_at_an_end(order: int) -> bool:
+def _mesh(degrees: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the axes of the first mesh that has all axes above 1, by number."""
+    above = {axis for axis in range(len(AXES)) if any(one[axis] > 1 for one in degrees)}
+    meshes = [tuple(AXES.index(axis) for axis in mesh) for mesh in MESHES]
+    return next((mesh for mesh in meshes if above <= set(mesh)), tuple(range(len(AXES))))
+
+
+def _has_stages_at_an_end(order: Order) -> bool:
     """Say whether stages come first or last: then they have the same devices however layers are cut."""
-    return LP in (ORDERS[order][0], ORDERS[order][-1])
+    return PIPELINE in (order[0], order[-1])
 
 
-def _orders(network: Topology, layouts: tuple[tuple[int, int, int, int], ...], lp: int) -> Ints:
-    """Return the orders that differ for some kind of layer, and give stages the same devices in all."""
-    kinds_of_layer = [np.array([*layout[1:], lp], dtype=np.int64) for layout in dict.fromkeys(layouts)]
-    if len(kinds_of_layer) == 1 or distinct_orders(network, np.full(4, 2)).size == 1:
-        return distinct_orders(network, kinds_of_layer[0])
-    found: dict[tuple[int, ...], int] = {}
-    for order in range(len(ORDERS)):
-        if lp == 1 or _has_lp_at_an_end(order):
-            apart = [np.where(degrees > 1, strides(order, degrees), 0) for degrees in kinds_of_layer]
-            found.setdefault(tuple(np.concatenate(apart).tolist()), order)
-    return np.array(list(found.values()), dtype=np.int64)
+def _orders(network: Topology, layouts: tuple[Layout, ...]) -> list[Order]:
+    """Return the orders that differ for some kind of layer, and give stages the same devices in all.
+
+    There is but one where every device is as near as any other, on one switch or one full mesh.
+    """
+    cuts, mesh = dict.fromkeys(layouts), _mesh([cut for _, cut in layouts])
+    is_flat = network.kind.size == 0 or (network.kind.size == 1 and network.kind[0] in (SWITCH, FULL))
+    above = [axis for axis in mesh if not is_flat and any(cut[1][axis] > 1 for cut in cuts)]
+    found: dict[tuple[int, ...], Order] = {}
+    for order in orders(mesh, above, stages_at_an_end=len(cuts) > 1):
+        apart = [
+            stride if degree > 1 else 0
+            for _, cut in cuts
+            for degree, stride in zip(cut, strides(order, cut), strict=True)
+        ]
+        found.setdefault(tuple(apart), order)
+    return list(found.values())
 
 
 @lru_cache(maxsize=4096)
 def _route(
     system: tuple[int | str | float, ...],
-    layouts: tuple[tuple[int, int, int, int], ...],
-    base: tuple[int, int, int, int],
+    layouts: tuple[Layout, ...],
+    base: tuple[int, ...],
     placement: str,
+    groups: Groups,
 ) -> Route:
-    """Return the route of one kind of points; base: KP1, KP2, DP and LP of the strategy."""
-    network, devices = _network(*system), int(np.prod(base))
-    degrees = np.array(base, dtype=np.int64)
-    if placement != AUTO:
-        orders = np.array([order_number(placement)], dtype=np.int64)
-    else:
-        orders = _orders(network, layouts, base[LP])
+    """Return the route of one kind of points; base: degrees of the strategy."""
+    network, devices = _network(*system), prod(base)
+    placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
-    slots = np.full((orders.size, GROUPS), -1, dtype=np.int64)
-    for row, order in enumerate(orders.tolist()):
-        for slot in range(GROUPS):
-            layout = layouts[min(slot // 2, len(layouts) - 1)]
-            group = _group(layout, slot, base[LP], order)
-            if is_switch:  # wherever its ranks sit
-                group = Group(degree1=group.degree1 * group.degree2, stride1=1, degree2=1, stride2=0)
-            if group.degree1 > 1:
-                slots[row, slot] = recipes.setdefault(group, len(recipes))
+    slots = np.full((len(placed), len(groups.sets), len(layouts)), -1, dtype=np.int64)
+    for row, order in enumerate(placed):
+        of_layout = {layout: _groups(layout, order, groups.exchanging) for layout in dict.fromkeys(layouts)}
+        for number, axes in enumerate(groups.sets):
+            for kind, layout in enumerate(layouts):
+                group = of_layout[layout].get(axes)
+                if group is not None:
+                    one = group_of([(group.ranks, 1)]) if is_switch else group  # wherever its ranks sit
+                    slots[row, number, kind] = recipes.setdefault(one, len(recipes))
     if devices == 1 or is_switch:  # one crossing away, over links of one's own
-        load = np.zeros((len(ORDERS), len(PARALLEL), 2))
-        load[:, degrees > 1, network.level.max(initial=0)] = 1.0
-        hops = load
+        load = hops = np.zeros((len(placed), len(AXES), 2))
+        load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
     else:
-        load, hops = place(network, degrees)
+        load, hops = place(base, placed, partial(_neighbour_cost, system, devices))
     found = tuple(_recipe(system, devices, group) for group in recipes)
-    return Route(orders=orders, recipes=found, slots=slots, load=load[orders], hops=hops[orders])
+    return Route(
+        tuple(map(order_name, placed)),
+        recipes=found,
+        slots=slots.reshape(len(placed), -1),
+        load=load,
+        hops=hops,
+    )
 
 
-def routes_of(inputs: Inputs, strategies: Strategies, layouts: Layouts) -> tuple[list[Route], Ints]:
+def routes_of(
+    inputs: Inputs, strategies: Strategies, layouts: Layouts, groups: Groups
+) -> tuple[list[Route], Ints]:
     """Return the routes of some points, and the place of each point's among them."""
-    points = strategies.lp.size
     columns = [inputs[key] for key in (*SYSTEM, "placement")]
-    of_kind = [column[:, kind] for column in layouts for kind in range(len(LAYER_KINDS))]
-    first, place_of = kinds([*columns, *strategies, *of_kind], points)
+    first, place_of = kinds([*columns, strategies.degrees, *layouts], strategies.assignment.size)
     routes = []
     for i in first.tolist():
         system = tuple(inputs[key][i].item() for key in SYSTEM)
-        own = tuple(
-            (int(layouts.kernel[i, k]), int(layouts.kp1[i, k]), int(layouts.kp2[i, k]), int(layouts.dp[i, k]))
-            for k in range(len(LAYER_KINDS))
-        )
-        base = (int(strategies.kp1[i]), int(strategies.kp2[i]), int(strategies.dp[i]), int(strategies.lp[i]))
-        routes.append(_route(system, own, base, str(inputs["placement"][i])))
+        degrees = map(tuple, layouts.degrees[i].tolist())
+        own = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
+        base = tuple(strategies.degrees[i].tolist())
+        routes.append(_route(system, own, base, str(inputs["placement"][i]), groups))
     return routes, place_of
 
 
@@ -159,11 +175,17 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
         placement = str(inputs["placement"][i])
         try:
             _network(*(inputs[key][i].item() for key in SYSTEM))
-            order = order_number(placement) if placement != AUTO else 0
+            order = read_order(placement) if placement != AUTO else None
         except InputError as error:
             reason[i] = str(error)
             continue
-        if differ[i] and not _has_lp_at_an_end(order):
+        if order is None:
+            continue
+        mesh = _mesh(layouts.degrees[i].tolist())
+        if set(order) != set(mesh):
+            allowed = f"auto, or {', '.join(AXES[axis] for axis in mesh)} in any order: the strategy's axes"
+            reason[i] = str(InputError("placement", placement, allowed))
+        elif differ[i] and not _has_stages_at_an_end(order):
             allowed = "an order with lp first or last, since the kinds of layer have different cuts"
             reason[i] = str(InputError("placement", placement, allowed))
     return reason.astype(str)

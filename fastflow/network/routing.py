@@ -234,9 +234,7 @@ def _busiest(
 
 
 @kernel
-def split(
-    size: Ints, devices: int, degree1: int, stride1: int, degree2: int, stride2: int
-) -> tuple[Ints, bool]:
+def split(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[Ints, bool]:
     """Return a group's factors, rows of (dimension, degree, stride), innermost first; and whether it has any.
 
     A group that is aligned with a topology's dimensions (whose sizes are `size`) is the product of its
@@ -244,17 +242,12 @@ def split(
     factor communicates within its dimension alone.
     """
     factors, found = np.empty((size.size, 3), dtype=np.int64), 0
-    degree, stride, degree_after, stride_after = degree1, stride1, degree2, stride2
-    if degree1 == 1 or (degree2 > 1 and stride2 < stride1):
-        degree, stride, degree_after, stride_after = degree2, stride2, degree1, stride1
-    if degree_after > 1 and stride_after == degree * stride:  # one after the other: all in one
-        degree, degree_after = degree * degree_after, 1
-
-    inner = 1
+    inner, row, degree, stride = 1, -1, 1, 0
     for j in range(size.size):
         outer = inner * size[j]
-        if degree == 1:
-            degree, stride, degree_after = degree_after, stride_after, 1
+        if degree == 1 and row + 1 < degrees.size:
+            row += 1
+            degree, stride = degrees[row], strides[row]
         if degree > 1 and stride < outer:
             if stride % inner != 0:
                 break
@@ -268,7 +261,7 @@ def split(
             factors[found, 0], factors[found, 1], factors[found, 2] = j, here, stride
             found, degree, stride = found + 1, degree // here, outer
         inner = outer
-    if degree > 1 or degree_after > 1:
+    if degree > 1 or row + 1 < degrees.size:
         return factors[:0], False
     return factors[:found], True
 
@@ -304,9 +297,7 @@ def _all_pairs(
 
 
 @kernel
-def _region(
-    kind: Ints, size: Ints, devices: int, degree1: int, stride1: int, degree2: int, stride2: int
-) -> tuple[int, int, int, int]:
+def _region(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[int, int, int, int]:
     """Return the dimensions, first to last, that a group's messages need, the unit, and the devices in use.
 
     Dimensions inside the strides hold copies of the same traffic, and so do those outside the span of
@@ -314,11 +305,13 @@ def _region(
     """
     first, unit = 0, 1
     while first < size.size:
-        inner = unit * size[first]
-        if (degree1 > 1 and stride1 % inner != 0) or (degree2 > 1 and stride2 % inner != 0):
+        inner, is_inside = unit * size[first], True
+        for stride in strides:
+            is_inside = is_inside and stride % inner == 0
+        if not is_inside:
             break
         first, unit = first + 1, inner
-    span = max(degree1 * stride1 if degree1 > 1 else 1, degree2 * stride2 if degree2 > 1 else 1)
+    span = degrees[-1] * strides[-1]
     last, outer = first, unit
     while last < size.size and outer % span != 0 and outer < devices:
         last, outer = last + 1, outer * size[last]
@@ -334,31 +327,32 @@ def reach(
     leaf: Ints,
     taper: Floats,
     devices: int,
-    degree1: int,
-    stride1: int,
-    degree2: int,
-    stride2: int,
+    degrees: Ints,
+    strides: Ints,
     pattern: int,
     step: int,
 ) -> tuple[float, float, float, float]:
     """Return what a pattern of all groups at once costs: load and load, hops and hops, of both levels.
 
-    kind to taper: a Topology's columns. devices: those in use, from 0 on, in whole groups. degree1 to
-    stride2: a Group. load: messages on the level's busiest link over its share of the device's
+    kind to taper: a Topology's columns. devices: those in use, from 0 on, in whole groups. degrees,
+    strides: a Group's. load: messages on the level's busiest link over its share of the device's
     bandwidth, so that b bytes a message take b * load / bandwidth [s]; hops: the most of any
     message on the level.
     """
-    ranks = degree1 * degree2
+    ranks = 1
+    for degree in degrees:
+        ranks *= degree
     if ranks == 1:
         return 0.0, 0.0, 0.0, 0.0
     if pattern == ALL_PAIRS:
-        factors, aligned = split(size, devices, degree1, stride1, degree2, stride2)
+        factors, aligned = split(size, devices, degrees, strides)
         if aligned:
             return _all_pairs(kind, size, level, share, leaf, taper, devices, factors)
-    first, last, unit, used = _region(kind, size, devices, degree1, stride1, degree2, stride2)
+    first, last, unit, used = _region(size, devices, degrees, strides)
+    apart = strides // unit
     if last - first == 1 and kind[first] in (SWITCH, FULL):
         # devices are all as near, and groups never share a link: one of them, side by side
-        used, degree1, stride1, degree2, stride2 = ranks, ranks, unit, 1, 0
+        used, degrees, apart = ranks, np.full(1, ranks), np.ones(1, dtype=np.int64)
     rows, inner, size = 0, 1, size.copy()
     for j in range(first, last):
         if j == last - 1 and kind[j] != RING:
@@ -371,9 +365,8 @@ def reach(
     one, rounds = (SHIFT, ranks) if pattern == ALL_PAIRS else (pattern, 2)
     for shift in range(1, rounds):
         source, target, weight = logical_edges(
-            used, degree1, stride1 // unit, degree2, stride2 // unit,
-            one, shift if pattern == ALL_PAIRS else step,
-        )  # fmt: skip
+            used, degrees, apart, one, shift if pattern == ALL_PAIRS else step
+        )
         inside, outside = link_flows(first, last, kind, size, level, leaf, source, target, weight, flow)
         hops0, hops1 = max(hops0, inside), max(hops1, outside)
     load0, load1 = _busiest(first, last, kind, size, level, share, leaf, taper, flow)

@@ -50,7 +50,12 @@ def _fullest_stage(
             owned = 1.0 * graph.weights[row] * graph.batch[row]
             of_stage[0, stage] += owned * shards.inner[row] * shards.cols[row]
             # what was kept per column of the layer is cut as the layer's activations are
-            kept = 1.0 * shards.rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
+            kept = (
+                1.0
+                * shards.activation_rows[row]
+                * graph.kept_cols[row]
+                * (shards.activation_cols[row] / cols)
+            )
             whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / cols)
             kept += shards.read_rows[row] * whole
             of_stage[1, stage] += 1.0 * graph.repeat[row] * graph.batch[row] * kept
@@ -75,7 +80,9 @@ def footprint(
     """
     gradient = np.where(training, precision.operand, 0.0)
     a_weight = precision.operand + precision.master + gradient + precision.state
-    weights, activations, stage = _fullest_stage(graph.numbers, shards, pipeline, a_weight, precision.operand)
+    weights, activations, stage = _fullest_stage(
+        graph.numbers, shards.numbers, pipeline, a_weight, precision.operand
+    )
     return Footprint(
         weights=weights * (precision.operand + precision.master),
         gradients=weights * gradient,

@@ -12,7 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.errors import InputError
-from fastflow.parallelism.strategy import COLUMN_ROW, NO_KERNEL, ROW_COLUMN, Strategies, Strategy, parse
+from fastflow.parallelism.layout_file import KEY as FILE
+from fastflow.parallelism.layout_file import read_layout
+from fastflow.parallelism.mesh import devices_along
+from fastflow.parallelism.splits import COLS, ROWS, SEQUENCE, assignments, axes_that_split, number_of
+from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Texts
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -20,33 +24,35 @@ SAME = "same"  # as `parallel.strategy` says
 
 
 class Layouts(NamedTuple):
-    """Kernel and data parallelism of each kind of layer; int64, shape (points, kinds of layer)."""
+    """How each kind of layer is laid out; int64."""
 
-    kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
-    kp1: Ints
-    kp2: Ints
-    dp: Ints
+    assignment: Ints  # what every axis cuts, of splits.assignments, (points, kinds of layer)
+    degrees: Ints  # of mesh.AXES, the same stages for all kinds, (points, kinds of layer, axes)
+
+    def _along(self, side: str) -> Ints:
+        """Return the devices among which a side of an activation is split, (points, kinds of layer)."""
+        found, every = np.ones_like(self.assignment), assignments()
+        for number in np.flatnonzero(np.bincount(self.assignment.ravel())).tolist():
+            devices = devices_along(self.degrees, axes_that_split(every[number], side))
+            found = np.where(self.assignment == number, devices, found)
+        return found
 
     @property
     def row_shards(self) -> Ints:
-        """Ways in which the batch rows of a layer are cut: RC's KP1 joins the data shards."""
-        return self.dp * np.where(self.kernel == ROW_COLUMN, self.kp1, 1)
+        """Ways in which the rows of a layer are cut (data parallelism, RC's KP1), as ranks."""
+        return self._along(ROWS)
 
     @property
-    def inner_shards(self) -> Ints:
-        """Ways in which the inner dimension of a layer's GEMM is cut (CR's KP1)."""
-        return np.where(self.kernel == COLUMN_ROW, self.kp1, 1)
+    def ranks(self) -> Ints:
+        """Devices that share the columns of a layer (RC's KP2, CR's KP1), (points, kinds of layer)."""
+        return self._along(COLS)
 
     @property
     def differ(self) -> Bools:
         """Whether kinds of layer are laid out differently, shape (points,)."""
-        differ: Bools = np.logical_or.reduce([(column != column[:, :1]).any(axis=1) for column in self])
+        same = (self.degrees == self.degrees[:, :1]).all(axis=(1, 2))
+        differ: Bools = ~(same & (self.assignment == self.assignment[:, :1]).all(axis=1))
         return differ
-
-    @property
-    def kernel_ranks(self) -> Ints:
-        """Devices that exchange what the kernel cut needs: RC's KP2, CR's KP1."""
-        return np.where(self.kernel == ROW_COLUMN, self.kp2, self.kp1)
 
 
 def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
@@ -55,34 +61,42 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; where
     that has no data parallelism, the devices that the cut leaves share the batch. Raises InputError.
     """
-    points, kinds = strategies.dp.size, len(LAYER_KINDS)
-    kernel, kp1, kp2, dp = (
-        np.repeat(column[:, None], kinds, axis=1)
-        for column in (strategies.kernel, strategies.kp1, strategies.kp2, strategies.dp)
+    kinds = len(LAYER_KINDS)
+    layouts = Layouts(*(np.repeat(column[:, None], kinds, axis=1) for column in strategies))
+    layouts.assignment[inputs["parallel.sequence"] & (strategies.assignment == TENSOR)] = number_of(
+        SEQUENCE.assignment
     )
-    layouts = Layouts(kernel=kernel, kp1=kp1, kp2=kp2, dp=dp)
-    reason = np.full(points, "", dtype=object)
+    reason = np.full(strategies.assignment.size, "", dtype=object)
     for kind, name in enumerate(LAYER_KINDS):
         key = f"parallel.{name}"
         for i in np.flatnonzero(inputs[key] != SAME):
-            available = int(strategies.devices[i] // strategies.lp[i])
+            stages = int(strategies.lp[i])
+            available = int(strategies.devices[i] // stages)
             own = parse_layout(str(inputs[key][i]), key)
-            cut = own.kp1 * own.kp2
+            cut = own.devices // own.dp
             if own.dp == 1 and available % cut == 0:
                 own = own._replace(dp=available // cut)
             if own.devices != available and reason[i] == "":
                 devices = "one device" if available == 1 else f"{available} devices"
                 allowed = f"a cut that uses the {devices} of a layer under the strategy"
                 reason[i] = str(InputError(key, inputs[key][i], allowed))
-            for column, degree in zip(layouts, own[: len(Layouts._fields)], strict=True):
-                column[i, kind] = degree
+            layouts.assignment[i, kind], layouts.degrees[i, kind] = (
+                own.kernel,
+                own._replace(lp=stages).degrees,
+            )
+    for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
+        allowed = "same for all kinds of layer, but where all are cut by RC, by CR or not at all"
+        key = next(f"parallel.{name}" for name in LAYER_KINDS if inputs[f"parallel.{name}"][p] != SAME)
+        reason[p] = reason[p] or str(InputError(key, inputs[key][p], allowed))
+    for p, path in enumerate(inputs.get(FILE, ())):
+        layouts.assignment[p] = read_layout(str(path))
     return layouts, reason.astype(str)
 
 
 def parse_layout(text: str, key: str) -> Strategy:
     """Read the cut of one kind of layer; raises InputError where it is none or has pipeline stages."""
     if text == SAME:
-        return Strategy(kernel=NO_KERNEL, kp1=1, kp2=1, dp=1, lp=1)
+        return Strategy()
     own = parse(text, key)
     if own.lp > 1:
         raise InputError(

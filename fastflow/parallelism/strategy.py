@@ -1,4 +1,4 @@
-"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4-p1`, `d512` (Section 3.3)."""
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4-p1`, `TP-8-d4`, `d512` (Section 3.3)."""
 
 from __future__ import annotations
 
@@ -10,54 +10,68 @@ import numpy as np
 
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
+from fastflow.parallelism.mesh import AXES, PIPELINE, axes, devices_along
+from fastflow.parallelism.splits import NAMES, WAYS
 from fastflow.tables import Ints, Texts
 
-NO_KERNEL, ROW_COLUMN, COLUMN_ROW = 0, 1, 2
-NOTATION = "RC-KP1-KP2, CR-KP1 or neither, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4 or d512"
+NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
+NOTATION = (
+    "RC-KP1-KP2, CR-KP1, TP-TP, 2D-KP1-KP2 or none of them, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4, "
+    "TP-8-d4 or d512"
+)
 AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
-_PATTERN = re.compile(
-    r"(?!-)(?:RC-(\d{1,99})-(\d{1,99})|CR-(\d{1,99}))?(?:(?:^|-)d(\d{1,99}))?(?:(?:^|-)p(\d{1,99}))?",
-    re.ASCII,
-)
+# of each kernel cut, the axes that are its own
+_CUT_AXES = {name: tuple(axis for axis, _ in way.assignment if axis != "dp") for name, way in WAYS.items()}
+_CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
+_PATTERN = re.compile(rf"(?!-)({_CUTS})?(?:(?:^|-)d(\d{{1,99}}))?(?:(?:^|-)p(\d{{1,99}}))?", re.ASCII)
 
 
 class Strategy(NamedTuple):
-    """One strategy: how a distributed GEMM is cut, and the degrees of each kind of parallelism."""
+    """One strategy: how a distributed GEMM is cut, and the degree of every axis of the mesh."""
 
-    kernel: int  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
-    kp1: int
-    kp2: int
-    dp: int
-    lp: int
+    kernel: int = NO_KERNEL  # of splits.NAMES
+    kp1: int = 1
+    kp2: int = 1
+    tp: int = 1
+    dp: int = 1
+    lp: int = 1
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """Degrees in the order of mesh.AXES."""
+        return self[1:]
 
     @property
     def devices(self) -> int:
         """Devices that the strategy uses."""
-        return self.kp1 * self.kp2 * self.dp * self.lp
+        return prod(self.degrees)
 
     def __str__(self) -> str:
         """Write the strategy the way `parse` reads it, degrees of 1 left out."""
-        parts = {ROW_COLUMN: f"RC-{self.kp1}-{self.kp2}", COLUMN_ROW: f"CR-{self.kp1}"}
-        words = [parts[self.kernel]] if self.kernel != NO_KERNEL else []
-        words += [f"d{self.dp}"] if self.dp > 1 or self.kernel == NO_KERNEL else []
+        name = NAMES[self.kernel]
+        words = [name] if name else []
+        words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
+        words += [f"d{self.dp}"] if self.dp > 1 or not name else []
         words += [f"p{self.lp}"] if self.lp > 1 else []
         return "-".join(words)
 
 
 class Strategies(NamedTuple):
-    """Strategies as columns; int64, shape (points,)."""
+    """Strategies as columns; int64."""
 
-    kernel: Ints
-    kp1: Ints
-    kp2: Ints
-    dp: Ints
-    lp: Ints
+    assignment: Ints  # what every axis cuts, of splits.assignments, (points,)
+    degrees: Ints  # of mesh.AXES, (points, axes)
+
+    @property
+    def lp(self) -> Ints:
+        """Pipeline stages, (points,)."""
+        return self.degrees[:, PIPELINE].copy()
 
     @property
     def devices(self) -> Ints:
-        """Devices that each strategy uses."""
-        return self.kp1 * self.kp2 * self.dp * self.lp
+        """Devices that each strategy uses, (points,)."""
+        return devices_along(self.degrees, axes(*AXES))
 
 
 def parse(text: str, key: str = "parallel.strategy") -> Strategy:
@@ -66,33 +80,32 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     Raises InputError when the text is no strategy or a degree is 0.
     """
     match = _PATTERN.fullmatch(text)
-    groups = match.groups() if match else ()
-    degrees = [int(group) for group in groups if group is not None]
+    cut, dp, lp = match.groups() if match else (None, None, None)
+    name, *own = (cut or "").split("-")
+    degrees = [int(degree) for degree in (*own, dp, lp) if degree is not None]
     if not degrees or 0 in degrees:
         raise InputError(key, text, NOTATION)
     if prod(degrees) > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
-    row, column, inner, dp, lp = (int(group) if group else 1 for group in groups)
-    if groups[0]:
-        return Strategy(kernel=ROW_COLUMN, kp1=row, kp2=column, dp=dp, lp=lp)
-    return Strategy(kernel=COLUMN_ROW if groups[2] else NO_KERNEL, kp1=inner, kp2=1, dp=dp, lp=lp)
+    cuts = dict(zip(_CUT_AXES[name], map(int, own), strict=True))
+    return Strategy(NAMES.index(name), **cuts, dp=int(dp or 1), lp=int(lp or 1))
 
 
 def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     """Read a column of strategies; return them, and each as it is printed, shape (points,)."""
     known, place = vocabulary(texts)
     parsed = [parse(text) for text in known]
-    degrees = np.array(parsed, dtype=np.int64)[place]
+    kernel = np.array([strategy.kernel for strategy in parsed], dtype=np.int64)[place]
+    degrees = np.array([strategy.degrees for strategy in parsed], dtype=np.int64)[place]
     printed = np.array([str(strategy) for strategy in parsed])[place]
-    kernel, kp1, kp2, dp, lp = np.ascontiguousarray(degrees.T)
-    return Strategies(kernel=kernel, kp1=kp1, kp2=kp2, dp=dp, lp=lp), printed
+    return Strategies(assignment=kernel, degrees=degrees), printed
 
 
 def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
     """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or ""."""
     reason = np.full(devices.size, "", dtype=object)
     for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
-        strategy = Strategy(*(int(column[i]) for column in strategies))
+        strategy = Strategy(int(strategies.assignment[i]), *strategies.degrees[i].tolist())
         if strategy.lp > layers[i]:
             allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
         else:
@@ -117,9 +130,9 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
 
     One that cuts a kernel into a single piece is left out, since it is the one without the cut.
     """
-    found = [Strategy(kernel=NO_KERNEL, kp1=1, kp2=1, dp=dp, lp=lp) for dp, lp in _factorisations(devices, 2)]
+    found = [Strategy(dp=dp, lp=lp) for dp, lp in _factorisations(devices, 2)]
     found += [
-        Strategy(kernel=COLUMN_ROW, kp1=kp1, kp2=1, dp=dp, lp=lp)
+        Strategy(kernel=COLUMN_ROW, kp1=kp1, dp=dp, lp=lp)
         for kp1, dp, lp in _factorisations(devices, 3)
         if kp1 > 1
     ]

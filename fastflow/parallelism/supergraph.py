@@ -1,14 +1,10 @@
 """The compute graph cut by a strategy: one device's kernels, and the cross-edges between devices (3.3, 5.1).
 
 All devices of a data or kernel parallel group do the same at the same time (6.5), so the cut
-graph is that of one device of each pipeline stage. Where a dimension does not divide evenly, the largest
-shard counts.
+graph is that of one device of each pipeline stage. How every kernel is cut, and what is exchanged after it,
+follows from an assignment (`splits`); degrees make sizes, bytes and ranks of it. Where a dimension does not
+divide evenly, the largest shard counts.
 
-    Row-Column, KP1 x KP2: rows by KP1, columns by KP2; the layer's output is gathered along KP2,
-        dX is a partial sum along KP2, dW along KP1.
-    Column-Row, KP1: inner dimension by KP1; the output is a partial sum, reduce-scattered; the
-        backward pass gathers dY, and then dX and dW are local.
-    Data parallel, DP: rows by DP; weight gradients are summed over DP (and RC's KP1).
     Pipeline, LP: layers by stages; what a stage's last layer makes is sent to the next one.
     Micro-batches: the rows of a device are worked on in turns.
 
@@ -19,14 +15,29 @@ wants another part; backward, its gradient goes the other way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
+from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
-from fastflow.parallelism.strategy import COLUMN_ROW, ROW_COLUMN
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.parallelism.mesh import AXES, PIPELINE, devices_along
+from fastflow.parallelism.splits import (
+    READ,
+    SUMMED,
+    Assignment,
+    Exchange,
+    Split,
+    assignments,
+    rows_cut_by,
+    splits_of,
+)
+from fastflow.parallelism.strategy import COLUMN_ROW
+from fastflow.tables import Bools, Floats, Ints, Texts
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -35,6 +46,7 @@ from fastflow.workload.graph import (
     BATCHED,
     FORWARD,
     INPUT_GRADIENT,
+    LAYER_KINDS,
     NO_EXCHANGE,
     NO_GRADIENT,
     ON_ACTIVATIONS,
@@ -45,21 +57,34 @@ from fastflow.workload.graph import (
     UPDATE,
     WEIGHT_GRADIENT,
     Graph,
+    Structure,
 )
 
-# The groups of devices that exchange: two for each kind of layer, and neighbouring pipeline stages.
-KERNEL_GROUP, GRADIENT_GROUP = 0, 1  # of a kind of layer: 2 * kind + one of these
-PIPELINE_GROUP = 6
-GROUPS = 7
+# of splits.Split and Exchange, sets of axes
+_KINDS = len(LAYER_KINDS)
+STAGES = 1 << PIPELINE
+"""The set of axes of a pipeline."""
+_SETS = ("rows", "inner", "cols", "products", "lies_rows", "lies_cols", "read_rows", "read_cols", "summed")
+_SETS_OF_A_SLOT = ("axes", "rows_by", "cols_by")
 
 
 class CrossEdges(NamedTuple):
-    """An exchange a kernel, along a parallel dimension; shape (kernels,)."""
+    """An exchange a kernel, along some axes of the mesh; shape (kernels,)."""
 
     collective: Ints  # of workload.graph.COLLECTIVES
     bytes: Floats  # of the whole tensor, as each device holds it before or after
     ranks: Ints
-    group: Ints  # who exchanges: 2 * kind of layer + KERNEL_GROUP or GRADIENT_GROUP, or PIPELINE_GROUP
+    group: Ints  # who exchanges: the number of a set of axes x kinds of layer + the kind
+
+
+class Groups(NamedTuple):
+    """Who may exchange. Sets of axes are bits."""
+
+    sets: tuple[int, ...] = ()  # by number
+    exchanging: tuple[tuple[int, ...], ...] = ()  # those that an assignment exchanges along
+
+
+_NO_GROUPS: Groups = Groups()
 
 
 class Supergraph(NamedTuple):
@@ -73,24 +98,68 @@ class Supergraph(NamedTuple):
     rows: Ints  # local dimensions of the layer
     inner: Ints
     cols: Ints
-    activation_cols: Ints  # columns of an activation that a device works on
+    activation_rows: Ints  # rows and columns of an activation that a device has
+    activation_cols: Ints
     read_rows: Ints  # rows and columns of it that the next product reads
     read_cols: Ints
     sync: CrossEdges  # follows the kernel, every launch, and is waited for
     relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
     gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
+    further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
+    groups: Groups
+
+    @property
+    def syncs(self) -> tuple[CrossEdges, ...]:
+        """All that is waited for after a kernel: what is always there, and what some point has."""
+        others = (*self.further, self.relayout)
+        return (self.sync, *(edges for edges in others if edges.collective.any()))
+
+    @property
+    def numbers(self) -> Supergraph:
+        """All that kernels take."""
+        return self._replace(further=(), groups=_NO_GROUPS)
+
+
+class _Slot(NamedTuple):
+    """One exchange of every kernel of the structures, by assignment; (cuts,). Sets of axes by number."""
+
+    collective: Ints
+    axes: Ints
+    of: Ints  # which columns: splits.STATISTICS, SUMMED or READ
+    cols: Ints
+    rows_by: Ints
+    cols_by: Ints
+
+
+class _Cuts(NamedTuple):
+    """How kernels of the structures are cut, by assignment, as `splits.Split`; (cuts,). Sets by number."""
+
+    rows: Ints
+    inner: Ints
+    cols: Ints
+    products: Ints
+    lies_rows: Ints
+    lies_cols: Ints
+    read_rows: Ints
+    read_cols: Ints
+    summed: Ints
+    reads: Ints
+    travels: Ints
+    whole: Ints
+    partial: Ints
 
 
 class _Shares(NamedTuple):
     """How a point's layouts cut its kernels; shape (points, kinds of layer) or (points,)."""
 
-    kernel: Ints  # NO_KERNEL, ROW_COLUMN or COLUMN_ROW
-    row_shards: Ints  # of one micro-batch
-    inner_shards: Ints
-    col_shards: Ints
-    ranks: Ints  # devices of one layer, that exchange what the kernel cut needs
-    sharing: Ints  # devices that sum the gradients of the same weights
+    first: Ints  # of the cuts of the point's kernels, less the point's first kernel; flat
+    ways: Ints  # devices along every set of axes, (points, kinds of layer, sets); flat
+    sets: int
+    assignment: Ints
+    row_shards: Ints
+    ranks: Ints  # devices that share the rows of a layer
+    microbatches: Ints  # (points,)
     operand: Floats  # [B], (points,)
     stages: Ints  # (points,)
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
@@ -114,23 +183,27 @@ def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, 
 
 
 @lean_kernel
-def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
+def _cut_sizes(graph: Graph, cuts: _Cuts, shares: _Shares, out: Supergraph) -> None:
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
-        rows = graph.rows[row]
-        out.read_rows[row] = _ceil_div(rows, shares.row_shards[p, peer])
+        rows, turns, ways = graph.rows[row], shares.microbatches[p], shares.ways
+        here, there = _KINDS * p + own, _KINDS * p + peer
+        k, other = shares.first[here] + row, shares.first[there] + row
+        here, there = shares.sets * here, shares.sets * there
+        out.read_rows[row] = _ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
+        out.read_cols[row] = _ceil_div(graph.cols[row], ways[there + cuts.read_cols[other]])
         if kind != ON_WEIGHTS:
-            rows = _ceil_div(rows, shares.row_shards[p, own])
-        inner = _ceil_div(graph.inner[row], shares.inner_shards[p, own])
-        cols = _ceil_div(graph.cols[row], shares.col_shards[p, own])
-        # an activation is cut along its columns by either kernel cut: CR has scattered it so
-        activation_cols = _ceil_div(graph.cols[row], shares.col_shards[p, own] * shares.inner_shards[p, own])
+            rows = _ceil_div(rows, ways[here + cuts.rows[k]] * turns)
+        inner = _ceil_div(graph.inner[row], ways[here + cuts.inner[k]])
+        cols = _ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
+        activation_cols = _ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
+        out.activation_rows[row] = _ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
         out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
         out.batch[row] = graph.batch[row]
-        if kind == BATCHED:  # whole products of activations are distributed over all devices of the layer
+        if kind == BATCHED:
             products = graph.products[row]
-            out.batch[row] = _ceil_div(products, shares.row_shards[p, own] * shares.ranks[p, own])
+            out.batch[row] = _ceil_div(products, ways[here + cuts.products[k]] * turns)
             out.m[row] = graph.rows[row] // products
             out.k[row], out.n[row] = graph.inner[row], graph.cols[row]
         out.elements[row] = 0.0
@@ -140,42 +213,47 @@ def _cut_sizes(graph: Graph, shares: _Shares, out: Supergraph) -> None:
             out.elements[row] = 1.0 * graph.batch[row] * inner * cols
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
         out.activation_cols[row] = activation_cols
-        out.read_cols[row] = _ceil_div(graph.cols[row], shares.inner_shards[p, peer])
 
 
 @lean_kernel
 def _alike(shares: _Shares, p: int, own: int, peer: int) -> bool:
     """Return whether two kinds of layer are laid out in the same way."""
     return own == peer or (
-        shares.kernel[p, own] == shares.kernel[p, peer]
+        shares.assignment[p, own] == shares.assignment[p, peer]
         and shares.row_shards[p, own] == shares.row_shards[p, peer]
         and shares.ranks[p, own] == shares.ranks[p, peer]
     )
 
 
-@lean_kernel
-def _write_sync(graph: Graph, shares: _Shares, local_rows: Ints, out: CrossEdges) -> None:
-    """Write what the kernel cut exchanges among the devices of one layer."""
+@kernel
+def _write_sync(graph: Graph, slot: _Slot, shares: _Shares, out: CrossEdges) -> None:
+    """Write what the devices of one layer exchange."""
     for row in range(graph.point.size):
         p, own = graph.point[row], graph.layer_kind[row]
-        collective, cols = NO_EXCHANGE, 0
-        if shares.kernel[p, own] == ROW_COLUMN:
-            collective, cols = graph.rc[row], graph.rc_cols[row]
-            moves = graph.phase[row] == FORWARD and collective == ALL_GATHER
-            recurs = graph.repeat[row] > 1  # the layer reads it itself in its next step
-            if shares.differ[p] and moves and not recurs and not _alike(shares, p, own, graph.peer_kind[row]):
-                collective = NO_EXCHANGE  # it goes to its reader's layout instead
-        elif shares.kernel[p, own] == COLUMN_ROW:
-            collective, cols = graph.cr[row], graph.cr_cols[row]
-            gathers = shares.differ[p] and graph.phase[row] == BACKWARD and collective == ALL_GATHER
-            if gathers and not _alike(shares, p, own, graph.peer_kind[row]):
-                collective = NO_EXCHANGE  # of a product of the other layer, as that is cut
-        if shares.ranks[p, own] == 1:
-            collective = NO_EXCHANGE
-        size = shares.operand[p] * graph.batch[row] * local_rows[row] * cols
-        out.bytes[row] = size if collective != NO_EXCHANGE else 0.0
-        out.collective[row], out.ranks[row] = collective, shares.ranks[p, own]
-        out.group[row] = 2 * own + KERNEL_GROUP
+        here = _KINDS * p + own
+        k, here = shares.first[here] + row, shares.sets * here
+        out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
+        out.ranks[row], out.group[row] = 1, 0
+        collective = slot.collective[k]
+        if collective == NO_EXCHANGE:
+            continue
+        if shares.differ[p] and collective == ALL_GATHER:
+            recurs = graph.phase[row] == FORWARD and graph.repeat[row] > 1  # for the layer's own next step
+            if not recurs and not _alike(shares, p, own, graph.peer_kind[row]):
+                continue  # it goes to the layout of the other layer instead
+        ranks = shares.ways[here + slot.axes[k]]
+        if ranks == 1:
+            continue
+        cols = slot.cols[k]
+        if slot.of[k] == SUMMED:
+            cols += graph.summed_cols[row]
+        elif slot.of[k] == READ:
+            cols += graph.read_cols[row]
+        rows = _ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.microbatches[p])
+        cols = _ceil_div(cols, shares.ways[here + slot.cols_by[k]])
+        out.collective[row], out.ranks[row] = collective, ranks
+        out.bytes[row] = shares.operand[p] * graph.batch[row] * rows * cols
+        out.group[row] = _KINDS * slot.axes[k] + own
 
 
 @kernel
@@ -198,7 +276,7 @@ def _missing(maker: int, reader: int, whole: bool, gathered: bool) -> float:
 
 
 @kernel
-def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+def _write_relayout(graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write what moves an activation, or its gradient, between layers that are laid out differently.
 
     A gather where each device is to have its group's parts, else all-to-all within the larger group.
@@ -208,20 +286,22 @@ def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
         if not shares.differ[p] or _alike(shares, p, own, peer):
             continue
         here, there = shares.ranks[p, own], shares.ranks[p, peer]
+        k, other = shares.first[_KINDS * p + own] + row, shares.first[_KINDS * p + peer] + row
         cols, lacks, gathers = 0, 0.0, False
-        if graph.phase[row] == FORWARD and (graph.rc[row] == ALL_GATHER or graph.sends_cols[row] > 0):
-            cols = graph.rc_cols[row] if graph.rc[row] == ALL_GATHER else graph.sends_cols[row]
-            whole = graph.rc[row] == ALL_GATHER and shares.kernel[p, peer] != COLUMN_ROW
-            gathered = shares.kernel[p, own] == ROW_COLUMN and graph.rc[row] == ALL_GATHER
-            gathered = gathered and graph.repeat[row] > 1  # for the layer's own next step
+        if graph.phase[row] == FORWARD and (cuts.reads[k] > 0 or graph.sends_cols[row] > 0):
+            reads = cuts.reads[k] > 0
+            cols = graph.read_cols[row] + cuts.travels[k]
+            cols = cols if reads else graph.sends_cols[row]
+            whole = cuts.whole[other] > 0
+            gathered = (
+                cuts.whole[k] > 0 and here > 1 and graph.repeat[row] > 1
+            )  # for the layer's own next step
             lacks = _missing(here, there, whole, gathered)
             gathers = whole and not gathered and here <= there
         elif graph.phase[row] == BACKWARD and graph.sends_cols[row] > 0:
             cols = graph.sends_cols[row]
-            # what a Column-Row product has made needs all of its gradient
-            whole = graph.cr[row] == ALL_GATHER and shares.kernel[p, peer] == COLUMN_ROW
-            summed = graph.kind[row] == INPUT_GRADIENT and shares.kernel[p, own] != COLUMN_ROW
-            if not summed or here < there:
+            whole = cuts.whole[other] > 0  # the product that made it needs all of its gradient
+            if cuts.partial[k] == 0 or here < there:
                 lacks = _missing(here, there, whole, False)
             elif whole:  # the sum over this layer's group ends where it is wanted
                 lacks = there - 1.0
@@ -233,11 +313,14 @@ def _write_relayout(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
         part = shares.operand[p] * graph.batch[row] * local.rows[row] * _ceil_div(cols, here)
         out.collective[row] = ALL_GATHER if gathers else ALL_TO_ALL
         out.bytes[row] = part * lacks * ranks / (ranks - 1.0)  # of which a rank keeps its own share
-        out.ranks[row], out.group[row] = ranks, 2 * group + KERNEL_GROUP
+        out.ranks[row], out.group[row] = (
+            ranks,
+            _KINDS * cuts.lies_cols[shares.first[_KINDS * p + group] + row] + group,
+        )
 
 
 @lean_kernel
-def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+def _write_gradient(graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write the sum of weight gradients over the devices that share the weights.
 
     An embedding's gradient has one row a token: its rows are gathered where that moves fewer
@@ -245,38 +328,125 @@ def _write_gradient(graph: Graph, shares: _Shares, local: Supergraph, out: Cross
     """
     for row in range(graph.point.size):
         p, own = graph.point[row], graph.layer_kind[row]
-        ranks = shares.sharing[p, own]
-        collective, size = NO_EXCHANGE, 0.0
-        if ranks > 1 and graph.gradient[row] != NO_GRADIENT:
-            weights = 1.0 * graph.batch[row] * local.inner[row] * local.cols[row]
-            collective, size = ALL_REDUCE, shares.operand[p] * weights
-            tokens = 1.0 * _ceil_div(graph.rows[row], ranks)  # of all micro-batches
-            gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
-            if graph.gradient[row] == SPARSE and gathered < 2.0 * size:
-                collective, size = ALL_GATHER, gathered
+        out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
+        out.ranks[row], out.group[row] = 1, 0
+        if graph.gradient[row] == NO_GRADIENT:
+            continue
+        here = _KINDS * p + own
+        along = cuts.summed[shares.first[here] + row]
+        ranks = shares.ways[shares.sets * here + along]
+        if ranks == 1:
+            continue
+        weights = 1.0 * graph.batch[row] * local.inner[row] * local.cols[row]
+        collective, size = ALL_REDUCE, shares.operand[p] * weights
+        tokens = 1.0 * _ceil_div(graph.rows[row], ranks)  # of all micro-batches
+        gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
+        if graph.gradient[row] == SPARSE and gathered < 2.0 * size:
+            collective, size = ALL_GATHER, gathered
         out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
-        out.group[row] = 2 * own + GRADIENT_GROUP
+        out.group[row] = _KINDS * along + own
 
 
-def _write_send(graph: Graph, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+def _write_send(
+    graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergraph, pipeline: int, out: CrossEdges
+) -> None:
     """Write what crosses a cut of the pipeline at the layer's border: each device's own part of it.
 
-    Not a kernel: few rows have any, and it would take a second to compile.
+    pipeline: the number of its set of axes. Not a kernel: few rows have any, and it would take a second to
+    compile.
     """
     rows = np.flatnonzero((shares.stages[graph.point] > 1) & (graph.sends_cols > 0))
-    p = graph.point[rows]
-    cols = -(-graph.sends_cols[rows] // shares.ranks[p, graph.layer_kind[rows]])
+    p, own = graph.point[rows], graph.layer_kind[rows]
+    here = _KINDS * p + own
+    ways = shares.ways[shares.sets * here + cuts.lies_cols[shares.first[here] + rows]]
+    cols = -(-graph.sends_cols[rows] // ways)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
-    out.group[rows] = PIPELINE_GROUP
-    out.bytes[rows] = shares.operand[p] * graph.batch[rows] * local.rows[rows] * cols
+    out.group[rows] = _KINDS * pipeline + own
+    out.bytes[rows] = shares.operand[p] * graph.batch[rows] * local.activation_rows[rows] * cols
 
 
 @kernel
-def _cut(graph: Graph, shares: _Shares, out: Supergraph) -> None:
-    """Write one device's share of every kernel."""
-    _cut_sizes(graph, shares, out)
-    _write_sync(graph, shares, out.rows, out.sync)
-    _write_gradient(graph, shares, out, out.gradient)
+def _cut(graph: Graph, cuts: _Cuts, slot: _Slot, shares: _Shares, out: Supergraph) -> None:
+    """Write one device's share of every kernel, and the first of its exchanges."""
+    _cut_sizes(graph, cuts, shares, out)
+    _write_sync(graph, slot, shares, out.sync)
+    _write_gradient(graph, cuts, shares, out, out.gradient)
+
+
+class _Tables(NamedTuple):
+    """How the kernels of some structures are cut under every assignment."""
+
+    cuts: _Cuts
+    slots: tuple[_Slot, ...]
+    first: Ints  # of the cuts of a structure under an assignment, (structures, assignments)
+    groups: Groups
+    cutting: Ints  # axes that cut some kernel, as bits, (structures, assignments)
+
+
+def _cutting(splits: Iterable[Split]) -> int:
+    """Return the axes that cut any kernel, as bits."""
+    return reduce(or_, (split.products for split in splits), 0)
+
+
+def uncut(graph: Graph, layouts: Layouts) -> Texts:
+    """Say for every point which axis of its layout cannot cut its model; or "", (points,)."""
+    reason = np.full(graph.structure.size, "", dtype=object)
+    named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
+    if not named.any():
+        return reason.astype(str)
+    every, cutting = assignments(), _tables(graph.structures, assignments()).cutting
+    for i in np.flatnonzero(named).tolist():
+        place, numbers = graph.structure[i], layouts.assignment[i]
+        cuts = np.bitwise_or.reduce(cutting[place, numbers])
+        for name, dimensions in (one for number in numbers.tolist() for one in every[number]):
+            axis = AXES.index(name)
+            degree, ways = int(layouts.degrees[i, 0, axis]), rows_cut_by(graph.structures[place], dimensions)
+            if degree > 1 and not cuts >> axis & 1:
+                dims = ", ".join(dimensions)
+                allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
+                reason[i] = str(InputError(f"degree of {name}", degree, allowed))
+            elif degree > 1 and len(ways) > 1:
+                allowed = (
+                    f"an axis that cuts rows in one dimension; the kernels have {', '.join(sorted(ways))}"
+                )
+                reason[i] = str(InputError(f"parallel.layout: axes.{name}", ", ".join(dimensions), allowed))
+    return reason.astype(str)
+
+
+@lru_cache(maxsize=64)
+def _tables(structures: tuple[Structure, ...], assignments: tuple[Assignment, ...]) -> _Tables:
+    every = [splits_of(one, by) for one in structures for by in assignments]
+    splits = [split for one in every for split in one]
+    count = max((len(split.exchanges) for split in splits), default=0)
+    padded = [(*split.exchanges, *[Exchange()] * (max(count, 1) - len(split.exchanges))) for split in splits]
+    sets = {0, STAGES}
+    for split in splits:
+        sets |= {getattr(split, field) for field in _SETS}
+        sets |= {getattr(one, field) for one in split.exchanges for field in _SETS_OF_A_SLOT}
+    number = {found: i for i, found in enumerate(sorted(sets))}
+    exchanging = tuple(
+        tuple(
+            sorted(
+                {STAGES}.union(*(split.exchanging for one in every[by :: len(assignments)] for split in one))
+            )
+        )
+        for by in range(len(assignments))
+    )
+
+    def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
+        values = [getattr(row, field) for row in rows]
+        return np.array([number[value] for value in values] if is_set else values, dtype=np.int64)
+
+    return _Tables(
+        cuts=_Cuts(*(column(splits, field, field in _SETS) for field in _Cuts._fields)),
+        slots=tuple(
+            _Slot(*(column(of, field, field in _SETS_OF_A_SLOT) for field in _Slot._fields))
+            for of in zip(*padded, strict=True)
+        ),
+        first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(assignments)),
+        groups=Groups(tuple(sorted(sets)), exchanging),
+        cutting=np.array([_cutting(one) for one in every]).reshape(len(structures), len(assignments)),
+    )
 
 
 def cut(
@@ -286,15 +456,16 @@ def cut(
 
     stages, microbatches, operand_bytes: shape (points,).
     """
-    rows = layouts.row_shards
-    is_rc = layouts.kernel == ROW_COLUMN
+    tables = _tables(graph.structures, assignments())
+    sets = tables.groups.sets
     shares = _Shares(
-        kernel=layouts.kernel,
-        row_shards=rows * microbatches[:, None],
-        inner_shards=layouts.inner_shards,
-        col_shards=np.where(is_rc, layouts.kp2, 1),
-        ranks=layouts.kernel_ranks,
-        sharing=rows,
+        first=(tables.first[graph.structure[:, None], layouts.assignment] - graph.offset[:-1, None]).ravel(),
+        ways=np.stack([devices_along(layouts.degrees, one) for one in sets], axis=2).ravel(),
+        sets=len(sets),
+        assignment=layouts.assignment,
+        row_shards=layouts.row_shards,
+        ranks=layouts.ranks,
+        microbatches=microbatches,
         operand=operand_bytes,
         stages=stages,
         differ=layouts.differ,
@@ -326,19 +497,25 @@ def cut(
         rows=column(),
         inner=column(),
         cols=column(),
+        activation_rows=column(),
         activation_cols=column(),
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
         relayout=rare(moves),
         gradient=edges(),
+        further=tuple(edges() for _ in tables.slots[1:]),
         send=rare(stacked),
+        groups=tables.groups,
     )
-    _cut(graph.numbers, shares, out)
+    kernels_of, local = graph.numbers, out.numbers
+    _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
+    for slot, further in zip(tables.slots[1:], out.further, strict=True):
+        _write_sync(kernels_of, slot, shares, further)
     if moves:
-        _write_relayout(graph.numbers, shares, out, out.relayout)
+        _write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
     if stacked:
-        _write_send(graph.numbers, shares, out, out.send)
+        _write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
     return out
 
 

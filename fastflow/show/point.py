@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +10,22 @@ from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow import units
+from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
 
 if TYPE_CHECKING:
-    pass
+    from fastflow.parallelism.explanation import Explained
 
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
-_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "dp": "data", "lp": "pipeline"}
+_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
 _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
-def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -> None:
-    """Print one point: the chip generated, where the time goes, what limits it, and its memory."""
+def breakdown(
+    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int
+) -> None:
+    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory."""
     out = console()
     out.print(
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
@@ -31,6 +34,7 @@ def breakdown(row: Mapping[str, Any], kernels: Mapping[str, Any], levels: int) -
     out.print(_chip(row, levels))
     if row["devices"] > 1:
         out.print(_placement(row))
+        show_layout(out, layouts)
     out.print(_phases(row))
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-from typing import Any, NamedTuple, TypeVar
+from math import prod
+from typing import Any, NamedTuple
 
-from fastflow.errors import InputError
-from fastflow.workload.graph import LAYER_KINDS, Graph, stack
+import numpy as np
+
+from fastflow.column import text
+from fastflow.distinct import vocabulary
+from fastflow.tables import Bools, Inputs, Ints
+from fastflow.workload.family import Family
+from fastflow.workload.graph import LAYER_KINDS, Dims
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import (
     BATCHED_GEMM,
@@ -23,13 +27,23 @@ from fastflow.workload.layers import (
     Node,
     connect,
 )
-from fastflow.workload.notation import MOST_BYTES, MistakeError, OddNumber, listed, load, shown
 from fastflow.workload.precision import Precision
-
-Result = TypeVar("Result")
+from fastflow.yaml_file import (
+    MOST,
+    MistakeError,
+    amount_of,
+    choice_of,
+    entries_of,
+    listed,
+    mapping_of,
+    of_present,
+    one_of,
+    read_version,
+    whole,
+    wrong,
+)
 
 KEY = "model.file"
-MOST = 10**12  # of a dimension, as of every count among the inputs
 # with repeated layers counted as often as they are repeated
 MOST_KERNELS = 100_000  # forward kernels
 MOST_READS = 1_000_000  # tensors that they read
@@ -50,7 +64,8 @@ _DIMENSIONS = {  # those that a kernel must have, as the file names them
     ELEMENTWISE: ("cols",),
     ROWWISE: ("cols",),
 }
-_COUNTS = ("rows", "steps", "inner", "cols", "batch", "vocabulary")
+_SIDES = ("rows", "inner", "cols", "batch", "vocabulary")
+_RESERVED = ("rows", "inner", "cols")  # what every kernel has is named by its side
 _KEPT = ("keeps", "keeps_whole")
 _AMOUNTS = ("moves", "flop", "backward_moves", "backward_flop")
 _OPTIONS = {
@@ -62,75 +77,37 @@ _OPTIONS = {
 }
 
 
-def _wrong(node: str, allowed: str, value: object) -> MistakeError:
-    return MistakeError(f"a file whose {node} is {allowed}, not {shown(value)}")
-
-
 def read_network(path: str) -> Network:
     """Return the network that a file describes; a file that has not changed since is not read again.
 
     Raises InputError, which names the node that is wrong and what is allowed there.
     """
-    return _known(_of_version, path).network
-
-
-def check_file(path: str) -> None:
-    """Raise InputError where a file describes no network."""
-    read_network(path)
-
-
-def build(path: str, training: bool, precision: Precision) -> Graph:
-    """Return the compute graph of the points that share a file; raises InputError."""
-    return stack(kernels(read_network(path), training, precision), precision.operand.size)
-
-
-def count(path: str, training: bool) -> int:
-    """Return how many kernels the graph of a file has; raises InputError."""
-    return _known(_count, path, training)
+    return of_present(KEY, _of_version, path).network
 
 
 class Outline(NamedTuple):
     """What strategies ask of a network."""
 
     layers: int  # that a pipeline can cut between
-    rows: int  # of a launch of the forward kernel that has fewest; of batched products, their number
+    rows: int  # of a launch of the forward kernel that has fewest; of products dealt out whole, their number
     sequences: int  # groups of rows that no cut may split; 0 where rows are independent
 
 
 def outline(path: str) -> Outline:
-    """Return the layers of a file's network, and the rows of the forward kernel that has fewest.
-
-    Of products of activations, which are dealt out whole, their number. Raises InputError.
-    """
-    return _known(_outline, path)
-
-
-def _known(function: Callable[..., Result], path: str, *more: object) -> Result:
-    """Return what a cached function makes of a file in its present version; raises InputError."""
-    try:
-        status = Path(path).stat()
-        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # reading it may have no end
-            raise MistakeError("a regular file, not a device or a pipe")
-        return function(str(Path(path).absolute()), status.st_mtime_ns, status.st_size, *more)
-    except MistakeError as mistake:
-        raise InputError(KEY, path, str(mistake)) from None
-    except (OSError, ValueError) as error:  # a name with a zero byte is no path
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(KEY, path, f"a file that can be read ({reason})") from None
+    """Return what strategies ask of a file's network; raises InputError."""
+    return of_present(KEY, _of_version, path).outline
 
 
 class _Version(NamedTuple):
     """What a version of a file says."""
 
     network: Network
-    sequences: int  # groups of rows that no cut may split; 0 where rows are independent
+    outline: Outline
 
 
 @lru_cache(maxsize=64)
 def _of_version(path: str, changed: int, size: int) -> _Version:
-    if size > MOST_BYTES:  # before it is read
-        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
-    document = load(Path(path).read_bytes())
+    document = read_version(path, size)
     network = connect(_layers(document))
     nodes = network.nodes
     crossed = sum(
@@ -140,7 +117,9 @@ def _of_version(path: str, changed: int, size: int) -> _Version:
     )
     if crossed > MOST_BORDERS:
         raise MistakeError(f"a file whose tensors cross at most {MOST_BORDERS:,} borders of layers in all")
-    return _Version(network, document.get("sequences", 0))
+    rows = [placed.node.batch if placed.node.type == BATCHED_GEMM else placed.node.rows for placed in nodes]
+    sequences = document.get("sequences", 0)
+    return _Version(network, Outline(nodes[-1].layer + 1, min(map(int, rows)), sequences))
 
 
 @lru_cache(maxsize=64)
@@ -149,32 +128,58 @@ def _count(path: str, changed: int, size: int, training: bool) -> int:
     return len(kernels(_of_version(path, changed, size).network, training, nothing))
 
 
-@lru_cache(maxsize=64)
-def _outline(path: str, changed: int, size: int) -> Outline:
-    network, sequences = _of_version(path, changed, size)
-    nodes = network.nodes
-    rows = [placed.node.batch if placed.node.type == BATCHED_GEMM else placed.node.rows for placed in nodes]
-    return Outline(nodes[-1].layer + 1, min(map(int, rows)), sequences)
+class _Side(NamedTuple):
+    """A side of a kernel, and the dimensions with a name that it is made of."""
+
+    size: int
+    names: tuple[str, ...] = ()
 
 
 class _Found(NamedTuple):
-    """What the layers so far have made."""
+    """What is known so far."""
 
     rows: int
+    row_names: tuple[str, ...]
+    dimensions: Mapping[str, int]
     cols: dict[str, int]  # of every tensor, by "layer.kernel"
 
 
+def _dimensions(value: Any) -> dict[str, int]:
+    """Return the dimensions that a file names, with their sizes."""
+    if not isinstance(value, dict):
+        raise wrong("dimensions", "a mapping of names to whole numbers", value)
+    for name in value:
+        if not isinstance(name, str) or not name.isidentifier() or name in _RESERVED:
+            allowed = f"named by letters, digits and _, other than {listed(_RESERVED)}"
+            raise wrong("dimensions", allowed, name)
+    return {name: whole(f"dimensions.{name}", size) for name, size in value.items()}
+
+
+def _side(where: str, value: Any, dimensions: Mapping[str, int]) -> _Side:
+    """Return a side: a number, a dimension's name, or a list of them, which multiply."""
+    parts = value if isinstance(value, list) and value else [value]
+    named = [isinstance(part, str) and part.isidentifier() and bool(dimensions) for part in parts]
+    names = tuple(
+        choice_of(where, part, tuple(dimensions))
+        for part, is_name in zip(parts, named, strict=True)
+        if is_name
+    )
+    sizes = [dimensions[part] if part in names else whole(where, part) for part in parts]
+    return _Side(whole(where, prod(sizes)), names)
+
+
 def _layers(document: Any) -> list[Layer]:
-    given = _mapping("", document, ("rows", "layers"), ("name", "sequences", "source"))
-    found = _Found(_whole("rows", given["rows"]), {})
-    if "sequences" in given and found.rows % _whole("sequences", given["sequences"]):
-        raise _wrong("sequences", f"a divisor of its {found.rows} rows", given["sequences"])
+    given = mapping_of("", document, ("rows", "layers"), ("name", "dimensions", "sequences", "source"))
+    dimensions = _dimensions(given.get("dimensions", {}))
+    found = _Found(*_side("rows", given["rows"], dimensions), dimensions, {})
+    if "sequences" in given and found.rows % whole("sequences", given["sequences"]):
+        raise wrong("sequences", f"a divisor of its {found.rows} rows", given["sequences"])
     layers: dict[str, Layer] = {}
     below: int | None = None  # columns that enter the layer, where they are known
     total = _Total(0, 0, 0)
-    for number, entry in enumerate(_entries("layers", given["layers"])):
+    for number, entry in enumerate(entries_of("layers", given["layers"])):
         where = f"layers.{_name(f'layers[{number}]', entry, layers)}"
-        layer = _layer(where, entry, found.rows)
+        layer = _layer(where, entry, found)
         total = _add(where, total, layer)
         below = _check_layer(where, layer, found, below)
         layers[layer.name] = layer
@@ -203,55 +208,64 @@ def _add(where: str, total: _Total, layer: Layer) -> _Total:
             what = {"elements": "elements of outputs"}.get(name, name)
             many = f"{bound:.0e}" if name == "elements" else str(bound)
             allowed = f"so small that there are at most {many} {what}"
-            raise _wrong(f"{where}.repeat", allowed, layer.repeat)
+            raise wrong(f"{where}.repeat", allowed, layer.repeat)
     return after
 
 
-def _layer(where: str, entry: Any, rows: int) -> Layer:
-    given = _mapping(where, entry, ("name", "kernels"), ("kind", "repeat", "source"))
-    kind = _choice(f"{where}.kind", given.get("kind", "hidden"), LAYER_KINDS)
-    repeat = _whole(f"{where}.repeat", given.get("repeat", 1))
+def _layer(where: str, entry: Any, found: _Found) -> Layer:
+    given = mapping_of(where, entry, ("name", "kernels"), ("kind", "repeat", "source"))
+    kind = choice_of(f"{where}.kind", given.get("kind", "hidden"), LAYER_KINDS)
+    repeat = whole(f"{where}.repeat", given.get("repeat", 1))
     nodes: dict[str, Node] = {}
     before = INPUT
-    for number, one in enumerate(_entries(f"{where}.kernels", given["kernels"])):
+    for number, one in enumerate(entries_of(f"{where}.kernels", given["kernels"])):
         name = _name(f"{where}.kernels[{number}]", one, nodes)
-        nodes[name] = _node(f"{where}.kernels.{name}", one, rows, before)
+        nodes[name] = _node(f"{where}.kernels.{name}", one, found, before)
         before = name
     return Layer(name=given["name"], kind=LAYER_KINDS.index(kind), nodes=tuple(nodes.values()), repeat=repeat)
 
 
-def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
-    """Return a kernel whose own numbers are right; by default it has `rows` and reads `before`."""
+def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> Node:
+    """Return a kernel whose own numbers are right; by default it has the model's rows and reads `before`."""
     if "type" not in entry:
-        raise MistakeError(f"a file that gives {where}.type, {_one_of(TYPES)}")
-    kind = TYPES[_choice(f"{where}.type", entry["type"], tuple(TYPES))]
-    given = _mapping(where, entry, ("name", "type", *_DIMENSIONS[kind]), (*_OPTIONS[kind], "source"))
-    counts = {key: _whole(f"{where}.{key}", given[key]) for key in _COUNTS if key in given}
+        raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
+    kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
+    given = mapping_of(where, entry, ("name", "type", *_DIMENSIONS[kind]), (*_OPTIONS[kind], "source"))
+    sides = {key: _side(f"{where}.{key}", given[key], found.dimensions) for key in _SIDES if key in given}
     kept: dict[str, Any] = {
-        key: _whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given
+        key: whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given
     }
-    amounts: dict[str, Any] = {key: _amount(f"{where}.{key}", given[key]) for key in _AMOUNTS if key in given}
-    own_rows, steps, batch = counts.get("rows", rows), counts.get("steps", 1), counts.get("batch", 1)
+    amounts: dict[str, Any] = {
+        key: amount_of(f"{where}.{key}", given[key]) for key in _AMOUNTS if key in given
+    }
+    rows, (own_rows, row_names) = found.rows, sides.get("rows", found[:2])
+    steps, batch = whole(f"{where}.steps", given.get("steps", 1)), sides.get("batch", _Side(1)).size
+    inner = sides.get("vocabulary", sides.get("inner", _Side(1)))
     if own_rows % steps:
-        raise _wrong(f"{where}.steps", f"a divisor of its {own_rows} rows", steps)
-    cols, width = counts["cols"], None
+        raise wrong(f"{where}.steps", f"a divisor of its {own_rows} rows", steps)
+    (cols, col_names), width = sides["cols"], None
     if kind == BATCHED_GEMM:
-        if batch * max(own_rows, counts["inner"]) > MOST:
-            raise _wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
+        # its products are dealt out: groups of the model's rows, and of columns
+        of_rows = set(found.row_names)
+        row_names = tuple(name for name in sides["batch"].names if name in of_rows)
+        col_names = tuple(name for name in sides["batch"].names if name not in of_rows)
+        if batch * max(own_rows, inner.size) > MOST:
+            raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
         width, rest = divmod(batch * own_rows * cols, rows)
         if rest or width > MOST:
             allowed = f"such that batch x rows x cols is a multiple of the {rows} rows of the model"
-            raise _wrong(f"{where}.batch", allowed, batch)
+            raise wrong(f"{where}.batch", allowed, batch)
     return Node(
         name=given["name"],
         type=kind,
         rows=own_rows // steps,
         cols=cols,
-        inner=counts.get("vocabulary", counts.get("inner", 1)),
+        inner=inner.size,
         steps=steps,
         batch=batch,
         reads=() if kind == LOOKUP else _reads(f"{where}.reads", given.get("reads", before)),
         width=width,
+        dims=Dims(row_names, () if kind == BATCHED_GEMM else inner.names, col_names),
         **amounts,
         **kept,
     )
@@ -260,7 +274,7 @@ def _node(where: str, entry: Mapping[str, Any], rows: int, before: str) -> Node:
 def _reads(where: str, written: Any) -> tuple[str, ...]:
     names = [written] if isinstance(written, str) else written
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise _wrong(where, "the name of a kernel, or a list of them", written)
+        raise wrong(where, "the name of a kernel, or a list of them", written)
     return tuple(names)
 
 
@@ -284,8 +298,8 @@ def _check_layer(where: str, layer: Layer, found: _Found, below: int | None) -> 
                 cols.append(None)
             else:
                 here = [name for name, other in own.items() if name in made or _recurs(node, other)]
-                allowed = f"{_one_of((INPUT, *here))} (of this layer), or layer.kernel of a layer below"
-                raise _wrong(f"{at}.reads", allowed, read)
+                allowed = f"{one_of((INPUT, *here))} (of this layer), or layer.kernel of a layer below"
+                raise wrong(f"{at}.reads", allowed, read)
         entered = _check_node(at, node, cols, found.rows)
         if INPUT in node.reads and INPUT not in made and entered:
             made[INPUT] = entered
@@ -293,7 +307,7 @@ def _check_layer(where: str, layer: Layer, found: _Found, below: int | None) -> 
     output = _output(layer.nodes[-1])
     if layer.repeat > 1 and made.get(INPUT, output) != output:
         allowed = f"1, since {made[INPUT]} columns enter the layer and {output} leave it"
-        raise _wrong(f"{where}.repeat", allowed, layer.repeat)
+        raise wrong(f"{where}.repeat", allowed, layer.repeat)
     found.cols.update({f"{layer.name}.{name}": _output(node) for name, node in own.items()})
     return output
 
@@ -318,80 +332,51 @@ def _check_node(at: str, node: Node, cols: Sequence[int | None], rows: int) -> i
     if node.type == GEMM:
         inner = int(node.inner)
         if inner < read + unknown or (inner != read and not unknown):
-            raise _wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {what}", inner)
+            raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {what}", inner)
         return (inner - read) // max(unknown, 1)
     if node.type == BATCHED_GEMM:
         if len(cols) > 2:
-            raise _wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
+            raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
         elements = int(node.batch) * int(node.rows) * int(node.inner)
         if cols[0] is not None and elements > cols[0] * rows:
             allowed = f"so small that batch x rows x inner is at most the {cols[0] * rows} elements it reads"
-            raise _wrong(f"{at}.inner", allowed, node.inner)
+            raise wrong(f"{at}.inner", allowed, node.inner)
         return 0  # it may read a part
     own = int(node.cols)
     for name, one in zip(node.reads, cols, strict=True):
         if one is not None and one % own:
-            raise _wrong(f"{at}.cols", f"a divisor of the {one} columns that it reads ({name})", own)
+            raise wrong(f"{at}.cols", f"a divisor of the {one} columns that it reads ({name})", own)
     return own
-
-
-def _mapping(where: str, value: Any, needed: Iterable[str], more: Iterable[str]) -> dict[str, Any]:
-    """Return a mapping that has the keys it needs, and no others than it may have."""
-    needed, allowed = tuple(needed), (*needed, *more)
-    if not isinstance(value, dict):
-        said = f"a mapping with {', '.join(needed)}"
-        raise _wrong(where, said, value) if where else MistakeError(f"a file that is {said}")
-    prefix = f"{where}." if where else ""
-    for key in value:
-        if key not in allowed:
-            raise MistakeError(
-                f"a file without {prefix}{shown(key)}; the keys there are {', '.join(allowed)}"
-            )
-    for key in needed:
-        if key not in value:
-            raise MistakeError(f"a file that gives {prefix}{key}")
-    return value
-
-
-def _entries(where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise _wrong(where, "a list with at least one entry", value)
-    return value
 
 
 def _name(where: str, entry: Any, taken: Iterable[str]) -> str:
     """Return the name of an entry of a list."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name.strip() or "." in name or "\n" in name or name == INPUT:
-        raise _wrong(f"{where}.name", f"a text without a dot, other than {INPUT}", name)
+        raise wrong(f"{where}.name", f"a text without a dot, other than {INPUT}", name)
     if name in taken:
-        raise _wrong(f"{where}.name", f"different from those before it ({listed(taken)})", name)
+        raise wrong(f"{where}.name", f"different from those before it ({listed(taken)})", name)
     return name
 
 
-def _choice(where: str, value: Any, choices: Sequence[str]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise _wrong(where, _one_of(choices), value)
-    return value
+def _outlines(inputs: Inputs) -> Ints:
+    """Return the outline of every point's file, shape (points, 3)."""
+    files, place = vocabulary(inputs[KEY])
+    return np.array([outline(one) for one in files], dtype=np.int64)[place]
 
 
-def _one_of(choices: Iterable[str]) -> str:
-    return f"one of {listed(choices)}"
+def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
+    _, rows, sequences = _outlines(inputs).T
+    return np.where(sequences > 0, np.minimum(rows, sequences), rows), sequences > 0
 
 
-def _whole(where: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise _wrong(where, f"a whole number from {least} to {MOST:.0e}{_plainly(value)}", value)
-    return value
-
-
-def _amount(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MOST:
-        raise _wrong(where, f"a number from 0{_plainly(value)}", value)
-    return float(value)
-
-
-def _plainly(value: object) -> str:
-    return ", in decimal digits" if isinstance(value, OddNumber) else ""
+FAMILY = Family(
+    name="graph",
+    structure=(text(KEY, "YAML file of the network, relative to the working directory"),),
+    network=lambda points: read_network(str(points[KEY][0])),
+    rows=_rows,
+    layers=lambda inputs: _outlines(inputs)[:, 0],
+    quick_count=lambda points: of_present(
+        KEY, _count, str(points[KEY][0]), bool(points["model.training"][0])
+    ),
+)

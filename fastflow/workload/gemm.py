@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from fastflow.tables import Ints
-from fastflow.workload.graph import HIDDEN, Graph, stack
-from fastflow.workload.kernels import backward, forward
-from fastflow.workload.layers import GEMM, Layer, Node, connect
-
-
-class Gemm(NamedTuple):
-    """Dimensions of the product; shape (points,)."""
-
-    m: Ints
-    k: Ints
-    n: Ints
-    batch: Ints
+from fastflow.column import Column, count
+from fastflow.tables import Inputs
+from fastflow.workload.family import Family, alone, independent
+from fastflow.workload.graph import HIDDEN
+from fastflow.workload.layers import GEMM, Layer, Network, Node, connect
 
 
-def build(gemm: Gemm, training: bool) -> Graph:
-    """Return the compute graph of each point's product."""
-    node = Node(name="gemm", type=GEMM, rows=gemm.m, cols=gemm.n, inner=gemm.k, batch=gemm.batch)
-    network = connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
-    kernels = forward(network, training, 0.0)
-    # A and C lie in memory beside B, training or not
-    kernels[0] = kernels[0]._replace(kept_whole_cols=gemm.k, kept_cols=gemm.n)
-    if training:
-        kernels += backward(network, 0.0)
-    return stack(kernels, gemm.m.size)
+def network(points: Inputs) -> Network:
+    """Return the network of each point's product; A and C lie in memory beside B."""
+    m, k, n = (points[f"model.{side}"] for side in "mkn")
+    node = Node(
+        name="gemm", type=GEMM, rows=m, cols=n, inner=k, batch=points["model.batch"], keeps=n, keeps_whole=k
+    )
+    return connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
+
+
+FAMILY = Family(
+    name="gemm",
+    sizes=(
+        count("model.m", "rows of A and C"),
+        count("model.k", "columns of A, rows of B"),
+        count("model.n", "columns of B and C"),
+        count("model.batch", "independent GEMMs"),
+        Column(
+            "model.transposed", "bool", "", "true: B is stored as n x k, so both operands are read along k"
+        ),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.m"),
+    transposed="model.transposed",
+)

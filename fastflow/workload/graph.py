@@ -1,8 +1,8 @@
 """What a compute graph is: a table of kernels in the order in which a device launches them.
 
 The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
-GEMM lies in it (rows of the batch, inner and column dimension of the weights), so that
-`parallelism.supergraph` can cut it for any strategy.
+GEMM lies in it (rows of the batch, inner and column dimension of the weights), and which tensors are
+complete once it is done, so that `parallelism.splits` can cut it by any assignment.
 """
 
 from __future__ import annotations
@@ -42,14 +42,48 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
 
+class Dims(NamedTuple):
+    """Names of the dimensions that the sides of a kernel are made of, such as ("batch", "sequence")."""
+
+    rows: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+    cols: tuple[str, ...] = ()
+
+
+class Form(NamedTuple):
+    """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
+
+    type: int  # of workload.layers
+    dims: Dims = Dims()
+
+
+class Sum(NamedTuple):
+    """A gradient to which a kernel of the backward pass is the last one of its layer to add."""
+
+    maker: Form | None  # of the tensor that it is of; None outside the network
+    adders: tuple[Form, ...]  # of the layer, this one's own among them
+
+
+class Facts(NamedTuple):
+    """What of a kernel decides what is exchanged after it, whatever its sizes."""
+
+    phase: int
+    kind: int
+    form: Form  # of the forward kernel that it comes from
+    readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
+    sums: tuple[Sum, ...]
+    statistics: bool  # every row's maximum, sum or square must be known
+    gradient: int
+
+
 class Kernel(NamedTuple):
     """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
 
-    Dimensions are those of the whole model. `rc` and `cr` say what a Row-Column or a Column-Row
-    cut of the layer must exchange after this kernel: a collective over rows x its columns.
+    Dimensions are those of the whole model.
     """
 
     label: str
+    form: Form
     phase: int
     kind: int
     rows: Ints | int
@@ -60,10 +94,11 @@ class Kernel(NamedTuple):
     products: Ints | int = 1  # of BATCHED: products of activations in one launch, dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
     flop_per_element: Floats | float = 0.0
-    rc: int = NO_EXCHANGE
-    rc_cols: Ints | int = 0
-    cr: int = NO_EXCHANGE
-    cr_cols: Ints | int = 0
+    readers: tuple[Form, ...] = ()
+    sums: tuple[Sum, ...] = ()
+    statistics: bool = False
+    read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
+    summed_cols: Ints | int = 0  # columns of the gradients that it completes
     weights: int = 0  # 1 on the one kernel that owns the inner x cols weights of its layer
     gradient: int = NO_GRADIENT
     kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
@@ -76,17 +111,23 @@ class Kernel(NamedTuple):
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
 
 
+Structure = tuple[Facts, ...]
+"""The kernels of a point, without their sizes."""
+_SYMBOLS = ("label", "form", "readers", "sums", "statistics")
+_OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
 
 
 class Graph(NamedTuple):
     """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
 
-    Every array but `offset` (points + 1,) and `names` (labels) has one entry a kernel.
+    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has one entry a kernel.
     """
 
     offset: Ints
     names: Texts
+    structures: tuple[Structure, ...]
+    structure: Ints  # index into structures, of every point
     point: Ints
     label: Ints  # index into names
     phase: Ints
@@ -99,10 +140,8 @@ class Graph(NamedTuple):
     products: Ints
     bytes_per_element: Floats
     flop_per_element: Floats
-    rc: Ints
-    rc_cols: Ints
-    cr: Ints
-    cr_cols: Ints
+    read_cols: Ints
+    summed_cols: Ints
     weights: Ints
     gradient: Ints
     kept_cols: Ints
@@ -116,8 +155,8 @@ class Graph(NamedTuple):
 
     @property
     def numbers(self) -> Graph:
-        """The graph without its texts, for whose length Numba would compile anew."""
-        return self._replace(names=_NO_NAMES)
+        """The graph without texts and structures, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES, structures=())
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
@@ -125,7 +164,9 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
     count = len(kernels)
     flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
-    for field, values in zip(Kernel._fields[1:], list(zip(*kernels, strict=True))[1:], strict=True):
+    for field, values in zip(Kernel._fields, zip(*kernels, strict=True), strict=True):
+        if field in _SYMBOLS:
+            continue
         columns = np.empty((points, count), dtype=np.float64 if field.endswith("_per_element") else np.int64)
         if np.ndarray in map(type, values):
             for position, value in enumerate(values):
@@ -136,6 +177,13 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
+        structures=(
+            tuple(
+                Facts(one.phase, one.kind, one.form, one.readers, one.sums, one.statistics, one.gradient)
+                for one in kernels
+            ),
+        ),
+        structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         **flat,
     )
@@ -147,7 +195,7 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     members: for each graph, the number of its points in the joined one.
     """
     if not graphs:
-        return stack([Kernel(label="", phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
+        return stack([Kernel(label="", form=Form(0), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
     if len(graphs) == 1:
         return graphs[0]
     names = np.unique(np.concatenate([graph.names for graph in graphs]))
@@ -156,17 +204,29 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     columns = {
         field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
         for field in Graph._fields
-        if field not in ("offset", "names", "point", "label")
+        if field not in (*_OF_POINTS, "label")
     }
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
     count = np.bincount(point, minlength=sum(rows.size for rows in members))
     offset = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    return Graph(offset=offset, names=names, point=point[order], label=label[order], **columns)
+    structure = np.empty(offset.size - 1, dtype=np.int64)
+    before = np.cumsum([0, *(len(graph.structures) for graph in graphs)])
+    for graph, rows, first in zip(graphs, members, before[:-1], strict=True):
+        structure[rows] = graph.structure + first
+    return Graph(
+        offset=offset,
+        names=names,
+        structures=tuple(one for graph in graphs for one in graph.structures),
+        structure=structure,
+        point=point[order],
+        label=label[order],
+        **columns,
+    )
 
 
 def spread(graph: Graph, place: Ints) -> Graph:
     """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
-    fields = [field for field in Graph._fields if field not in ("offset", "names", "point")]
+    fields = [field for field in Graph._fields if field not in _OF_POINTS]
     kernels = np.diff(graph.offset)
     count = kernels[place]
     offset = np.concatenate([[0], np.cumsum(count)])
@@ -177,7 +237,7 @@ def spread(graph: Graph, place: Ints) -> Graph:
     else:
         rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
         columns = {field: getattr(graph, field)[rows] for field in fields}
-    return Graph(offset, graph.names, point, **columns)
+    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, **columns)
 
 
 def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:

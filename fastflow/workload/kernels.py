@@ -1,19 +1,13 @@
 """The kernels of one iteration that follow from a network's layers.
 
 Whoever describes a network writes down its forward pass. By rule follow the backward pass, in reverse
-order; the update of every weight; what kernel parallelism exchanges (3.3); what is kept for the backward
-pass; and what crosses the border of a layer.
-
-What is exchanged is what the next kernel needs. Either kernel cut deals an activation out by columns.
-Row-Column: what a product with weights reads is gathered, once, after the last pass that makes it; the
-gradient of it is a partial sum, reduce-scattered to the same columns once all products of a layer have
-added to it. Column-Row: the partial sums of a product are reduce-scattered; the gradient of its output is
-gathered by the kernel that makes it. A row-wise pass exchanges each row's statistics. Products of two
-activations are dealt out whole.
+order; the update of every weight; which tensors each kernel completes, that others read; what is kept for
+the backward pass; and what crosses the border of a layer.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,22 +17,20 @@ from numpy.typing import NDArray
 
 from fastflow.tables import Ints
 from fastflow.workload.graph import (
-    ALL_GATHER,
-    ALL_REDUCE,
     BACKWARD,
     BATCHED,
     DENSE,
     FORWARD,
     INPUT_GRADIENT,
-    NO_EXCHANGE,
     ON_ACTIVATIONS,
     ON_WEIGHTS,
     PRODUCT,
-    REDUCE_SCATTER,
     SPARSE,
     UPDATE,
     WEIGHT_GRADIENT,
+    Form,
     Kernel,
+    Sum,
 )
 from fastflow.workload.layers import (
     BATCHED_GEMM,
@@ -59,11 +51,6 @@ Elements = NDArray[Any] | float
 # Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
 # table's in, out.
 LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
-# A row's maximum and sum, in fp32, as columns of 2-byte numbers; exact enough at fp32 too.
-ROW_STATISTICS_COLS = 4
-# A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
-# count twice.
-STATISTICS_IN_A_GATHER = 2 * ROW_STATISTICS_COLS
 # Square and add, a weight.
 NORM_FLOP = 2.0
 
@@ -86,7 +73,7 @@ def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
             kernel = _keep(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
             kernel = kernel._replace(sends_cols=_cols(crossing[placed.layer], kernel))
-            if kernel.rc != ALL_GATHER:  # passes read it, if anything does
+            if all(form.type != GEMM for form in kernel.readers):  # passes read it, if anything does
                 kernel = kernel._replace(peer_kind=_neighbour(network, placed, network.readers[i]))
         found.append(kernel)
     return found
@@ -97,6 +84,7 @@ def _on_activations(placed: Placed, phase: int, label: str) -> Kernel:
     node = placed.node
     return Kernel(
         label=label,
+        form=node.form,
         phase=phase,
         kind=ON_ACTIVATIONS,
         rows=node.rows,
@@ -113,23 +101,28 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
     node = placed.node
     kernel = _on_activations(placed, FORWARD, node.name)
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type == GEMM]
-    if products or (node.type == GEMM and not network.readers[i]):
-        peer = _neighbour(network, placed, products)
-        kernel = kernel._replace(rc=ALL_GATHER, rc_cols=node.cols, peer_kind=peer)
+    readers = tuple(network.nodes[reader].node.form for reader in network.readers[i])
+    if node.type == GEMM and not readers:
+        readers = (node.form,)  # whoever takes the network's output reads it as one more product would
+    kernel = kernel._replace(
+        readers=readers, read_cols=node.cols, peer_kind=_neighbour(network, placed, products)
+    )
     if node.type == GEMM:
         return kernel._replace(
-            kind=PRODUCT, inner=node.inner, batch=node.batch, weights=1, cr=REDUCE_SCATTER, cr_cols=node.cols
+            kind=PRODUCT, inner=node.inner, batch=node.batch, weights=1, summed_cols=node.cols
         )
     if node.type == BATCHED_GEMM:
         return _batched(kernel, node, node.rows, node.inner, node.cols)
     if node.type == LOOKUP:
         moves = LOOKUP_MOVES if node.moves is None else node.moves
         return kernel._replace(
-            inner=node.inner, weights=1, bytes_per_element=moves * size, flop_per_element=node.flop
-        )
+            inner=node.inner, weights=1, summed_cols=node.cols,
+            bytes_per_element=moves * size, flop_per_element=node.flop,
+        )  # fmt: skip
     moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    kernel = kernel._replace(bytes_per_element=moves * size, flop_per_element=node.flop)
-    return _exchange_statistics(kernel) if node.type == ROWWISE else kernel
+    return kernel._replace(
+        bytes_per_element=moves * size, flop_per_element=node.flop, statistics=node.type == ROWWISE
+    )
 
 
 def _neighbour(network: Network, placed: Placed, others: Iterable[int]) -> int:
@@ -150,17 +143,6 @@ def _tensors(network: Network, i: int, passes: int) -> Amount:
     for place in network.nodes[i].reads:
         read = read + (1.0 if place == OUTSIDE else network.nodes[place].node.output / node.output)
     return 1.0 + passes * read
-
-
-def _exchange_statistics(kernel: Kernel) -> Kernel:
-    """Add the exchange of every row's statistics, which travel with whatever is gathered."""
-    if kernel.rc == NO_EXCHANGE:
-        kernel = kernel._replace(rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS)
-    else:
-        kernel = kernel._replace(rc_cols=kernel.rc_cols + STATISTICS_IN_A_GATHER)
-    if kernel.cr == NO_EXCHANGE:
-        return kernel._replace(cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS)
-    return kernel._replace(cr_cols=kernel.cr_cols + STATISTICS_IN_A_GATHER)
 
 
 def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
@@ -233,25 +215,45 @@ def _backward(network: Network, i: int, size: Amount, gathers: Sequence[int]) ->
     if node.type == BATCHED_GEMM:
         left = _batched(kernel, node, node.rows, node.cols, node.inner)
         right = _batched(kernel, node, node.inner, node.rows, node.cols)
+        if len(placed.reads) > 1:
+            left = _add(network, placed, placed.reads[:1], left, node.inner)
+            right = _add(network, placed, placed.reads[1:], right, node.cols)
+        else:  # parts of one tensor, which is complete after the second
+            right = _add(network, placed, placed.reads, right, node.rows + node.cols)
         return [
             left._replace(label=f"{node.name} left gradient"),
             _gather(network, placed, gathers, right._replace(label=f"{node.name} right gradient")),
         ]
+    wanted = [read for read in placed.reads if network.wants(read)]
+    outputs = (node.output if read == OUTSIDE else network.nodes[read].node.output for read in wanted)
+    kernel = _add(network, placed, wanted, kernel, sum(outputs, 0))
     moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
     flop = node.flop if node.backward_flop is None else node.backward_flop
     kernel = kernel._replace(bytes_per_element=moves * size, flop_per_element=flop)
-    kernel = _gather(network, placed, gathers, kernel)
     # the gradient of a loss needs no more than the forward pass has exchanged
-    return [_exchange_statistics(kernel) if node.type == ROWWISE and network.readers[i] else kernel]
+    statistics = node.type == ROWWISE and bool(network.readers[i])
+    return [_gather(network, placed, gathers, kernel)._replace(statistics=statistics)]
+
+
+def _add(network: Network, placed: Placed, reads: Sequence[int], kernel: Kernel, cols: Size) -> Kernel:
+    """Let a kernel add to the gradients of some tensors that its node reads, of so many columns in all."""
+    form = placed.node.form
+    sums = tuple(Sum(_maker(network, read), (form,)) for read in reads if network.wants(read))
+    return kernel._replace(sums=sums, summed_cols=cols if sums else 0)
+
+
+def _maker(network: Network, read: int) -> Form | None:
+    return None if read == OUTSIDE else network.nodes[read].node.form
 
 
 def _gather(network: Network, placed: Placed, products: Sequence[int], kernel: Kernel) -> Kernel:
-    """Let a kernel gather the gradients of the outputs of some products, which it completes."""
+    """Let a kernel make the gradients of the outputs of some products, which it completes."""
     if not products:
         return kernel
     made: Elements = sum((_rows(network.nodes[i].node) * network.nodes[i].node.cols for i in products), 0.0)
     peer = _neighbour(network, placed, products)
-    return kernel._replace(cr=ALL_GATHER, cr_cols=_cols(made, kernel), peer_kind=peer)
+    readers = tuple(network.nodes[i].node.form for i in products)
+    return kernel._replace(readers=readers, read_cols=_cols(made, kernel), peer_kind=peer)
 
 
 def _backward_gemm(network: Network, i: int, kernel: Kernel, gathers: Sequence[int]) -> list[Kernel]:
@@ -274,42 +276,47 @@ def _backward_gemm(network: Network, i: int, kernel: Kernel, gathers: Sequence[i
         label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner, batch=node.batch,
         wait=1 if i in gathers or recurs else 2, peer_kind=peer,
     )  # fmt: skip
-    if OUTSIDE in wanted:  # whoever made the network's input has not dealt it out
-        return [product._replace(rc=ALL_REDUCE, rc_cols=inner), to_weights]
-    summed = [network.nodes[read].node.output for read in wanted if _completes(network, i, read)]
-    if summed:
-        product = product._replace(rc=REDUCE_SCATTER, rc_cols=sum(summed, 0))
-    return [product, to_weights]
+    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
+    summed = [(read, every) for read, every in adders if every[0] == i]
+    rest = sum((network.nodes[read].node.output for read in placed.reads if read != OUTSIDE), 0)
+    cols = (node.inner - rest if read == OUTSIDE else network.nodes[read].node.output for read, _ in summed)
+    sums = tuple(
+        Sum(_maker(network, read), tuple(network.nodes[at].node.form for at in every))
+        for read, every in summed
+    )
+    return [product._replace(sums=sums, summed_cols=sum(cols, 0)), to_weights]
 
 
-def _completes(network: Network, i: int, read: int) -> bool:
-    """Return whether a product is the last of its layer to add to the partial sums of a gradient.
+def _adders(network: Network, i: int, read: int) -> list[int]:
+    """Return the products of a product's layer that add to a gradient, the last one in backward order first.
 
     What was read a step ago has its gradient summed on its own.
     """
+    if read >= i:
+        return [i]
     layer, readers = network.nodes[i].layer, network.readers[read]
     first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
     inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
-    products = (readers[at] for at in inside if network.nodes[readers[at]].node.type == GEMM)
-    return read >= i or next(products) == i
+    below = itertools.takewhile(lambda at: network.nodes[at].layer == layer, (readers[at] for at in inside))
+    return [at for at in below if network.nodes[at].node.type == GEMM]
 
 
 def update(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the weight update: the norm of every gradient, then every update."""
-    norm = Kernel(
-        label="gradient norm", phase=UPDATE, kind=ON_WEIGHTS, rows=1, bytes_per_element=precision.operand,
-        flop_per_element=NORM_FLOP, rc=ALL_REDUCE, rc_cols=ROW_STATISTICS_COLS,
-        cr=ALL_REDUCE, cr_cols=ROW_STATISTICS_COLS,
-    )  # fmt: skip
     change = Kernel(
-        label="update", phase=UPDATE, kind=ON_WEIGHTS, rows=1,
+        label="update", form=Form(GEMM), phase=UPDATE, kind=ON_WEIGHTS, rows=1,
         bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
+    )  # fmt: skip
+    norm = change._replace(
+        label="gradient norm", statistics=True,
+        bytes_per_element=precision.operand, flop_per_element=NORM_FLOP,
     )  # fmt: skip
     owners = [placed for placed in network.nodes if placed.node.has_weights]
     until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
     return [
         pass_._replace(
-            label=f"{placed.node.name} {pass_.label}", inner=_touched(placed.node), cols=placed.node.cols,
+            label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
+            inner=_touched(placed.node), cols=placed.node.cols,
             batch=placed.node.batch, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
             wait=wait,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fastflow.tables import Floats, Ints
+from fastflow.workload.graph import Dims, Form
 
 Size = Ints | int
 Amount = Floats | float
@@ -40,11 +41,17 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
+    dims: Dims = Dims()
 
     @property
     def output(self) -> Size:
         """Columns of the output, as the kernels that read it see it."""
         return self.cols if self.width is None else self.width
+
+    @property
+    def form(self) -> Form:
+        """What decides how it can be cut."""
+        return Form(self.type, self.dims)
 
     @property
     def has_weights(self) -> bool:

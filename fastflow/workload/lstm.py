@@ -15,11 +15,10 @@ each row's maximum and sum.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from fastflow.tables import Ints
-from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Graph, stack
-from fastflow.workload.kernels import kernels
+from fastflow.column import Column, count
+from fastflow.tables import Inputs
+from fastflow.workload.family import Family, independent
+from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
 from fastflow.workload.layers import (
     ELEMENTWISE,
     GEMM,
@@ -31,7 +30,6 @@ from fastflow.workload.layers import (
     Node,
     connect,
 )
-from fastflow.workload.precision import Precision
 
 # Elements that a fused pass reads and writes, per element of h, and its operations.
 # Forward: four gates and c in, four activated gates, c and h out; biases, five activations, c and h.
@@ -44,43 +42,39 @@ LOSS_BACKWARD_MOVES, LOSS_BACKWARD_FLOP = 2.0, 3.0
 # Kept for the backward pass by each cell, per element of h: four gates and c (h is kept whole).
 KEPT_OF_CELL = 5
 
-
+_TOKENS = ("batch", "sequence")
 OTHER_LAYERS = 2  # embedding and softmax
 
 
-class LstmLm(NamedTuple):
-    """Dimensions of the language model; shape (points,)."""
-
-    hidden: Ints
-    batch: Ints
-    vocabulary: Ints
-    sequence: Ints
-
-
-def _network(lm: LstmLm, layers: int) -> Network:
-    tokens, h = lm.batch * lm.sequence, lm.hidden
-    embedding = Node(name="embedding", type=LOOKUP, rows=tokens, cols=h, inner=lm.vocabulary, reads=())
+def network(points: Inputs) -> Network:
+    """Return the network of language models that share their number of layers."""
+    h, batch, vocabulary = points["model.hidden"], points["model.batch"], points["model.vocabulary"]
+    steps, layers = points["model.sequence"], int(points["model.layers"][0])
+    tokens = batch * steps
+    embedding = Node(
+        name="embedding", type=LOOKUP, rows=tokens, cols=h, inner=vocabulary, reads=(),
+        dims=Dims(_TOKENS, ("vocabulary",), ("hidden",)),
+    )  # fmt: skip
     cell = Node(
-        name="lstm cell", type=GEMM, rows=lm.batch, cols=4 * h, inner=2 * h, steps=lm.sequence,
-        reads=(INPUT, "lstm gates"), keeps=0,
+        name="lstm cell", type=GEMM, rows=batch, cols=4 * h, inner=2 * h, steps=steps,
+        reads=(INPUT, "lstm gates"), keeps=0, dims=Dims(("batch",), ("hidden",), ("gates",)),
     )  # fmt: skip
     gates = Node(
-        name="lstm gates", type=ELEMENTWISE, rows=lm.batch, cols=h, steps=lm.sequence, reads=("lstm cell",),
+        name="lstm gates", type=ELEMENTWISE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
         moves=CELL_MOVES, flop=CELL_FLOP,
         backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
+        dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
-    softmax = Node(name="softmax", type=GEMM, rows=tokens, cols=lm.vocabulary, inner=h)
+    softmax = Node(
+        name="softmax", type=GEMM, rows=tokens, cols=vocabulary, inner=h,
+        dims=Dims(_TOKENS, ("hidden",), ("vocabulary",)),
+    )  # fmt: skip
     loss = Node(
-        name="loss",
-        type=ROWWISE,
-        rows=tokens,
-        cols=lm.vocabulary,
-        reads=("softmax",),
-        moves=LOSS_MOVES,
-        flop=LOSS_FLOP,
-        backward_moves=LOSS_BACKWARD_MOVES,
-        backward_flop=LOSS_BACKWARD_FLOP,
-    )
+        name="loss", type=ROWWISE, rows=tokens, cols=vocabulary, reads=("softmax",),
+        moves=LOSS_MOVES, flop=LOSS_FLOP,
+        backward_moves=LOSS_BACKWARD_MOVES, backward_flop=LOSS_BACKWARD_FLOP,
+        dims=Dims(_TOKENS, (), ("vocabulary",)),
+    )  # fmt: skip
     return connect(
         (
             Layer("embedding", EMBEDDING, (embedding,)),
@@ -90,6 +84,17 @@ def _network(lm: LstmLm, layers: int) -> Network:
     )
 
 
-def build(lm: LstmLm, layers: int, training: bool, precision: Precision) -> Graph:
-    """Return the compute graph of language models that share their number of layers."""
-    return stack(kernels(_network(lm, layers), training, precision), lm.batch.size)
+FAMILY = Family(
+    name="lstm_lm",
+    structure=(Column("model.layers", "int", "", "LSTM layers", 1.0, 10_000.0),),
+    sizes=(
+        count("model.hidden", "hidden units of a recurrent layer"),
+        count("model.batch", "sequences of the global batch"),
+        count("model.vocabulary", "words of the vocabulary"),
+        count("model.sequence", "time steps per sequence"),
+    ),
+    network=network,
+    rows=independent("model.batch"),
+    layers=lambda inputs: inputs["model.layers"] + OTHER_LAYERS,
+    multiplied=("model.batch", "model.sequence"),
+)

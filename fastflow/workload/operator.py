@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.tables import Floats, Ints
-from fastflow.workload.graph import HIDDEN, Graph, stack
-from fastflow.workload.kernels import backward, forward
-from fastflow.workload.layers import ELEMENTWISE, INPUT, ROWWISE, Layer, Node, connect
+from fastflow.column import count, text
+from fastflow.tables import Inputs
+from fastflow.workload.family import Family, alone, independent
+from fastflow.workload.graph import HIDDEN
+from fastflow.workload.layers import ELEMENTWISE, INPUT, ROWWISE, Layer, Network, Node, connect
 
 
 class Operator(NamedTuple):
@@ -51,37 +52,34 @@ OPERATORS = {
 }
 
 
-class Sizes(NamedTuple):
-    """Dimensions of the output; shape (points,)."""
+def network(points: Inputs) -> Network:
+    """Return the network of each point's operator, whose inputs and outputs lie in memory.
 
-    rows: Ints
-    cols: Ints
-    tensors: Ints  # of rows x cols that the operator reads and writes; 0: as the table says
-
-
-def build(sizes: Sizes, op: str, training: bool, size: Floats) -> Graph:
-    """Return the compute graph of each point's operator; size: bytes of an element, (points,).
-
-    op: one of OPERATORS, whose names are the registry's. Where a number of tensors is given, all but one are
-    inputs, and the gradient's kernel reads the output's gradient and these, and writes as many.
+    Where a number of tensors is given, all but one are inputs, and the gradient's kernel reads the output's
+    gradient and these, and writes as many.
     """
+    op, cols, tensors = str(points["model.op"][0]), points["model.cols"], points["model.tensors"]
     one = OPERATORS[op]
-    given = sizes.tensors > 0
-    moved = np.where(given, sizes.tensors, one.reads + one.writes)
+    given = tensors > 0
+    moved = np.where(given, tensors, one.reads + one.writes)
     node = Node(
-        name=op,
-        type=one.type,
-        rows=sizes.rows,
-        cols=sizes.cols,
-        reads=(INPUT,),
-        moves=1.0 * moved,
-        flop=one.flop,
-        backward_moves=np.where(given, 2.0 * sizes.tensors - 1.0, one.backward),
-    )
-    network = connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=True)
-    kernels = forward(network, training, size)
-    # inputs and outputs lie in memory, training or not
-    kernels[0] = kernels[0]._replace(kept_cols=moved * sizes.cols)
-    if training and one.backward:
-        kernels += backward(network, size)
-    return stack(kernels, sizes.rows.size)
+        name=op, type=one.type, rows=points["model.rows"], cols=cols, reads=(INPUT,), keeps=moved * cols,
+        moves=1.0 * moved, flop=one.flop,
+        backward_moves=np.where(given, 2.0 * tensors - 1.0, one.backward),
+    )  # fmt: skip
+    return connect([Layer("operator", HIDDEN, (node,))], asks_input_gradient=one.backward > 0)
+
+
+FAMILY = Family(
+    name="operator",
+    structure=(text("model.op", "pointwise or normalisation operator", tuple(OPERATORS)),),
+    sizes=(
+        count("model.rows", "rows of an operator's tensors"),
+        count("model.cols", "columns of an operator's tensors"),
+        count("model.tensors", "tensors that an operator reads and writes; 0: the least possible", low=0),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.rows"),
+    multiplied=("model.tensors", "model.cols"),
+)

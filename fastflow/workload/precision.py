@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns import DTYPE_BYTES
 from fastflow.distinct import look_up
 from fastflow.tables import Floats, Inputs
 
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself

@@ -15,17 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.column import count, text
 from fastflow.distinct import look_up
-from fastflow.tables import Ints, Texts
-from fastflow.workload.graph import (
-    FORWARD,
-    HIDDEN,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Graph,
-    Kernel,
-    stack,
-)
+from fastflow.tables import Inputs
+from fastflow.workload.family import Family, independent
+from fastflow.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
 from fastflow.workload.kernels import backward, forward
 from fastflow.workload.layers import ELEMENTWISE, GEMM, INPUT, Layer, Network, Node, connect
 from fastflow.workload.precision import Precision
@@ -57,45 +51,26 @@ CELLS = {
 }
 
 
-class Rnn(NamedTuple):
-    """Dimensions of the layer; shape (points,)."""
-
-    cell: Texts
-    hidden: Ints
-    batch: Ints
-    sequence: Ints
+PARTS = ("all", "forward", "backward_inputs", "backward_weights")
 
 
-def _network(rnn: Rnn) -> Network:
+def network(points: Inputs) -> Network:
+    """Return the network of each point's layer."""
     of = {
-        name: look_up({cell: float(one[place]) for cell, one in CELLS.items()}, rnn.cell)
+        name: look_up({cell: float(one[place]) for cell, one in CELLS.items()}, points["model.cell"])
         for place, name in enumerate(Cell._fields)
     }
-    h = rnn.hidden
+    h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]
     gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
     product = Node(
-        name="recurrent product",
-        type=GEMM,
-        rows=rnn.batch,
-        cols=gates * h,
-        inner=h,
-        steps=rnn.sequence,
-        reads=("gates",),
-        keeps=0,
-    )
+        name="recurrent product", type=GEMM, rows=batch, cols=gates * h, inner=h, steps=steps,
+        reads=("gates",), keeps=0,
+    )  # fmt: skip
     pointwise = Node(
-        name="gates",
-        type=ELEMENTWISE,
-        rows=rnn.batch,
-        cols=h,
-        steps=rnn.sequence,
-        reads=("recurrent product", INPUT),
-        moves=of["moves"],
-        flop=of["flop"],
-        backward_moves=of["backward_moves"],
-        backward_flop=of["backward_flop"],
-        keeps=kept * h,
-    )
+        name="gates", type=ELEMENTWISE, rows=batch, cols=h, steps=steps, reads=("recurrent product", INPUT),
+        moves=of["moves"], flop=of["flop"],
+        backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
+    )  # fmt: skip
     return connect([Layer("rnn", HIDDEN, (product, pointwise))], asks_input_gradient=True)
 
 
@@ -106,21 +81,35 @@ def part_of(kernel: Kernel) -> str:
     return "backward_weights" if kernel.kind == WEIGHT_GRADIENT else "backward_inputs"
 
 
-def build(rnn: Rnn, part: str, training: bool, precision: Precision) -> Graph:
-    """Return the compute graph of layers of which the same part is run.
-
-    part: "forward", "backward_inputs" or "backward_weights" alone; or "all", whose backward pass `training`
-    decides on.
-    """
-    network = _network(rnn)
-    kernels = forward(network, training, precision.operand)
+def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
+    part, training = str(points["model.part"][0]), bool(points["model.training"][0])
+    found = forward(network, training, numbers.operand)
     if training or part != "all":
-        kernels += backward(network, precision.operand)
-    if part != "all":
-        kernels = [kernel for kernel in kernels if part_of(kernel) == part]
-        # the layer's weights, and their gradients, are there without the product that owns them
-        kernels = [
-            kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
-            for kernel in kernels
-        ]
-    return stack(kernels, rnn.hidden.size)
+        found += backward(network, numbers.operand)
+    if part == "all":
+        return found
+    # the layer's weights, and their gradients, are there without the product that owns them
+    return [
+        kernel._replace(weights=1) if kernel.kind in (INPUT_GRADIENT, WEIGHT_GRADIENT) else kernel
+        for kernel in found
+        if part_of(kernel) == part
+    ]
+
+
+FAMILY = Family(
+    name="rnn",
+    structure=(
+        text("model.part", "part of a recurrent layer; all: forward, and backward in training", PARTS),
+    ),
+    sizes=(
+        text("model.cell", "recurrent cell", tuple(CELLS)),
+        count("model.hidden", "hidden units of a recurrent layer"),
+        count("model.batch", "sequences of the global batch"),
+        count("model.sequence", "time steps per sequence"),
+    ),
+    network=network,
+    kernels=kernels,
+    rows=independent("model.batch"),
+    multiplied=("model.batch", "model.sequence"),
+)

@@ -13,6 +13,8 @@ bytes of passes are in elements. Rules:
     gathers, 8 more columns travel with the gather (an all-reduce moves twice what a gather does).
 """
 
+from math import prod
+
 KINDS = {"embedding": 0, "hidden": 1, "softmax": 2}
 STATISTICS = 4
 
@@ -39,13 +41,30 @@ class Op:
         return self.type in ("gemm", "lookup")
 
 
+def in_numbers(value, dimensions):
+    """Write the names of dimensions as their sizes, and lists of them as products."""
+    if isinstance(value, list):
+        return prod(in_numbers(one, dimensions) for one in value)
+    return dimensions.get(value, value)
+
+
+SIZES = ("rows", "batch", "inner", "cols", "vocabulary")
+
+
+def without_names(entry, dimensions):
+    return {key: in_numbers(one, dimensions) if key in SIZES else one for key, one in entry.items()}
+
+
 def expand(document):
     """Write repeated layers out, and find what every kernel reads."""
+    dimensions = document.get("dimensions", {})
+    rows = in_numbers(document["rows"], dimensions)
     ops, number, below, outputs = [], 0, None, {}
     for layer in document["layers"]:
         for _ in range(layer.get("repeat", 1)):
             here = [
-                Op(entry, number, layer.get("kind", "hidden"), document["rows"]) for entry in layer["kernels"]
+                Op(without_names(entry, dimensions), number, layer.get("kind", "hidden"), rows)
+                for entry in layer["kernels"]
             ]
             for place, op in enumerate(here):
                 if op.type == "lookup":

@@ -147,22 +147,45 @@ def messages(pattern, ranks, step):
     return [(a, b, 1.0) for a, b in permutations(everyone, 2)]
 
 
+def members(group):
+    """Return the devices of the group that begins at device 0; group: (degree, stride) of its rows."""
+    place = [0]
+    for degree, stride in group:  # the first row's rank changes fastest
+        place = [device + rank * stride for rank in range(degree) for device in place]
+    return place
+
+
 def edges(devices, group, pattern, step=0):
     """Return (from device, to device, weight) of every group that is laid out like `group`."""
-    degree1, stride1, degree2, stride2 = group
-    found = []
+    place, taken, found = members(group), set(), []
     for base in range(devices):
-        if degree1 > 1 and (base // stride1) % degree1:
-            continue
-        if degree2 > 1 and (base // stride2) % degree2:
-            continue
-        place = [base + r % degree1 * stride1 + r // degree1 * stride2 for r in range(degree1 * degree2)]
-        found += [(place[a], place[b], w) for a, b, w in messages(pattern, degree1 * degree2, step)]
+        if base not in taken:
+            taken |= {base + device for device in place}
+            found += [
+                (base + place[a], base + place[b], w) for a, b, w in messages(pattern, len(place), step)
+            ]
     return found
 
 
-def orders():
-    return ["-".join(order) for order in permutations(("kp1", "kp2", "dp", "lp"))]
+AXES = ("kp1", "kp2", "dp", "lp")
+
+
+def orders(axes=AXES):
+    return ["-".join(order) for order in permutations(axes)]
+
+
+def first_orders(axes, above, stages_at_an_end):
+    """Return the first of all orders that have the axes `above` in the same order, of each kind.
+
+    stages_at_an_end: of those with lp at either end, if lp is one of several in `above`.
+    """
+    first = {}
+    for order in orders(axes):
+        words = order.split("-")
+        is_free = not stages_at_an_end or "lp" not in above or len(above) == 1
+        if is_free or "lp" in (words[0], words[-1]):
+            first.setdefault(tuple(word for word in words if word in above), order)
+    return list(first.values())
 
 
 def fill(order, degrees):

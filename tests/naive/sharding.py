@@ -45,11 +45,8 @@ def table_gradient(tokens, vocabulary, cols, element, kernel, kp1, kp2, dp):
     by a reduce-scatter and an all-gather of the sums, whichever brings a device fewer bytes.
     """
     ranks = dp * (kp1 if kernel == "RC" else 1)
-    rows, width = vocabulary, shard(cols, kp2 if kernel == "RC" else 1)
-    narrow = width
-    if kernel == "CR":
-        rows, narrow = shard(vocabulary, kp1), shard(cols, kp1)
-    table, gathered = rows * width * element, shard(tokens, ranks) * ranks * narrow * element
+    width = shard(cols, {"RC": kp2, "CR": kp1}.get(kernel, 1))  # a table is cut as what is read from it is
+    table, gathered = vocabulary * width * element, shard(tokens, ranks) * ranks * width * element
     others = ranks - 1
     if ranks == 1:
         return "", 0, 1

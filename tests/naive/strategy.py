@@ -1,4 +1,4 @@
-"""Strategy notation (3.3): RC-{KP1}-{KP2}-d{DP}-p{LP} or CR-{KP1}-d{DP}-p{LP}, or d{DP} alone."""
+"""Strategy notation (3.3): a cut such as RC-{KP1}-{KP2} or none, d{DP} and p{LP}; each may be left out."""
 
 DIGITS = "0123456789"
 
@@ -10,19 +10,19 @@ def degree(word):
     return int(word)
 
 
+CUTS = {"": (), "RC": ("kp1", "kp2"), "CR": ("kp1",), "TP": ("tp",), "2D": ("kp1", "kp2")}
+
+
 def parse(text):
-    """Return (kernel, KP1, KP2, DP, LP), or None for a text that is no strategy."""
+    """Return (kernel, degrees above none by name), or None for a text that is no strategy."""
     words = text.split("-")
-    kernel, kp1, kp2, rest = "", 1, 1, words
-    if words[0] == "RC" and len(words) >= 3:
-        kernel, kp1, kp2, rest = "RC", degree(words[1]), degree(words[2]), words[3:]
-    elif words[0] == "CR" and len(words) >= 2:
-        kernel, kp1, rest = "CR", degree(words[1]), words[2:]
-    dp = lp = 1
-    if rest and rest[0].startswith("d"):
-        dp, rest = degree(rest[0][1:]), rest[1:]
-    if rest and rest[0].startswith("p"):
-        lp, rest = degree(rest[0][1:]), rest[1:]
-    if rest or None in (kp1, kp2, dp, lp):
+    kernel = words[0] if words[0] in CUTS and words[0] else ""
+    own = words[1 : 1 + len(CUTS[kernel])] if kernel else []
+    rest = words[1 + len(own) :] if kernel else words
+    if len(own) < len(CUTS[kernel]):
         return None
-    return kernel, kp1, kp2, dp, lp
+    found = dict(zip(CUTS[kernel], map(degree, own), strict=True))
+    for letter, name in (("d", "dp"), ("p", "lp")):
+        if rest and rest[0].startswith(letter):
+            found[name], rest = degree(rest[0][1:]), rest[1:]
+    return None if rest or None in found.values() else (kernel, found)

@@ -8,12 +8,19 @@ few lines of them can stand for more than any memory holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any, TypeVar
 
 import yaml
 
+from fastflow.errors import InputError
+
+Result = TypeVar("Result")
+
 MOST_BYTES = 256 * 1024  # some seconds to read
+MOST = 10**12  # of a number, as of every count among the inputs
 MOST_VALUES = 200_000  # what aliases stand for counted each time
 _SHOWN = 60  # characters of a value, in a message
 _LISTED = 20  # names
@@ -118,3 +125,89 @@ def listed(names: Iterable[object]) -> str:
     every = [shown(name) for name in names]
     more = f" and {len(every) - _LISTED:,} more" if len(every) > _LISTED else ""
     return ", ".join(every[:_LISTED]) + more
+
+
+def of_present(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
+    """Return what a cached function makes of a file in its present version; raises InputError.
+
+    key: that the file was given for; function: of its path, time of change, size, and more.
+    """
+    try:
+        status = Path(path).stat()
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # reading it may have no end
+            raise MistakeError("a regular file, not a device or a pipe")
+        return function(str(Path(path).absolute()), status.st_mtime_ns, status.st_size, *more)
+    except MistakeError as mistake:
+        raise InputError(key, path, str(mistake)) from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is no path
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(key, path, f"a file that can be read ({reason})") from None
+
+
+def read_version(path: str, size: int) -> Any:
+    """Return what a file of so many bytes says; raises MistakeError."""
+    if size > MOST_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    return load(Path(path).read_bytes())
+
+
+def wrong(node: str, allowed: str, value: object) -> MistakeError:
+    """Return the mistake of a value where something else is allowed."""
+    return MistakeError(f"a file whose {node} is {allowed}, not {shown(value)}")
+
+
+def mapping_of(where: str, value: Any, needed: Iterable[str], more: Iterable[str]) -> dict[str, Any]:
+    """Return a mapping that has the keys it needs, and no others than it may have."""
+    needed, allowed = tuple(needed), (*needed, *more)
+    if not isinstance(value, dict):
+        said = f"a mapping with {', '.join(needed)}"
+        raise wrong(where, said, value) if where else MistakeError(f"a file that is {said}")
+    prefix = f"{where}." if where else ""
+    for key in value:
+        if key not in allowed:
+            raise MistakeError(
+                f"a file without {prefix}{shown(key)}; the keys there are {', '.join(allowed)}"
+            )
+    for key in needed:
+        if key not in value:
+            raise MistakeError(f"a file that gives {prefix}{key}")
+    return value
+
+
+def entries_of(where: str, value: Any) -> list[Any]:
+    """Return a list that has entries."""
+    if not isinstance(value, list) or not value:
+        raise wrong(where, "a list with at least one entry", value)
+    return value
+
+
+def choice_of(where: str, value: Any, choices: Sequence[str]) -> str:
+    """Return a text that is one of some."""
+    if not isinstance(value, str) or value not in choices:
+        raise wrong(where, one_of(choices), value)
+    return value
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """Say what can be chosen."""
+    return f"one of {listed(choices)}"
+
+
+def whole(where: str, value: Any, least: int = 1) -> int:
+    """Return a whole number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise wrong(where, f"a whole number from {least} to {MOST:.0e}{_plainly(value)}", value)
+    return value
+
+
+def amount_of(where: str, value: Any) -> float:
+    """Return a number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MOST:
+        raise wrong(where, f"a number from 0{_plainly(value)}", value)
+    return float(value)
+
+
+def _plainly(value: object) -> str:
+    return ", in decimal digits" if isinstance(value, OddNumber) else ""

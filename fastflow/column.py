@@ -35,3 +35,13 @@ class Column(NamedTuple):
         if self.high < inf:
             bounds.append(f"at most {self.high:g}{unit}")
         return f"{what} {' and '.join(bounds)}".strip()
+
+
+def count(name: str, meaning: str, low: int = 1) -> Column:
+    """Return a column of whole numbers."""
+    return Column(name, "int", "", meaning, low=float(low), high=1e12)
+
+
+def text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:
+    """Return a column of texts."""
+    return Column(name, "str", "", meaning, choices=choices)

@@ -1,0 +1,202 @@
+"""How every kernel of a point lies on the mesh and what is exchanged after it, in the papers' notation.
+
+OneFlow (arXiv:2110.15032) and GSPMD (arXiv:2105.04663) write a letter an axis: S(dimension) where a tensor is
+split, B where every device has all of it, P where each has a partial sum. Layouts follow from `splits`; bytes
+and ranks are those of the cut graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.mesh import AXES, members
+from fastflow.parallelism.splits import (
+    BROADCAST,
+    COLS,
+    INNER,
+    PARTIAL,
+    ROWS,
+    STATISTICS,
+    Assignment,
+    Split,
+    added,
+    assignments,
+    differentiated,
+    made,
+    read,
+    side,
+    splits_of,
+)
+from fastflow.parallelism.stages import Pipeline
+from fastflow.parallelism.supergraph import Supergraph
+from fastflow.tables import Bools, Ints
+from fastflow.workload.graph import (
+    COLLECTIVES,
+    FORWARD,
+    INPUT_GRADIENT,
+    LAYER_KINDS,
+    NO_EXCHANGE,
+    NO_GRADIENT,
+    ON_WEIGHTS,
+    PHASES,
+    Facts,
+    Form,
+    Graph,
+)
+from fastflow.workload.layers import GEMM, LOOKUP
+
+TYPES = ("product", "batched product", "lookup", "elementwise", "rowwise")
+"""Of workload.layers."""
+EXCHANGES = ("sync", "relayout", "gradient", "send")
+"""Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
+OF_STATISTICS = " of statistics"  # of rows, or the norms of gradients
+
+
+class Along(NamedTuple):
+    """Layouts of a kernel's operands along one axis; "" for an operand that it has not."""
+
+    axis: str
+    cut: str  # side of the kernel: rows, inner or cols; "" where the axis cuts none
+    reads: str  # of a weight gradient "input | gradient of the output" where they differ
+    weights: str
+    makes: str  # before anything is exchanged
+
+
+class Exchanged(NamedTuple):
+    """What is exchanged after a kernel."""
+
+    role: str  # of EXCHANGES
+    what: str  # the collective, and of what
+    axes: tuple[str, ...]
+    ranks: int
+    bytes: float  # as in Supergraph
+
+
+class Explained(NamedTuple):
+    """One kernel on its device."""
+
+    kernel: str
+    phase: str
+    layer: int
+    stage: int  # of the pipeline
+    repeat: int  # launches in an iteration
+    type: str  # of TYPES, or update
+    along: tuple[Along, ...]  # the axes that have several devices
+    exchanges: tuple[Exchanged, ...]
+
+
+def explain(
+    graph: Graph, shards: Supergraph, layouts: Layouts, pipe: Pipeline, launches: Ints, point: int
+) -> list[Explained]:
+    """Return the kernels of one point in their order; point: its number in all that is given.
+
+    launches: of every kernel in an iteration, shape (kernels,).
+    """
+    structure = graph.structures[graph.structure[point]]
+    several = layouts.degrees[point] > 1
+    known = assignments()
+    of_kind = [known[number] for number in layouts.assignment[point].tolist()]
+    splits = [splits_of(structure, assignment) for assignment in of_kind]
+    cutting = [
+        tuple(one for one in assignment if there[AXES.index(one[0])])
+        for assignment, there in zip(of_kind, several, strict=True)
+    ]
+    explained = []
+    for number, facts in enumerate(structure):
+        row = int(graph.offset[point]) + number
+        kind, peer = int(graph.layer_kind[row]), LAYER_KINDS[graph.peer_kind[row]]
+        exchanges = _exchanged(shards, row, splits[kind][number], several, peer)
+        explained.append(
+            Explained(
+                kernel=str(graph.names[graph.label[row]]),
+                phase=PHASES[facts.phase],
+                layer=int(graph.layer[row]),
+                stage=int(pipe.stage[row]),
+                repeat=int(launches[row]),
+                type="update" if facts.kind == ON_WEIGHTS else TYPES[facts.form.type],
+                along=signature(facts, cutting[kind]),
+                exchanges=tuple(one for one in exchanges if one.role != "send" or pipe.crosses[row]),
+            )
+        )
+    return explained
+
+
+def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer: str) -> Iterator[Exchanged]:
+    """Yield what is exchanged after a kernel, sends across stages or not.
+
+    several: which axes have several devices, (kinds of layer, axes); peer: kind of the tensor's other end.
+    """
+    waited = [
+        (edges, OF_STATISTICS if one.of == STATISTICS else "")
+        for edges, one in zip((shards.sync, *shards.further), split.exchanges, strict=False)
+        if edges.collective[row] != NO_EXCHANGE
+    ]
+    found = [("sync" if i == 1 else f"sync{i}", *one) for i, one in enumerate(waited, start=1)]
+    found += [
+        ("relayout", shards.relayout, f" to the layout of {peer}"),
+        ("gradient", shards.gradient, ""),
+        ("send", shards.send, ""),
+    ]
+    for role, edges, of in found:
+        if edges.collective[row] != NO_EXCHANGE:
+            number, kind = divmod(int(edges.group[row]), len(LAYER_KINDS))
+            names = tuple(AXES[axis] for axis in members(shards.groups.sets[number]) if several[kind, axis])
+            what = COLLECTIVES[edges.collective[row]] + of
+            yield Exchanged(role, what, names, int(edges.ranks[row]), float(edges.bytes[row]))
+
+
+@lru_cache(maxsize=1024)
+def signature(facts: Facts, assignment: Assignment) -> tuple[Along, ...]:
+    """Return the layouts of a kernel's operands along every axis of an assignment."""
+    return tuple(
+        Along(
+            axis,
+            side(cuts, facts.form),
+            *(_written(cuts, facts.form, layouts) for layouts in _operands(cuts, facts)),
+        )
+        for axis, cuts in assignment
+    )
+
+
+def _operands(cuts: tuple[str, ...], facts: Facts) -> tuple[tuple[str, ...], ...]:
+    """Return layouts along an axis, by the kernel's own sides: of what it reads, its weights, its result."""
+    form, cut = facts.form, side(cuts, facts.form)
+    weights = cut if cut in (INNER, COLS) else BROADCAST
+    if facts.kind == ON_WEIGHTS:
+        sums = PARTIAL if weights != BROADCAST else BROADCAST
+        return (weights,), (weights,), (sums if facts.statistics else weights,)
+    given = _of_input(form, read(cuts, form))
+    if facts.phase == FORWARD:
+        return (given,), (weights,) if form.type in (GEMM, LOOKUP) else (), (made(cuts, form),)
+    gradient = differentiated(cuts, form)
+    if facts.kind == INPUT_GRADIENT:
+        return (gradient,), (weights,), (_of_input(form, added(cuts, form)),)
+    if facts.gradient != NO_GRADIENT:
+        return (given, gradient), (), (PARTIAL if cut == ROWS else weights,)
+    return (gradient,), (), (added(cuts, form),)
+
+
+def _of_input(form: Form, lies: str) -> str:
+    """Return a layout of what a kernel reads by the sides of the kernel; what is looked up has no columns."""
+    if lies != COLS or form.type not in (GEMM, LOOKUP):
+        return lies
+    return INNER if form.type == GEMM else BROADCAST
+
+
+def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:
+    """Write layouts along an axis, equal ones once, with the dimension's name where the network has one.
+
+    A cut of a whole side is one of its first dimension, the outermost.
+    """
+    texts = []
+    for lies in layouts:
+        if lies in (ROWS, INNER, COLS):
+            names = getattr(form.dims, lies)
+            name = next((name for name in cuts if name in names), (*names, lies)[0])
+            texts.append(f"S({name})")
+        else:
+            texts.append(lies)
+    return " | ".join(dict.fromkeys(texts))

@@ -1,0 +1,40 @@
+"""`parallel.layout=FILE.yaml`: what every axis of the mesh cuts, as its user says (docs/splits.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from fastflow.parallelism.mesh import AXES, PIPELINE
+from fastflow.parallelism.splits import Assignment, number_of
+from fastflow.workload.graph import LAYER_KINDS
+from fastflow.yaml_file import mapping_of, of_present, read_version, wrong
+
+KEY = "parallel.layout"
+_CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
+
+
+def read_layout(path: str) -> tuple[int, ...]:
+    """Return the assignment of every kind of layer, of splits.assignments; raises InputError."""
+    return of_present(KEY, _of_version, path)
+
+
+@lru_cache(maxsize=64)
+def _of_version(path: str, changed: int, size: int) -> tuple[int, ...]:
+    given = mapping_of("", read_version(path, size), ("axes",), ("name", "source", *LAYER_KINDS))
+    every = _axes("axes", given["axes"])
+    own = [every | _axes(kind, given.get(kind, {})) for kind in LAYER_KINDS]
+    return tuple(number_of(_assignment(one)) for one in own)
+
+
+def _axes(where: str, value: Any) -> dict[str, tuple[str, ...]]:
+    given = mapping_of(where, value, (), _CUTTING)
+    for axis, cuts in given.items():
+        if not isinstance(cuts, list) or not all(isinstance(name, str) for name in cuts):
+            raise wrong(f"{where}.{axis}", "a list of dimensions, the first that a kernel has is cut", cuts)
+    return {axis: tuple(cuts) for axis, cuts in given.items()}
+
+
+def _assignment(axes: Mapping[str, tuple[str, ...]]) -> Assignment:
+    return tuple((axis, axes[axis]) for axis in _CUTTING if axis in axes)

@@ -1,0 +1,331 @@
+"""How tensors lie on a mesh of devices, and what is exchanged for it: the one notation of every split.
+
+Along each axis of the mesh a tensor is *split* in one of its dimensions, *broadcast* (every device has all of
+it), or a *partial* sum (Yuan et al., OneFlow, arXiv:2110.15032; Xu et al., GSPMD, arXiv:2105.04663). An
+assignment says for every axis which dimensions it cuts: each kernel is cut along the first of them that it
+has. All else follows. What a kernel makes is split where its output has the dimension, a partial sum where it
+contracts it, and broadcast where it has none. What turns that into the layout that its readers need is
+exchanged: split to broadcast by an all-gather, partial to split by a reduce-scatter, partial to broadcast by
+an all-reduce, one split to another by an all-to-all, broadcast to split by nothing.
+
+A partial sum goes to the layout in which a pass over the tensor would be cut: that is where the tensor lies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from fastflow.parallelism.mesh import axes
+from fastflow.workload.graph import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    FORWARD,
+    INPUT_GRADIENT,
+    NO_EXCHANGE,
+    NO_GRADIENT,
+    ON_WEIGHTS,
+    REDUCE_SCATTER,
+    Facts,
+    Form,
+    Structure,
+)
+from fastflow.workload.layers import BATCHED_GEMM, ELEMENTWISE, GEMM, LOOKUP
+
+ROWS, INNER, COLS = "rows", "inner", "cols"
+"""Sides of a kernel: of what it makes, and between the two that a product contracts."""
+BROADCAST, PARTIAL = "B", "P"
+"""Layouts along an axis, beside a split in ROWS or COLS."""
+Layout = tuple[str, ...]
+"""How a tensor lies along every axis. It says which side is split, not in which dimension of the side: an
+assignment must not cut the batch of one kernel and the sequence of the next along the same axis."""
+
+Assignment = tuple[tuple[str, tuple[str, ...]], ...]
+"""Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
+network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols"."""
+
+
+class Way(NamedTuple):
+    """A known way to split a network."""
+
+    assignment: Assignment
+    source: str
+
+
+_DATA = ("dp", (ROWS,))
+_TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
+WAYS = {
+    "": Way((_DATA,), "data parallelism"),
+    "RC": Way((("kp1", (ROWS,)), ("kp2", (COLS,)), _DATA), "DeepFlow, section 3.3"),
+    "CR": Way((("kp1", (INNER, COLS)), _DATA), "DeepFlow, section 3.3"),
+    "TP": Way((("tp", _TENSOR), _DATA), "Shoeybi et al., Megatron-LM, arXiv:1909.08053"),
+    "2D": Way((("kp1", (INNER, COLS)), ("kp2", (COLS,)), _DATA), "Xu et al., Optimus, arXiv:2104.05343"),
+}
+"""Known ways, by what a strategy calls them; its degrees are those of the axes, in their order."""
+SEQUENCE = Way((("tp", (*_TENSOR, "sequence")), _DATA), "Korthikanti et al., arXiv:2205.05198")
+"""Tensor parallelism that splits the tokens wherever it splits nothing else."""
+NAMES = tuple(WAYS)
+_known = {way.assignment: number for number, way in enumerate((*WAYS.values(), SEQUENCE))}
+_lock = threading.Lock()
+
+
+def assignments() -> tuple[Assignment, ...]:
+    """Return all assignments that are known in this process; columns have their places here."""
+    return tuple(_known)
+
+
+def number_of(assignment: Assignment) -> int:
+    """Return the place of an assignment among those known, after the last if it is new."""
+    with _lock:
+        return _known.setdefault(assignment, len(_known))
+
+
+# A row's maximum and sum, in fp32, as columns of 2-byte numbers; exact enough at fp32 too.
+STATISTICS_COLS = 4
+# A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
+# count twice.
+STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
+
+
+_ANY = Form(ELEMENTWISE)
+
+
+def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
+    """Return the side of a kernel that an axis cuts, and by which name; "" for none.
+
+    cuts: dimensions. A batched product deals its products out, which are rows and columns of what it reads.
+    """
+    for name in cuts:
+        if name == INNER and form.type in (GEMM, BATCHED_GEMM):
+            return INNER if form.type == GEMM else COLS, name
+        if name in (ROWS, COLS):
+            return name, name
+        for where, names in zip((ROWS, INNER, COLS), form.dims, strict=True):
+            if name in names:
+                return where, name
+    return "", ""
+
+
+def side(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the side of a kernel that an axis cuts, "" for none."""
+    return cut_at(cuts, form)[0]
+
+
+def rows_cut_by(structure: Structure, cuts: tuple[str, ...]) -> set[str]:
+    """Return the names by which an axis cuts the rows of the kernels of a network.
+
+    More than one make no layout: a tensor that is split by batch is not what is read by sequence.
+    """
+    found = {cut_at(cuts, facts.form) for facts in structure}
+    return {name for where, name in found if where == ROWS}
+
+
+def made(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout of a kernel's output along an axis, before anything is exchanged."""
+    cut = side(cuts, form)
+    return PARTIAL if cut == INNER else cut or BROADCAST
+
+
+def home(cuts: tuple[str, ...], form: Form | None) -> str:
+    """Return the layout in which a tensor lies along an axis; form: of its maker, None outside."""
+    if form is None:
+        return BROADCAST
+    found = made(cuts, form)
+    if found != PARTIAL:
+        return found
+    return (
+        side(tuple(name for name in cuts if name != INNER), Form(ELEMENTWISE, form.dims._replace(inner=())))
+        or BROADCAST
+    )
+
+
+def read(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout along an axis in which a kernel reads what its columns (a product: inner) are of."""
+    cut = side(cuts, form)
+    if form.type == GEMM:
+        return {INNER: COLS, ROWS: ROWS}.get(cut, BROADCAST)
+    return cut or BROADCAST
+
+
+def differentiated(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout along an axis in which a product's backward kernels read its output's gradient."""
+    cut = side(cuts, form)
+    return BROADCAST if cut == INNER else cut or BROADCAST
+
+
+def turned(have: str, want: str) -> int:
+    """Return the collective that turns one layout into another."""
+    if have == PARTIAL:
+        return ALL_REDUCE if want == BROADCAST else REDUCE_SCATTER
+    if have in (want, BROADCAST):
+        return NO_EXCHANGE
+    return ALL_GATHER if want == BROADCAST else ALL_TO_ALL
+
+
+STATISTICS, SUMMED, READ = 0, 1, 2
+"""Columns of an exchange: none but those of statistics; those that a kernel sums; those that others read."""
+
+
+class Exchange(NamedTuple):
+    """A collective after a kernel, along some axes; sets of axes are bits."""
+
+    collective: int = NO_EXCHANGE
+    axes: int = 0
+    of: int = STATISTICS  # which columns
+    cols: int = 0  # further ones
+    rows_by: int = 0  # axes that split the rows, and the columns, beside
+    cols_by: int = 0
+
+
+@lru_cache(maxsize=256)
+def axes_that_split(assignment: Assignment, where: str) -> int:
+    """Return the axes that split a side of activations, as bits, whatever their dimensions are called."""
+    return _along(assignment, _ANY, home, (where,))
+
+
+class Split(NamedTuple):
+    """How a kernel is cut, in sets of axes as bits, and what is exchanged after it."""
+
+    rows: int
+    inner: int
+    cols: int
+    products: int  # of a batched product, which are dealt out whole
+    lies_rows: int  # rows and columns of the tensor that it makes, or whose gradient it makes
+    lies_cols: int
+    read_rows: int  # rows and columns of that as a product reads them
+    read_cols: int
+    summed: int  # axes along which gradients of weights are partial sums
+    reads: int  # 1 where products read it
+    travels: int  # columns of statistics, with what its readers read
+    whole: int  # 1 where its readers need all columns
+    partial: int  # 1 where it makes partial sums of an input's gradient
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def exchanging(self) -> set[int]:
+        """All sets of axes along which something may be exchanged for it."""
+        return {self.summed, self.lies_cols, *(one.axes for one in self.exchanges)}
+
+
+def _along(
+    assignment: Assignment, form: Form, of: Callable[[tuple[str, ...], Form], str], is_as: Collection[str]
+) -> int:
+    """Return the axes along which some layout of a tensor is one of those given."""
+    return axes(*(axis for axis, cuts in assignment if of(cuts, form) in is_as))
+
+
+def added(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout along an axis of what a kernel adds to the gradient of what it reads."""
+    cut = side(cuts, form)
+    if form.type == GEMM:
+        return {COLS: PARTIAL, INNER: COLS, ROWS: ROWS}.get(cut, BROADCAST)
+    return cut or BROADCAST
+
+
+def _summed(found: Collection[str]) -> str:
+    """Return the layout along an axis of a sum of tensors that lie so, without an exchange."""
+    lie = set(found) - {BROADCAST} or {BROADCAST}
+    return lie.pop() if len(lie) == 1 else PARTIAL  # each device's part among zeros
+
+
+def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, Layout]]:
+    """Yield every tensor that is done after a kernel: of which columns, how it lies, how it is wanted."""
+
+    def along(of: Callable[[tuple[str, ...], Form], str], form: Form) -> Layout:
+        return tuple(of(cuts, form) for _, cuts in assignment)
+
+    if facts.phase == FORWARD:
+        lies = along(home, facts.form)
+        yield SUMMED, along(made, facts.form), lies
+        reads = dict.fromkeys(along(read, one) for one in facts.readers)
+        others = [one for one in reads if any(map(turned, lies, one))]  # that devices do not have
+        if others:  # they share one copy
+            same = zip(*others, strict=True)
+            yield READ, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
+        return
+    for maker, adders in facts.sums:
+        have = tuple(map(_summed, zip(*(along(added, one) for one in adders), strict=True)))
+        if maker is None:  # whoever made it has not dealt it out
+            yield SUMMED, have, tuple(BROADCAST if one == PARTIAL else one for one in have)
+        else:  # of a table's output, nothing but the table reads the gradient
+            yield SUMMED, have, along(differentiated if maker.type == LOOKUP else home, maker)
+    for one in facts.readers:
+        yield READ, along(home, one), along(differentiated, one)
+
+
+# a tensor grows in the last of them, and shrinks in the first
+_IN_TURN = (REDUCE_SCATTER, ALL_TO_ALL, ALL_REDUCE, ALL_GATHER)
+
+
+def _turn(of: int, have: Layout, want: Layout, names: Sequence[str]) -> Iterator[Exchange]:
+    """Yield what turns a layout into another; axes with the same collective go together."""
+    now = dict(zip(names, have, strict=True))
+    wanted = dict(zip(names, want, strict=True))
+    for collective in _IN_TURN:
+        along = [axis for axis in names if turned(now[axis], wanted[axis]) == collective]
+        if along:
+            after = now | {axis: wanted[axis] for axis in along}
+            # a gather is of what there is after it; all-to-all, of what one device deals out
+            whole = after if collective == ALL_GATHER else now
+            rows, cols = (axes(*(axis for axis in names if whole[axis] == where)) for where in (ROWS, COLS))
+            yield Exchange(collective, axes(*along), of, 0, rows, cols)
+            now = after
+
+
+def _exchanges(facts: Facts, assignment: Assignment) -> Iterator[Exchange]:
+    """Yield what is exchanged after a kernel, sums first; tensors that turn alike go together."""
+    names = [axis for axis, _ in assignment]
+    every = [one for turn in _turns(facts, assignment) for one in _turn(*turn, names)]
+    found = sorted(dict.fromkeys(every), key=lambda one: (one.of, _IN_TURN.index(one.collective)))
+    statistics = 0
+    if facts.statistics:
+        cut = (INNER, COLS) if facts.kind == ON_WEIGHTS else (COLS,)
+        statistics = _along(assignment, facts.form, side, cut)
+    for one in found:
+        travels = statistics > 0 and one.axes == statistics and one.collective == ALL_GATHER
+        statistics = 0 if travels else statistics
+        yield one._replace(cols=STATISTICS_IN_A_GATHER if travels else 0)
+    if statistics:
+        rows = 0 if facts.kind == ON_WEIGHTS else _along(assignment, facts.form, side, (ROWS,))
+        yield Exchange(ALL_REDUCE, statistics, STATISTICS, STATISTICS_COLS, rows)
+
+
+@lru_cache(maxsize=256)
+def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]:
+    """Return how every kernel of a network is cut under an assignment, and what is exchanged after it."""
+    return tuple(_split(facts, assignment) for facts in structure)
+
+
+@lru_cache(maxsize=4096)  # repeated layers are alike
+def _split(facts: Facts, assignment: Assignment) -> Split:
+    form, on_weights = facts.form, facts.kind == ON_WEIGHTS
+    rows, inner, cols = (_along(assignment, form, side, (where,)) for where in (ROWS, INNER, COLS))
+    forward = facts.phase == FORWARD
+    products = [one for one in facts.readers if one.type == GEMM]
+    reader = products[0] if forward and products else Form(GEMM, form.dims._replace(inner=form.dims.cols))
+    layout = read if forward else differentiated
+    needed = [{layout(cuts, one) for one in products} for _, cuts in assignment]
+    if forward:
+        whole = bool(products) and not any(COLS in one for one in needed)
+    else:
+        lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
+        whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
+    return Split(
+        rows=0 if on_weights else rows,
+        inner=inner,
+        cols=cols,
+        products=rows | inner | cols,
+        lies_rows=0 if on_weights else _along(assignment, form, home, (ROWS,)),
+        lies_cols=_along(assignment, form, home, (COLS,)),
+        read_rows=_along(assignment, reader, read, (ROWS,)),
+        read_cols=_along(assignment, reader, read, (COLS,)),
+        summed=rows if facts.gradient != NO_GRADIENT else 0,
+        reads=int(bool(products)),
+        travels=STATISTICS_IN_A_GATHER * facts.statistics,
+        whole=int(whole),
+        partial=int(facts.kind == INPUT_GRADIENT and cols > 0),
+        exchanges=tuple(_exchanges(facts, assignment)),
+    )

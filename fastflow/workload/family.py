@@ -1,0 +1,54 @@
+"""What a workload family is: one entry, which serves all that depends on a model's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.column import Column
+from fastflow.tables import Bools, Inputs, Ints
+from fastflow.workload.graph import Kernel
+from fastflow.workload.kernels import backward, forward, kernels
+from fastflow.workload.layers import Network
+from fastflow.workload.precision import Precision
+
+Rows = Callable[[Inputs], tuple[Ints, Bools]]
+
+
+def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of one iteration of a whole model."""
+    return kernels(network, bool(points["model.training"][0]), numbers)
+
+
+def alone(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of a single operation.
+
+    What its nodes keep lies in memory, training or not, and nothing updates its weights.
+    """
+    found = forward(network, True, numbers.operand)
+    return found + backward(network, numbers.operand) if points["model.training"][0] else found
+
+
+def independent(key: str) -> Rows:
+    """Return how far the rows of a column can be cut: into single ones, of which devices may share one."""
+    return lambda inputs: (inputs[key], np.zeros(inputs[key].size, dtype=np.bool_))
+
+
+class Family(NamedTuple):
+    """A kind of model. Its functions take the columns of `model`, of points of this family.
+
+    `network`, `kernels` and `quick_count` take points that agree in `model.training` and in the structure.
+    """
+
+    name: str  # as `model.name` has it
+    network: Callable[[Inputs], Network]
+    rows: Rows  # see `fewest_rows`
+    sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
+    structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
+    kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
+    layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
+    quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
+    multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
+    transposed: str = ""  # the input that says whether B of its products is stored as n x k

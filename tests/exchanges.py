@@ -1,0 +1,17 @@
+"""What a graph's kernels exchange under a kernel cut, as tests read it."""
+
+from fastflow.parallelism.splits import READ, SUMMED, WAYS, splits_of
+from fastflow.workload.graph import COLLECTIVES
+
+
+def exchanges(graph, cut):
+    """Return (collective, columns) of every kernel of a graph, ("", 0) for none; cut: "RC" or "CR"."""
+    found = []
+    for point, place in enumerate(graph.structure):
+        splits = splits_of(graph.structures[place], WAYS[cut].assignment)
+        for row, split in enumerate(splits, graph.offset[point]):
+            assert len(split.exchanges) < 2
+            more = {SUMMED: graph.summed_cols[row], READ: graph.read_cols[row]}
+            one = [(COLLECTIVES[one.collective], one.cols + more.get(one.of, 0)) for one in split.exchanges]
+            found.append(one[0] if one else ("", 0))
+    return found

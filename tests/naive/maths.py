@@ -1,0 +1,179 @@
+"""What the kernels of small networks compute, on NumPy arrays, and a whole network with its gradients.
+
+A tensor is rows x columns. Rows are (batch, sequence); columns are the named dimensions of a side, in their
+order: `((name, size), ...)`, without a name where nothing is dealt out along it. The loss sums every output
+that nothing reads, times a fixed array of `seeds`; of a row-wise output, the roots of its rows.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+INPUT = "input"
+
+
+def size(side):
+    return prod(count for _, count in side)
+
+
+class Op(NamedTuple):
+    """One forward kernel; it reads other ops by name, or INPUT."""
+
+    name: str
+    type: str
+    cols: tuple  # side of its output
+    reads: tuple = ()
+    vocabulary: tuple = ()  # side of a lookup's table, whose rows it reads
+    layer: int = 0
+
+
+class Net(NamedTuple):
+    """A network, and numbers for it."""
+
+    batch: int
+    sequence: int
+    input_cols: tuple  # side
+    ops: tuple  # in forward order
+    values: np.ndarray  # of the input
+    weights: dict  # by op
+    ids: np.ndarray  # (rows,) looked up
+    seeds: dict  # by op without a reader: the gradient of its output
+
+    def __repr__(self):
+        return "\n".join(map(str, self.ops))
+
+    def op(self, name):
+        return next(op for op in self.ops if op.name == name)
+
+    def cols(self, name):
+        return self.input_cols if name == INPUT else self.op(name).cols
+
+    def readers(self, name):
+        return [op for op in self.ops if name in op.reads]
+
+    def inner(self, op):
+        """Return the sides of the rows of an op's weights, one an operand."""
+        return [op.vocabulary] if op.type == "lookup" else [self.cols(name) for name in op.reads]
+
+    def trained(self, name, asks_input_gradient):
+        """Say whether the gradient of a tensor is wanted: whether weights lie at or below it."""
+        if name == INPUT:
+            return asks_input_gradient
+        op = self.op(name)
+        return op.type in ("gemm", "lookup") or any(
+            self.trained(read, asks_input_gradient) for read in op.reads
+        )
+
+
+def folded(net, op, read, x):
+    """Return an operand of a pass as (rows, parts of a wider tensor, columns), and each part's factor."""
+    parts = size(net.cols(read)) // size(op.cols)
+    return x.reshape(x.shape[0], parts, -1), 1.0 + np.arange(parts)[None, :, None] / parts
+
+
+def heads(net, read, x):
+    """Return a tensor as (sequences, rows of each, heads, columns of each)."""
+    side = dict(net.cols(read))
+    each = size(net.cols(read)) // side["heads"]
+    return x.reshape(-1, net.sequence, x.shape[1] // each, each)
+
+
+def operands(net, op, xs):
+    """Return both operands of products by heads: halves of one tensor, or a tensor each."""
+    if len(xs) == 1:
+        both = heads(net, op.reads[0], xs[0])
+        half = both.shape[3] // 2
+        return both[..., :half], both[..., half:]
+    return tuple(heads(net, read, x) for read, x in zip(op.reads, xs, strict=True))
+
+
+def is_scores(op):
+    """Say whether products by heads are q k^T; else scores times v."""
+    return op.name.startswith("scores")
+
+
+def root(net, op, total, x):
+    return np.sqrt(1.0 + total((x * x).sum(axis=1, keepdims=True)) / size(op.cols))
+
+
+def forward(net, op, xs, weights=None, first=None, total=lambda rows: rows):
+    """Return what a kernel makes of its operands, or of parts of them.
+
+    first: of a lookup, the ids of the table's rows. total: sums numbers a row over parts of the columns.
+    """
+    if op.type == "gemm":
+        return np.concatenate(xs, axis=1) @ weights
+    if op.type == "lookup":
+        return (net.ids[xs[0]][:, None] == first[None, :]) @ weights  # xs: numbers of the rows
+    if op.type == "elementwise":
+        parts = [folded(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
+        return np.tanh(sum((x * factor).sum(axis=1) for x, factor in parts))
+    if op.type == "rowwise":
+        return xs[0] / root(net, op, total, xs[0])
+    left, right = operands(net, op, xs)
+    form = "bqhd,bkhd->bqhk" if is_scores(op) else "bqhk,bkhd->bqhd"
+    return np.einsum(form, left, right).reshape(xs[0].shape[0], -1)
+
+
+def backward(net, op, xs, y, dy, weights=None, first=None, roots=None, total=lambda rows: rows):
+    """Return the gradients of the operands, and of the weights or None; roots: of a row-wise kernel."""
+    if op.type == "gemm":
+        borders = np.cumsum([x.shape[1] for x in xs])[:-1]
+        return np.split(dy @ weights.T, borders, axis=1), np.concatenate(xs, axis=1).T @ dy
+    if op.type == "lookup":
+        return [], (net.ids[xs[0]][:, None] == first[None, :]).T @ dy
+    if op.type == "elementwise":
+        inner = ((1.0 - y * y) * dy)[:, None, :]
+        parts = [folded(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
+        return [(np.ones_like(x) * factor * inner).reshape(x.shape[0], -1) for x, factor in parts], None
+    if op.type == "rowwise":
+        n = size(op.cols)
+        if dy is None:  # the sum of the roots: nothing that the forward pass has not summed
+            return [y / n], None
+        return [(dy - y * total((dy * y).sum(axis=1, keepdims=True)) / n) / roots], None
+    left, right = operands(net, op, xs)
+    out = dy.reshape(*left.shape[:3], -1)
+    if is_scores(op):
+        found = np.einsum("bqhk,bkhd->bqhd", out, right), np.einsum("bqhk,bqhd->bkhd", out, left)
+    else:
+        found = np.einsum("bqhd,bkhd->bqhk", out, right), np.einsum("bqhk,bqhd->bkhd", left, out)
+    if len(xs) == 1:
+        found = (np.concatenate(found, axis=3),)
+    return [part.reshape(x.shape) for part, x in zip(found, xs, strict=True)], None
+
+
+def unsplit(net, asks_input_gradient):
+    """Return all tensors by name, and the loss's gradients of the weights by op and of the input."""
+    rows = np.arange(net.batch * net.sequence)
+    made, first = {INPUT: net.values}, {}
+    for op in net.ops:
+        xs = [made[read] for read in op.reads] or [rows]
+        first[op.name] = np.arange(size(op.vocabulary))
+        made[op.name] = forward(net, op, xs, net.weights.get(op.name), first[op.name])
+    gradients = {name: np.zeros_like(value) for name, value in made.items()}
+    of_weights = {}
+    for op in reversed(net.ops):
+        dy = gradients[op.name]
+        if not net.readers(op.name):
+            dy = None if op.type == "rowwise" else net.seeds[op.name]
+        xs = [made[read] for read in op.reads] or [rows]
+        roots = root(net, op, lambda rows: rows, xs[0]) if op.type == "rowwise" else None
+        found, of = backward(net, op, xs, made[op.name], dy, net.weights.get(op.name), first[op.name], roots)
+        for read, part in zip(op.reads, found, strict=True):
+            gradients[read] += part
+        if of is not None:
+            of_weights[op.name] = of
+    return made, of_weights, gradients[INPUT] if asks_input_gradient else None
+
+
+def loss(net):
+    """Return the loss of a whole network."""
+    made, _, _ = unsplit(net, True)
+    ends = [op for op in net.ops if not net.readers(op.name)]
+    return sum(
+        root(net, op, lambda rows: rows, made[op.reads[0]]).sum()
+        if op.type == "rowwise"
+        else (made[op.name] * net.seeds[op.name]).sum()
+        for op in ends
+    )

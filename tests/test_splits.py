@@ -1,0 +1,255 @@
+"""Splits of random small networks, executed shard by shard: they give what the unsplit network gives."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.splits import SEQUENCE, WAYS, splits_of
+from fastflow.workload import layers
+from fastflow.workload.graph import HIDDEN, Dims, stack
+from fastflow.workload.kernels import kernels
+from fastflow.workload.precision import Precision
+from tests.checks import cases
+from tests.naive import maths
+from tests.naive.maths import INPUT, Net, Op, size
+from tests.naive.mesh import Mesh
+from tests.naive.splits import Machine
+
+TYPES = {"gemm": layers.GEMM, "batched_gemm": layers.BATCHED_GEMM, "lookup": layers.LOOKUP,
+         "elementwise": layers.ELEMENTWISE, "rowwise": layers.ROWWISE}  # fmt: skip
+BYTES = Precision(*(np.array([number]) for number in (2.0, 4.0, 0.0, 3.0)))
+NAMES = (
+    "batch", "sequence", "hidden", "heads", "feed_forward", "vocabulary", "gates", "rows", "inner", "cols",
+)  # fmt: skip
+
+
+def node(net, op, named):
+    """Return an op as a user's network has it."""
+    of = (lambda side: tuple(name for name, _ in side if name)) if named else (lambda side: ())
+    inner = {of(side) for side in net.inner(op)} if op.type in ("gemm", "lookup") else set()
+    cut_rows = ("batch",) if op.type == "batched_gemm" else ("batch", "sequence")
+    dims = Dims(cut_rows if named else (), inner.pop() if len(inner) == 1 else (), of(op.cols))
+    reads = tuple(
+        f"l{net.op(name).layer}.{name}" if name != INPUT and net.op(name).layer < op.layer else name
+        for name in op.reads
+    )
+    rows = net.batch * net.sequence
+    one = layers.Node(op.name, TYPES[op.type], rows, size(op.cols), reads=reads, dims=dims)
+    if op.type in ("gemm", "lookup"):
+        return one._replace(inner=sum(map(size, net.inner(op))))
+    if op.type != "batched_gemm":
+        return one
+    heads = dict(op.cols)["heads"]
+    each = size(net.cols(op.reads[0])) // heads // (2 if len(op.reads) == 1 else 1)
+    return one._replace(
+        batch=net.batch * heads,
+        rows=net.sequence,
+        inner=each,
+        cols=size(op.cols) // heads,
+        width=size(op.cols),
+    )
+
+
+def network(net, named, asks_input_gradient):
+    """Return a network as the package has it."""
+    found = [
+        layers.Layer(
+            f"l{number}", HIDDEN, tuple(node(net, op, named) for op in net.ops if op.layer == number)
+        )
+        for number in sorted({op.layer for op in net.ops})
+    ]
+    return layers.connect(found, asks_input_gradient)
+
+
+def filled(ops, batch, sequence, input_cols, seed):
+    """Return a network with random numbers."""
+    rng = np.random.default_rng(seed)
+    rows = batch * sequence
+    values = rng.normal(size=(rows, size(input_cols)))
+    net = Net(batch, sequence, input_cols, tuple(ops), values, weights={}, ids=np.zeros(0), seeds={})
+    vocabulary = max((size(op.vocabulary) for op in ops), default=1)
+    weights = {
+        op.name: rng.normal(size=(sum(map(size, net.inner(op))), size(op.cols))) / np.sqrt(size(op.cols))
+        for op in ops
+        if op.type in ("gemm", "lookup")
+    }
+    seeds = {op.name: rng.normal(size=(rows, size(op.cols))) for op in ops}
+    return net._replace(weights=weights, ids=rng.integers(0, vocabulary, rows), seeds=seeds)
+
+
+def execute(net, mesh, assignment, named, asks_input_gradient):
+    """Run the plan of a network, and compare with the network as a whole."""
+    found = kernels(network(net, named, asks_input_gradient), True, BYTES)
+    (structure,) = stack(found, 1).structures
+    machine = Machine(net, mesh, assignment, named, asks_input_gradient)
+    machine.run(found, splits_of(structure, assignment))
+    made, of_weights, of_input = maths.unsplit(net, asks_input_gradient)
+    for op in net.ops:
+        for tensor in machine.copies[op.name]:
+            for device, part in tensor.parts.items():
+                near(part, made[op.name][np.ix_(*tensor.numbers(device))])
+    for name, parts in machine.of_weights.items():
+        for device, part in parts.items():
+            near(part, of_weights[name][np.ix_(*machine.weight_numbers(net.op(name), device))])
+    assert machine.of_weights.keys() == of_weights.keys()
+    if of_input is not None and net.readers(INPUT):
+        near(machine.gradient_of_input(), of_input)
+
+
+def near(got, expected):
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def sides(times):
+    """Return the sides that columns have; every dimension can be dealt out along all axes."""
+    return {
+        "hidden": (("hidden", 2 * times),), "feed_forward": (("feed_forward", times),),
+        "heads": (("heads", times), ("", 2 * times)), "vocabulary": (("vocabulary", times),),
+        "gates": (("gates", times), ("hidden", 2 * times)), "keys": (("heads", times), ("", times)),
+    }  # fmt: skip
+
+
+@st.composite
+def nets(draw, times):
+    """Draw a network of all types of kernel, with branches, skips and several operands."""
+    known = sides(times)
+    tensors = {INPUT: known["hidden"]}
+    ops, layer = [], 0
+    for number in range(draw(st.integers(1, 7))):
+        op = draw(_op(number, tensors, known))
+        ops.append(op._replace(layer=layer))
+        tensors[op.name] = op.cols
+        if draw(st.integers(0, 2)) == 0:
+            layer += 1
+            tensors.pop(INPUT, None)
+    return filled(ops, times, times, known["hidden"], draw(st.integers(0, 99)))
+
+
+@st.composite
+def _op(draw, number, tensors, known):
+    def reads(of, count):
+        return tuple(draw(st.lists(st.sampled_from(of), min_size=1, max_size=count, unique=True)))
+
+    of = {kind: [name for name, side in tensors.items() if side == known[kind]] for kind in known}
+    kind = draw(st.sampled_from(["gemm", "gemm", "gemm", "elementwise", "rowwise", "heads", "lookup"]))
+    outer = draw(st.sampled_from(["hidden", "hidden", "heads", "feed_forward", "vocabulary", "gates"]))
+    if kind == "lookup" or not tensors:
+        return Op(f"table{number}", "lookup", known[outer], (), known["vocabulary"])
+    if kind == "heads" and of["heads"]:
+        if of["keys"] and draw(st.booleans()):
+            both = (*reads(of["keys"], 1), *reads(of["heads"], 1))
+            return Op(f"context{number}", "batched_gemm", known["heads"], both)
+        return Op(f"scores{number}", "batched_gemm", known["keys"], reads(of["heads"], 2))
+    if kind == "elementwise" and of["gates"] and of["hidden"] and draw(st.booleans()):
+        return Op(f"pass{number}", kind, known["hidden"], (*reads(of["gates"], 1), *reads(of["hidden"], 1)))
+    if kind in ("elementwise", "rowwise"):
+        first = draw(st.sampled_from(list(tensors)))
+        alike = [name for name in tensors if tensors[name] == tensors[first]]
+        return Op(f"pass{number}", kind, tensors[first], reads(alike, 1 if kind == "rowwise" else 3))
+    return Op(f"product{number}", "gemm", known[outer], reads(list(tensors), 3))
+
+
+# Two dimensions of one side of a tensor. A layout says which side is split, not in which of its dimensions:
+# an axis that cuts one of them here and the other there has no plan.
+ASIDE = (
+    {"rows", "sequence"}, {"batch", "sequence"}, {"gates", "hidden"}, {"gates", "cols"}, {"gates", "inner"},
+)  # fmt: skip
+DEGREES = {
+    1: [(2,), (3,), (4,)], 2: [(2, 2), (1, 2), (3, 1), (3, 2), (2, 4)],
+    3: [(2, 2, 2), (1, 2, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1)],
+}  # fmt: skip
+KNOWN = {name: way.assignment for name, way in (WAYS | {"sequence": SEQUENCE}).items()}
+
+
+@st.composite
+def assignments(draw, named):
+    """Draw which dimensions every axis cuts."""
+    cuts = st.lists(st.sampled_from(NAMES), max_size=4, unique=True).filter(
+        lambda cut: not named or not any(aside <= set(cut) for aside in ASIDE)
+    )
+    return tuple((axis, tuple(draw(cuts))) for axis in AXES[: draw(st.integers(1, 3))])
+
+
+def check(data, assignment, named):
+    """Draw a mesh, and a network whose dimensions its devices share evenly, and execute the plan."""
+    degrees = data.draw(st.sampled_from(DEGREES[len(assignment)]))
+    net = data.draw(nets(max(2, prod(degrees))))
+    mesh = Mesh({axis: degree for (axis, _), degree in zip(assignment, degrees, strict=True)})
+    execute(net, mesh, assignment, named, data.draw(st.booleans()))
+
+
+SIDES = sides(4)
+TABLE = Op("table0", "lookup", SIDES["heads"], (), SIDES["vocabulary"])
+WIDE = Op("table1", "lookup", SIDES["feed_forward"], (), SIDES["vocabulary"])
+PICKED = {
+    "sums of a part and of a whole": (
+        (("kp1", ("heads",)),),
+        (TABLE, WIDE, Op("product2", "gemm", SIDES["hidden"], ("table0",)),
+         Op("product3", "gemm", SIDES["hidden"], ("table0", "table1"))),
+    ),
+    "readers that share a copy": (
+        (("kp1", ("sequence", "cols")), ("kp2", ("cols",))),
+        (TABLE, Op("product1", "gemm", SIDES["heads"], ("table0",)),
+         Op("scores2", "batched_gemm", SIDES["keys"], ("table0", "product1"))),
+    ),
+    "a tensor beside the input": (
+        WAYS["RC"].assignment,
+        (Op("product0", "gemm", SIDES["hidden"], (INPUT,)),
+         Op("product1", "gemm", SIDES["hidden"], (INPUT, "product0"))),
+    ),
+    "halves of a tensor": (
+        (("kp1", ("batch",)), ("kp2", ("sequence",))),
+        (Op("product0", "gemm", SIDES["heads"], (INPUT,)),
+         Op("scores1", "batched_gemm", SIDES["keys"], ("product0",))),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PICKED)
+def test_picked_networks(case):
+    assignment, ops = PICKED[case]
+    net = filled(ops, 4, 4, SIDES["hidden"], seed=1)
+    mesh = Mesh({axis: 2 if place < 2 else 1 for place, (axis, _) in enumerate(assignment)})
+    execute(net, mesh, assignment, named=True, asks_input_gradient=True)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@given(st.data(), st.booleans())
+@cases(25)
+def test_known_ways(name, data, named):
+    check(data, KNOWN[name], named)
+
+
+@given(st.data(), st.booleans())
+@cases(100)
+def test_random_assignments(data, named):
+    check(data, data.draw(assignments(named)), named)
+
+
+@pytest.mark.long
+@given(st.data(), st.booleans())
+@cases(1000)
+def test_many_random_assignments(data, named):
+    check(data, data.draw(assignments(named)), named)
+
+
+@given(nets(2), st.integers(0, 2**32 - 1))
+@cases(20)
+def test_gradients_of_the_whole_network(net, seed):
+    """They are the slopes of its loss."""
+    _, of_weights, of_input = maths.unsplit(net, True)
+    rng = np.random.default_rng(seed)
+    steps = {name: rng.normal(size=value.shape) for name, value in net.weights.items()}
+    step = rng.normal(size=net.values.shape)
+    expected = sum((of_weights[name] * one).sum() for name, one in steps.items()) + (of_input * step).sum()
+
+    def at(far):
+        weights = {name: value + far * steps[name] for name, value in net.weights.items()}
+        return maths.loss(net._replace(weights=weights, values=net.values + far * step))
+
+    slope = (at(1e-5) - at(-1e-5)) / 2e-5
+    assert slope == pytest.approx(expected, rel=1e-5, abs=1e-6)
