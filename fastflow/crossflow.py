@@ -92,7 +92,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     graph = build_graph(given, numbers)
     refuse(timed, uncut(graph, spread.layouts))
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
-    shards = cut(graph, spread.layouts, stages, count, numbers.operand)
+    shards = cut(graph, spread.layouts, stages, count, given["parallel.zero"], numbers.operand)
     timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
     launches = all_launches(graph, count)
     refuse(timed, untimed(graph, rate, timing))
@@ -103,7 +103,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     refuse(timed, unsent(graph, communication.exchanges))
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
     timeline = schedule(kernels, plan)
-    memory = footprint(graph, shards, pipe, numbers, given["model.training"])
+    memory = footprint(graph, shards, pipe, numbers, given["model.training"], given["parallel.zero"])
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))

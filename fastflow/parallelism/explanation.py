@@ -50,7 +50,7 @@ from fastflow.workload.layers import GEMM, LOOKUP
 
 TYPES = ("product", "batched product", "lookup", "elementwise", "rowwise")
 """Of workload.layers."""
-EXCHANGES = ("sync", "relayout", "gradient", "send")
+EXCHANGES = ("sync", "relayout", "fetch", "gradient", "send")
 """Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
 OF_STATISTICS = " of statistics"  # of rows, or the norms of gradients
 
@@ -137,6 +137,7 @@ def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer:
     found = [("sync" if i == 1 else f"sync{i}", *one) for i, one in enumerate(waited, start=1)]
     found += [
         ("relayout", shards.relayout, f" to the layout of {peer}"),
+        ("fetch", shards.fetch, " of weights"),
         ("gradient", shards.gradient, ""),
         ("send", shards.send, ""),
     ]

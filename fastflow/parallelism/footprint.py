@@ -32,23 +32,27 @@ class Footprint(NamedTuple):
 
 @kernel
 def _fullest_stage(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, weight_bytes: Floats, operand: Floats
-) -> tuple[Floats, Floats, Ints]:
-    """Return weights and kept activations of the stage that needs most [elements], and which it is."""
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, a_whole: Floats, a_part: Floats, operand: Floats
+) -> tuple[Floats, Floats, Floats, Ints]:
+    """Return weights, a device's part of them, and kept activations of the stage that needs most [elements],
+    and which it is. a_whole, a_part: bytes that a device has of every weight, and of one in its part.
+    """
     points = graph.offset.size - 1
-    weights, activations = np.zeros(points), np.zeros(points)
+    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
     fullest = np.zeros(points, dtype=np.int64)
     most = 1
     for p in range(points):
         most = max(most, pipeline.stages[p])
-    of_stage = np.empty((2, most))
+    of_stage = np.empty((3, most))
     for p in range(points):
         stages = pipeline.stages[p]
         of_stage[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
             stage, cols = pipeline.stage[row], graph.cols[row]
             owned = 1.0 * graph.weights[row] * graph.batch[row]
-            of_stage[0, stage] += owned * shards.inner[row] * shards.cols[row]
+            owned *= shards.inner[row] * shards.cols[row]
+            of_stage[0, stage] += owned
+            of_stage[2, stage] += np.ceil(owned / shards.owners[row])
             # what was kept per column of the layer is cut as the layer's activations are
             kept = (
                 1.0
@@ -62,31 +66,38 @@ def _fullest_stage(
         needed = -1.0
         for stage in range(stages):
             kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            total = of_stage[0, stage] * weight_bytes[p] + kept * operand[p]
+            total = of_stage[0, stage] * a_whole[p] + of_stage[2, stage] * a_part[p]
+            total += kept * operand[p]
             if total > needed:
                 needed, fullest[p] = total, stage
-                weights[p], activations[p] = of_stage[0, stage], kept
-    return weights, activations, fullest
+                weights[p], parts[p], activations[p] = of_stage[0, stage], of_stage[2, stage], kept
+    return weights, parts, activations, fullest
 
 
 def footprint(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, precision: Precision, training: Bools
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, precision: Precision, training: Bools, zero: Ints
 ) -> Footprint:
     """Return what a device of the stage that needs most memory holds.
 
     Every weight has a gradient of the operands' type when training, also an embedding row that
     no token touched. Activations are those that the backward pass reads again, for all steps and for
-    as many micro-batches as the schedule has in flight.
+    as many micro-batches as the schedule has in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices
+    with the same weights have a part each of optimizer state and masters (1), gradients (2), weights (3).
     """
     gradient = np.where(training, precision.operand, 0.0)
-    a_weight = precision.operand + precision.master + gradient + precision.state
-    weights, activations, stage = _fullest_stage(
-        graph.numbers, shards.numbers, pipeline, a_weight, precision.operand
+    by_stage = (precision.master + precision.state, gradient, precision.operand)
+    whole, part = np.zeros((2, zero.size))
+    for first, size in enumerate(by_stage, start=1):
+        whole += np.where(zero < first, size, 0.0)
+        part += np.where(zero >= first, size, 0.0)
+    weights, parts, activations, stage = _fullest_stage(
+        graph.numbers, shards.numbers, pipeline, whole, part, precision.operand
     )
+    held = [np.where(zero >= first, parts, weights) for first in (1, 2, 3)]
     return Footprint(
-        weights=weights * (precision.operand + precision.master),
-        gradients=weights * gradient,
-        optimizer=weights * precision.state,
+        weights=held[2] * precision.operand + held[0] * precision.master,
+        gradients=held[1] * gradient,
+        optimizer=held[0] * precision.state,
         activations=activations * precision.operand,
         stage=stage,
     )

@@ -26,7 +26,6 @@ from fastflow.workload.graph import (
     FORWARD,
     INPUT_GRADIENT,
     NO_EXCHANGE,
-    NO_GRADIENT,
     ON_WEIGHTS,
     REDUCE_SCATTER,
     Facts,
@@ -197,7 +196,7 @@ class Split(NamedTuple):
     lies_cols: int
     read_rows: int  # rows and columns of that as a product reads them
     read_cols: int
-    summed: int  # axes along which gradients of weights are partial sums
+    sharing: int  # axes along which devices have the same weights, and partial sums of their gradients
     reads: int  # 1 where products read it
     travels: int  # columns of statistics, with what its readers read
     whole: int  # 1 where its readers need all columns
@@ -207,7 +206,7 @@ class Split(NamedTuple):
     @property
     def exchanging(self) -> set[int]:
         """All sets of axes along which something may be exchanged for it."""
-        return {self.summed, self.lies_cols, *(one.axes for one in self.exchanges)}
+        return {self.sharing, self.lies_cols, *(one.axes for one in self.exchanges)}
 
 
 def _along(
@@ -302,6 +301,7 @@ def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]
 @lru_cache(maxsize=4096)  # repeated layers are alike
 def _split(facts: Facts, assignment: Assignment) -> Split:
     form, on_weights = facts.form, facts.kind == ON_WEIGHTS
+    has_weights = form.type in (GEMM, LOOKUP)
     rows, inner, cols = (_along(assignment, form, side, (where,)) for where in (ROWS, INNER, COLS))
     forward = facts.phase == FORWARD
     products = [one for one in facts.readers if one.type == GEMM]
@@ -322,7 +322,7 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
         lies_cols=_along(assignment, form, home, (COLS,)),
         read_rows=_along(assignment, reader, read, (ROWS,)),
         read_cols=_along(assignment, reader, read, (COLS,)),
-        summed=rows if facts.gradient != NO_GRADIENT else 0,
+        sharing=rows if has_weights else 0,
         reads=int(bool(products)),
         travels=STATISTICS_IN_A_GATHER * facts.statistics,
         whole=int(whole),

@@ -29,7 +29,6 @@ from fastflow.parallelism.mesh import AXES, PIPELINE, devices_along
 from fastflow.parallelism.splits import (
     READ,
     SUMMED,
-    Assignment,
     Exchange,
     Split,
     assignments,
@@ -53,6 +52,7 @@ from fastflow.workload.graph import (
     ON_WEIGHTS,
     POINT_TO_POINT,
     PRODUCT,
+    REDUCE_SCATTER,
     SPARSE,
     UPDATE,
     WEIGHT_GRADIENT,
@@ -64,7 +64,7 @@ from fastflow.workload.graph import (
 _KINDS = len(LAYER_KINDS)
 STAGES = 1 << PIPELINE
 """The set of axes of a pipeline."""
-_SETS = ("rows", "inner", "cols", "products", "lies_rows", "lies_cols", "read_rows", "read_cols", "summed")
+_SETS = ("rows", "inner", "cols", "products", "lies_rows", "lies_cols", "read_rows", "read_cols", "sharing")
 _SETS_OF_A_SLOT = ("axes", "rows_by", "cols_by")
 
 
@@ -104,6 +104,8 @@ class Supergraph(NamedTuple):
     read_cols: Ints
     sync: CrossEdges  # follows the kernel, every launch, and is waited for
     relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
+    owners: Ints  # devices that have the same weights
+    fetch: CrossEdges  # of weights that devices have parts of (ZeRO), waited for
     gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
     further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
@@ -112,7 +114,7 @@ class Supergraph(NamedTuple):
     @property
     def syncs(self) -> tuple[CrossEdges, ...]:
         """All that is waited for after a kernel: what is always there, and what some point has."""
-        others = (*self.further, self.relayout)
+        others = (*self.further, self.relayout, self.fetch)
         return (self.sync, *(edges for edges in others if edges.collective.any()))
 
     @property
@@ -143,7 +145,7 @@ class _Cuts(NamedTuple):
     lies_cols: Ints
     read_rows: Ints
     read_cols: Ints
-    summed: Ints
+    sharing: Ints
     reads: Ints
     travels: Ints
     whole: Ints
@@ -160,6 +162,7 @@ class _Shares(NamedTuple):
     row_shards: Ints
     ranks: Ints  # devices that share the rows of a layer
     microbatches: Ints  # (points,)
+    zero: Ints  # stage of ZeRO: what devices with the same weights have parts of, (points,)
     operand: Floats  # [B], (points,)
     stages: Ints  # (points,)
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
@@ -211,8 +214,10 @@ def _cut_sizes(graph: Graph, cuts: _Cuts, shares: _Shares, out: Supergraph) -> N
             out.elements[row] = 1.0 * rows * activation_cols
         elif kind == ON_WEIGHTS:
             out.elements[row] = 1.0 * graph.batch[row] * inner * cols
+            if shares.zero[p] > 0:  # each device updates its part
+                out.elements[row] = np.ceil(out.elements[row] / ways[here + cuts.sharing[k]])
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
-        out.activation_cols[row] = activation_cols
+        out.activation_cols[row], out.owners[row] = activation_cols, ways[here + cuts.sharing[k]]
 
 
 @lean_kernel
@@ -333,7 +338,7 @@ def _write_gradient(graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergrap
         if graph.gradient[row] == NO_GRADIENT:
             continue
         here = _KINDS * p + own
-        along = cuts.summed[shares.first[here] + row]
+        along = cuts.sharing[shares.first[here] + row]
         ranks = shares.ways[shares.sets * here + along]
         if ranks == 1:
             continue
@@ -341,10 +346,30 @@ def _write_gradient(graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergrap
         collective, size = ALL_REDUCE, shares.operand[p] * weights
         tokens = 1.0 * _ceil_div(graph.rows[row], ranks)  # of all micro-batches
         gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
-        if graph.gradient[row] == SPARSE and gathered < 2.0 * size:
+        passes = 2.0  # of the table, to sum it for everyone
+        if shares.zero[p] > 0:
+            collective, passes = REDUCE_SCATTER, 1.0
+        if graph.gradient[row] == SPARSE and gathered < passes * size:
             collective, size = ALL_GATHER, gathered
         out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
         out.group[row] = _KINDS * along + own
+
+
+def _write_fetch(graph: Graph, cuts: _Cuts, shares: _Shares, local: Supergraph, out: CrossEdges) -> None:
+    """Write the gathers of weights of which every device has a part (ZeRO, arXiv:1910.02054).
+
+    Once after their update; in stage 3, where none keeps the whole, for each pass that uses them, and nothing
+    hides that. Not a kernel: few points have any.
+    """
+    zero, here = shares.zero[graph.point], _KINDS * graph.point + graph.layer_kind
+    k = shares.first[here] + np.arange(here.size)
+    updates = (graph.phase == UPDATE) & (cuts.travels[k] == 0)  # norms have statistics
+    uses = (graph.weights > 0) | (graph.kind == INPUT_GRADIENT)
+    rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
+    out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
+    out.group[rows] = (_KINDS * cuts.sharing[k] + graph.layer_kind)[rows]
+    weights = 1.0 * graph.batch[rows] * local.inner[rows] * local.cols[rows]
+    out.bytes[rows] = shares.operand[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
 
 def _write_send(
@@ -394,7 +419,8 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
     named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
     if not named.any():
         return reason.astype(str)
-    every, cutting = assignments(), _tables(graph.structures, assignments()).cutting
+    every = assignments()
+    cutting = _tables(graph.structures, tuple(range(len(every)))).cutting
     for i in np.flatnonzero(named).tolist():
         place, numbers = graph.structure[i], layouts.assignment[i]
         cuts = np.bitwise_or.reduce(cutting[place, numbers])
@@ -414,8 +440,10 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
 
 
 @lru_cache(maxsize=64)
-def _tables(structures: tuple[Structure, ...], assignments: tuple[Assignment, ...]) -> _Tables:
-    every = [splits_of(one, by) for one in structures for by in assignments]
+def _tables(structures: tuple[Structure, ...], numbers: tuple[int, ...]) -> _Tables:
+    """Return how structures are cut under some assignments, by their numbers."""
+    known = assignments()
+    every = [splits_of(one, known[number]) for one in structures for number in numbers]
     splits = [split for one in every for split in one]
     count = max((len(split.exchanges) for split in splits), default=0)
     padded = [(*split.exchanges, *[Exchange()] * (max(count, 1) - len(split.exchanges))) for split in splits]
@@ -424,14 +452,10 @@ def _tables(structures: tuple[Structure, ...], assignments: tuple[Assignment, ..
         sets |= {getattr(split, field) for field in _SETS}
         sets |= {getattr(one, field) for one in split.exchanges for field in _SETS_OF_A_SLOT}
     number = {found: i for i, found in enumerate(sorted(sets))}
-    exchanging = tuple(
-        tuple(
-            sorted(
-                {STAGES}.union(*(split.exchanging for one in every[by :: len(assignments)] for split in one))
-            )
-        )
-        for by in range(len(assignments))
-    )
+    exchanging: list[tuple[int, ...]] = [(STAGES,)] * len(known)
+    for place, by in enumerate(numbers):
+        along = (split.exchanging for one in every[place :: len(numbers)] for split in one)
+        exchanging[by] = tuple(sorted({STAGES}.union(*along)))
 
     def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
         values = [getattr(row, field) for row in rows]
@@ -443,29 +467,32 @@ def _tables(structures: tuple[Structure, ...], assignments: tuple[Assignment, ..
             _Slot(*(column(of, field, field in _SETS_OF_A_SLOT) for field in _Slot._fields))
             for of in zip(*padded, strict=True)
         ),
-        first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(assignments)),
-        groups=Groups(tuple(sorted(sets)), exchanging),
-        cutting=np.array([_cutting(one) for one in every]).reshape(len(structures), len(assignments)),
+        first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(numbers)),
+        groups=Groups(tuple(sorted(sets)), tuple(exchanging)),
+        cutting=np.array([_cutting(one) for one in every]).reshape(len(structures), len(numbers)),
     )
 
 
 def cut(
-    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, operand_bytes: Floats
+    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, operand_bytes: Floats
 ) -> Supergraph:
     """Cut every kernel of the graph as its point's strategy says.
 
-    stages, microbatches, operand_bytes: shape (points,).
+    stages, microbatches, zero (its stage), operand_bytes: shape (points,).
     """
-    tables = _tables(graph.structures, assignments())
-    sets = tables.groups.sets
+    used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
+    used = used if used.size else np.zeros(1, dtype=np.int64)
+    tables = _tables(graph.structures, tuple(used.tolist()))
+    sets, place = tables.groups.sets, np.searchsorted(used, layouts.assignment)
     shares = _Shares(
-        first=(tables.first[graph.structure[:, None], layouts.assignment] - graph.offset[:-1, None]).ravel(),
+        first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
         ways=np.stack([devices_along(layouts.degrees, one) for one in sets], axis=2).ravel(),
         sets=len(sets),
         assignment=layouts.assignment,
         row_shards=layouts.row_shards,
         ranks=layouts.ranks,
         microbatches=microbatches,
+        zero=np.array(zero),  # a column that kernels take
         operand=operand_bytes,
         stages=stages,
         differ=layouts.differ,
@@ -487,7 +514,7 @@ def cut(
             return nothing
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
-    moves, stacked = shares.differ.any(), (stages > 1).any()
+    moves, stacked, shared = shares.differ.any(), (stages > 1).any(), (zero > 0).any()
     out = Supergraph(
         m=column(),
         k=column(),
@@ -499,6 +526,8 @@ def cut(
         cols=column(),
         activation_rows=column(),
         activation_cols=column(),
+        owners=column(),
+        fetch=rare(shared),
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
@@ -514,6 +543,8 @@ def cut(
         _write_sync(kernels_of, slot, shares, further)
     if moves:
         _write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
+    if shared:
+        _write_fetch(graph, tables.cuts, shares, out, out.fetch)
     if stacked:
         _write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
     return out

@@ -355,9 +355,9 @@ class Machine:
     def sum_weights(self, op, split, parts):
         """Sum the gradients of weights where they are partial."""
         rows = {axis for axis, found in self.cuts(op).items() if found[0] == "rows"}
-        if names(split.summed) != rows:
+        if names(split.sharing) != rows:
             raise PlanError(
-                f"{op.name}: weights' gradients are summed along {names(split.summed)}, not {rows}"
+                f"{op.name}: weights' gradients are summed along {names(split.sharing)}, not {rows}"
             )
         self.of_weights[op.name] = {
             device: sum(parts[at] for at in self.mesh.group(device, rows)) for device in self.mesh.devices

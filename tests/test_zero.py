@@ -1,0 +1,83 @@
+"""ZeRO (Rajbhandari et al., arXiv:1910.02054): what devices with the same weights share, and its cost."""
+
+import numpy as np
+import pytest
+
+import fastflow
+from tests.checks import near
+
+DEVICES = 8
+FILE = """
+rows: 4096
+layers:
+- name: mlp
+  kernels:
+  - {name: up, type: gemm, inner: 512, cols: 2048}
+  - {name: act, type: elementwise, cols: 2048}
+  - {name: down, type: gemm, inner: 2048, cols: 512}
+- name: head
+  kernels:
+  - {name: logits, type: gemm, inner: 512, cols: 1024}
+"""
+WEIGHTS = 512 * 2048 * 2 + 512 * 1024
+
+
+@pytest.fixture(scope="module")
+def overrides(tmp_path_factory):
+    path = tmp_path_factory.mktemp("zero") / "mlp.yaml"
+    path.write_text(FILE, encoding="utf-8")
+    return "model=graph", f"model.file={path}", f"system.devices={DEVICES}", "model.optimizer=adam"
+
+
+@pytest.fixture(scope="module")
+def stages(overrides):
+    return fastflow.evaluate(*overrides, f"parallel.strategy=d{DEVICES}", "parallel.zero=0,1,2,3")
+
+
+def test_memory_is_that_of_the_paper(stages):
+    """Section 3 and figure 1: 2 + 2 + 12 bytes a weight, of which more and more are shared out."""
+    whole, part = np.array([16, 4, 2, 0]), np.array([0, 12, 14, 16])
+    expected = WEIGHTS * (whole + part / DEVICES)
+    got = stages["weight_B"] + stages["gradient_B"] + stages["optimizer_B"]
+    assert np.allclose(got, expected, rtol=1e-12)
+    assert stages["activation_B"].nunique() == 1
+
+
+@pytest.mark.parametrize(("stage", "volume"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_volume_is_that_of_the_paper(overrides, stage, volume):
+    """Section 7: as much as data parallelism up to stage 2, half as much again in stage 3."""
+    table = fastflow.explain_layout(*overrides, f"parallel.strategy=d{DEVICES}", f"parallel.zero={stage}")
+    moved = 2 if stage == 0 else 1  # an all-reduce is a scatter and a gather
+    sums, gathers = table["gradient_B"].sum() * moved, (table["fetch_B"] * table["repeat"]).sum()
+    first = 512 * 2048 * 2  # nothing asks for the gradient of the input of the first product
+    assert sums + gathers == 2 * WEIGHTS * volume - (first if stage == 3 else 0)
+    said = " ".join(table["exchange"])
+    assert ("reduce-scatter" in said) == (stage > 0)
+    assert ("all-gather of weights" in said) == (stage > 0)
+
+
+def test_each_device_updates_its_part(stages):
+    """Of the weights that it owns: so the update takes less, but for what gathers them then."""
+    assert stages["update_s"][3] < stages["update_s"][0]
+    assert stages["time_s"][1] == stages["time_s"][2]
+
+
+def test_one_device_shares_nothing(overrides):
+    alone = fastflow.evaluate(
+        *overrides[:2], "system.devices=1", "parallel.strategy=d1", "parallel.zero=0,1,2,3"
+    )
+    for name in alone.columns.difference(["point", "parallel.zero"]):
+        assert alone[name].nunique(dropna=False) == 1, name
+
+
+def test_parts_of_what_other_axes_leave(overrides):
+    """Devices share the weights that their columns have: RC cuts them too."""
+    cut = fastflow.evaluate(*overrides, "parallel.strategy=RC-1-2-d4", "parallel.zero=3").iloc[0]
+    assert near(cut["weight_B"] + cut["gradient_B"] + cut["optimizer_B"], 16 * WEIGHTS / DEVICES)
+
+
+@pytest.mark.parametrize("value", ["4", "-1", "1.5", "yes"])
+def test_what_is_no_stage_is_one_line(overrides, value):
+    with pytest.raises(fastflow.InputError, match=r"parallel\.zero=") as error:
+        fastflow.evaluate(*overrides, f"parallel.zero={value}")
+    assert "\n" not in str(error.value)
