@@ -18,11 +18,13 @@ from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.routes import network_faults
+from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.layout import Layouts, lay_out
+from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
-from fastflow.parallelism.supergraph import Supergraph, all_launches, cut, uncut
+from fastflow.parallelism.supergraph import all_launches, cut
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import device
 from fastflow.timing.energy import energy

@@ -6,10 +6,10 @@ import pytest
 from fastflow import evaluate, results
 from fastflow.errors import InputError
 from fastflow.network.routes import routes_of
+from fastflow.parallelism.cuts import Groups
 from fastflow.parallelism.layout import lay_out
 from fastflow.parallelism.splits import assignments
 from fastflow.parallelism.strategy import parse_column
-from fastflow.parallelism.supergraph import Groups
 from tests.checks import near
 from tests.conftest import columns_of
 from tests.naive import network as naive

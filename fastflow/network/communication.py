@@ -18,9 +18,9 @@ from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, WAYS, cheapest, 
 from fastflow.network.routes import Route, neighbours, routes_of
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
-from fastflow.parallelism.supergraph import CrossEdges, Supergraph
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
 from fastflow.workload.graph import LAYER_KINDS, NO_EXCHANGE, Graph
 

@@ -21,10 +21,10 @@ from fastflow.network.patterns import Group, group_of
 from fastflow.network.placement import Order, neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.network.recipe import Recipe, recipe
 from fastflow.network.topology import FULL, SWITCH, Topology, topology
+from fastflow.parallelism.cuts import Groups
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, MESHES, PIPELINE, members
 from fastflow.parallelism.strategy import Strategies
-from fastflow.parallelism.supergraph import Groups
 from fastflow.tables import Floats, Inputs, Ints, Texts
 
 AUTO = "auto"

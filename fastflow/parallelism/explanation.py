@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, members
+from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.splits import (
     BROADCAST,
     COLS,
@@ -31,7 +32,6 @@ from fastflow.parallelism.splits import (
     splits_of,
 )
 from fastflow.parallelism.stages import Pipeline
-from fastflow.parallelism.supergraph import Supergraph
 from fastflow.tables import Bools, Ints
 from fastflow.workload.graph import (
     COLLECTIVES,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
-from fastflow.parallelism.supergraph import Supergraph
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.pipeline_order import in_flight
 from fastflow.workload.graph import Graph

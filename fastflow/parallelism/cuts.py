@@ -1,0 +1,144 @@
+"""How the kernels of networks are cut under assignments, as tables of numbers that kernels look up.
+
+A row for every kernel of a network and every assignment. What does not depend on degrees is here, once for a
+network and an assignment; sets of axes have numbers, by which a point's degrees are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.errors import InputError
+from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.mesh import AXES, PIPELINE
+from fastflow.parallelism.splits import Exchange, Split, assignments, rows_cut_by, splits_of
+from fastflow.parallelism.strategy import COLUMN_ROW
+from fastflow.tables import Ints, Texts
+from fastflow.workload.graph import (
+    LAYER_KINDS,
+    Graph,
+    Structure,
+)
+
+KINDS = len(LAYER_KINDS)
+STAGES = 1 << PIPELINE
+"""The set of axes of a pipeline."""
+# of splits.Split and Exchange, sets of axes
+_SETS = ("rows", "inner", "cols", "products", "lies_rows", "lies_cols", "read_rows", "read_cols", "sharing")
+_SETS_OF_A_SLOT = ("axes", "rows_by", "cols_by")
+
+
+class Groups(NamedTuple):
+    """Who may exchange. Sets of axes are bits."""
+
+    sets: tuple[int, ...] = ()  # by number
+    exchanging: tuple[tuple[int, ...], ...] = ()  # those that an assignment exchanges along
+
+
+class Slot(NamedTuple):
+    """One exchange of every kernel of the structures, by assignment; (cuts,). Sets of axes by number."""
+
+    collective: Ints
+    axes: Ints
+    of: Ints  # which columns: splits.STATISTICS, SUMMED or READ
+    cols: Ints
+    rows_by: Ints
+    cols_by: Ints
+
+
+class Cuts(NamedTuple):
+    """How kernels of the structures are cut, by assignment, as `splits.Split`; (cuts,). Sets by number."""
+
+    rows: Ints
+    inner: Ints
+    cols: Ints
+    products: Ints
+    lies_rows: Ints
+    lies_cols: Ints
+    read_rows: Ints
+    read_cols: Ints
+    sharing: Ints
+    reads: Ints
+    travels: Ints
+    whole: Ints
+    partial: Ints
+
+
+class Tables(NamedTuple):
+    """How the kernels of some structures are cut under every assignment."""
+
+    cuts: Cuts
+    slots: tuple[Slot, ...]
+    first: Ints  # of the cuts of a structure under an assignment, (structures, assignments)
+    groups: Groups
+    cutting: Ints  # axes that cut some kernel, as bits, (structures, assignments)
+
+
+def _cutting(splits: Iterable[Split]) -> int:
+    """Return the axes that cut any kernel, as bits."""
+    return reduce(or_, (split.products for split in splits), 0)
+
+
+def uncut(graph: Graph, layouts: Layouts) -> Texts:
+    """Say for every point which axis of its layout cannot cut its model; or "", (points,)."""
+    reason = np.full(graph.structure.size, "", dtype=object)
+    named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
+    if not named.any():
+        return reason.astype(str)
+    every = assignments()
+    cutting = tables_of(graph.structures, tuple(range(len(every)))).cutting
+    for i in np.flatnonzero(named).tolist():
+        place, numbers = graph.structure[i], layouts.assignment[i]
+        cuts = np.bitwise_or.reduce(cutting[place, numbers])
+        for name, dimensions in (one for number in numbers.tolist() for one in every[number]):
+            axis = AXES.index(name)
+            degree, ways = int(layouts.degrees[i, 0, axis]), rows_cut_by(graph.structures[place], dimensions)
+            if degree > 1 and not cuts >> axis & 1:
+                dims = ", ".join(dimensions)
+                allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
+                reason[i] = str(InputError(f"degree of {name}", degree, allowed))
+            elif degree > 1 and len(ways) > 1:
+                allowed = (
+                    f"an axis that cuts rows in one dimension; the kernels have {', '.join(sorted(ways))}"
+                )
+                reason[i] = str(InputError(f"parallel.layout: axes.{name}", ", ".join(dimensions), allowed))
+    return reason.astype(str)
+
+
+@lru_cache(maxsize=64)
+def tables_of(structures: tuple[Structure, ...], numbers: tuple[int, ...]) -> Tables:
+    """Return how structures are cut under some assignments, by their numbers."""
+    known = assignments()
+    every = [splits_of(one, known[number]) for one in structures for number in numbers]
+    splits = [split for one in every for split in one]
+    count = max((len(split.exchanges) for split in splits), default=0)
+    padded = [(*split.exchanges, *[Exchange()] * (max(count, 1) - len(split.exchanges))) for split in splits]
+    sets = {0, STAGES}
+    for split in splits:
+        sets |= {getattr(split, field) for field in _SETS}
+        sets |= {getattr(one, field) for one in split.exchanges for field in _SETS_OF_A_SLOT}
+    number = {found: i for i, found in enumerate(sorted(sets))}
+    exchanging: list[tuple[int, ...]] = [(STAGES,)] * len(known)
+    for place, by in enumerate(numbers):
+        along = (split.exchanging for one in every[place :: len(numbers)] for split in one)
+        exchanging[by] = tuple(sorted({STAGES}.union(*along)))
+
+    def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
+        values = [getattr(row, field) for row in rows]
+        return np.array([number[value] for value in values] if is_set else values, dtype=np.int64)
+
+    return Tables(
+        cuts=Cuts(*(column(splits, field, field in _SETS) for field in Cuts._fields)),
+        slots=tuple(
+            Slot(*(column(of, field, field in _SETS_OF_A_SLOT) for field in Slot._fields))
+            for of in zip(*padded, strict=True)
+        ),
+        first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(numbers)),
+        groups=Groups(tuple(sorted(sets)), tuple(exchanging)),
+        cutting=np.array([_cutting(one) for one in every]).reshape(len(structures), len(numbers)),
+    )
