@@ -10,7 +10,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fastflow.crossflow import predict
 from fastflow.network import routes
-from fastflow.optimize.strategies import rank, settle
+from fastflow.optimize.settled import settle
+from fastflow.optimize.strategies import rank
 from fastflow.parallelism.strategy import every_strategy
 from fastflow.tables import Inputs
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from fastflow.parallelism.explanation import Explained
+    from fastflow.explanation import Explained
 
 _OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
 _MOST_BYTES = 1e18  # of a tensor
@@ -94,7 +94,7 @@ def _one_point(
 def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
     from fastflow.evaluation.runner import predict_points
-    from fastflow.parallelism.explanation import EXCHANGES
+    from fastflow.explanation import EXCHANGES
     from fastflow.results import explain_layout
 
     composer, run = _one_point(overrides, "point", config_dir)
@@ -116,7 +116,7 @@ def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = 
 
 def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
     """Return what is known of a kernel as texts and numbers, by column; roles: of exchanges."""
-    from fastflow.parallelism.explanation import Exchanged
+    from fastflow.explanation import Exchanged
 
     row = kernel._asdict()
     along, exchanges = row.pop("along"), row.pop("exchanges")

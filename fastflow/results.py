@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow import explanation
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS, result_order
 from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
-from fastflow.parallelism import explanation
+from fastflow.parallelism.layout import SAME
 from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.splits import NAMES
+from fastflow.parallelism.strategy import Strategy
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
-from fastflow.workload.graph import COLLECTIVES, PHASES, model_flop, most_by_point, sum_by_point
+from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, model_flop, most_by_point, sum_by_point
 
 _COUNTED = 2.0**53  # floats count every whole number up to here
 _ROUNDING = 1e-9
@@ -72,6 +75,7 @@ def _chip_columns(prediction: Prediction) -> Columns:
     chip = prediction.chip
     columns: Columns = {
         "strategy": prediction.parallelism.printed,
+        "cuts": _own_cuts(prediction),
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "dram_capacity_B": chip.dram.capacity,
@@ -90,6 +94,28 @@ def _chip_columns(prediction: Prediction) -> Columns:
         columns[f"l{number}_Bps"] = level.design.bandwidth
         columns[f"l{number}_banks"] = _whole(level.design.banks)
     return {name: _finite(column) for name, column in columns.items()}
+
+
+def _own_cuts(prediction: Prediction) -> Texts:
+    """Name the kinds of layer that are cut otherwise than the strategy says, and how; of every point."""
+    asked = np.column_stack([prediction.inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
+    if not asked.any():
+        return np.zeros(len(asked), dtype=np.str_)
+    strategies, layouts, _ = prediction.parallelism
+    other = (layouts.degrees != strategies.degrees[:, None]).any(axis=2)
+    other |= layouts.assignment != strategies.assignment[:, None]
+    known = layouts.assignment < len(NAMES)  # a file's has no name
+    own = np.where(asked & other & known, layouts.assignment, -1)
+    first, place = kinds((own, layouts.degrees.reshape(len(own), -1)), len(own))
+    texts = [
+        ", ".join(
+            f"{name} {Strategy(cut, *degrees)._replace(lp=1)}"
+            for name, cut, degrees in zip(LAYER_KINDS, cuts, every, strict=True)
+            if cut >= 0
+        )
+        for cuts, every in zip(own[first].tolist(), layouts.degrees[first].tolist(), strict=True)
+    ]
+    return np.array(texts, dtype=np.str_)[place]
 
 
 def _whole(counts: Floats) -> NDArray[Any]:

@@ -14,8 +14,9 @@ from fastflow.parallelism.splits import READ, SEQUENCE, STATISTICS, SUMMED, WAYS
 from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
-from fastflow.workload.layers import BATCHED_GEMM, ELEMENTWISE, GEMM, INPUT, ROWWISE, Layer, Node, connect
+from fastflow.workload.layers import INPUT, Layer, Node, connect
 from fastflow.workload.precision import Precision
+from fastflow.workload.types import TYPES
 
 ROWS = ("batch", "sequence")
 H, HEADS, SEQ, SEQUENCES, FF = 1024, 16, 1024, 64, 4096
@@ -25,7 +26,7 @@ TOKENS = SEQ * SEQUENCES
 def node(name, type_, cols, names, inner=1, inner_names=(), **more):
     dims = Dims(rows=more.pop("row_names", ROWS), inner=inner_names, cols=names)
     return Node(
-        name=name, type=type_, rows=more.pop("rows", TOKENS), cols=cols, inner=inner, dims=dims, **more
+        name=name, type=TYPES[type_], rows=more.pop("rows", TOKENS), cols=cols, inner=inner, dims=dims, **more
     )
 
 
@@ -34,19 +35,19 @@ def block():
     hidden, heads, ff = ("hidden",), ("heads",), ("feed_forward",)
     of_heads = {"row_names": ("batch",), "rows": SEQ, "batch": SEQUENCES * HEADS}
     nodes = (
-        node("attention norm", ROWWISE, H, hidden),
-        node("qkv", GEMM, 3 * H, heads, H, hidden),
-        node("scores", BATCHED_GEMM, SEQ, heads, H // HEADS, width=SEQ * HEADS, **of_heads),
-        node("attention softmax", ELEMENTWISE, SEQ * HEADS, heads),
-        node("context", BATCHED_GEMM, H // HEADS, heads, SEQ, width=H,
+        node("attention norm", "rowwise", H, hidden),
+        node("qkv", "gemm", 3 * H, heads, H, hidden),
+        node("scores", "batched_gemm", SEQ, heads, H // HEADS, width=SEQ * HEADS, **of_heads),
+        node("attention softmax", "elementwise", SEQ * HEADS, heads),
+        node("context", "batched_gemm", H // HEADS, heads, SEQ, width=H,
              reads=("attention softmax", "qkv"), **of_heads),
-        node("projection", GEMM, H, hidden, H, heads),
-        node("attention add", ELEMENTWISE, H, hidden, reads=("projection", INPUT)),
-        node("norm", ROWWISE, H, hidden),
-        node("up", GEMM, FF, ff, H, hidden),
-        node("gelu", ELEMENTWISE, FF, ff),
-        node("down", GEMM, H, hidden, FF, ff),
-        node("add", ELEMENTWISE, H, hidden, reads=("down", "attention add")),
+        node("projection", "gemm", H, hidden, H, heads),
+        node("attention add", "elementwise", H, hidden, reads=("projection", INPUT)),
+        node("norm", "rowwise", H, hidden),
+        node("up", "gemm", FF, ff, H, hidden),
+        node("gelu", "elementwise", FF, ff),
+        node("down", "gemm", H, hidden, FF, ff),
+        node("add", "elementwise", H, hidden, reads=("down", "attention add")),
     )  # fmt: skip
     named = [node.name for node in nodes]
     nodes = tuple(
@@ -115,7 +116,7 @@ def test_columns_a_row_of_a_block(way, cols):
 def test_a_product_in_two_dimensions():
     """Each device multiplies a part of the inner dimension by a part of the columns: gather, then sum."""
     dims = Dims(("batch",), (), ())
-    first = Node("first", GEMM, rows=8, inner=6, cols=4, dims=dims)
+    first = Node("first", TYPES["gemm"], rows=8, inner=6, cols=4, dims=dims)
     network = connect(
         [Layer("one", HIDDEN, (first, first._replace(name="second", inner=4, reads=("first",))))]
     )

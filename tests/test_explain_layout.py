@@ -7,11 +7,11 @@ import pytest
 import fastflow
 from fastflow import results
 from fastflow.errors import InputError
-from fastflow.parallelism.explanation import signature
+from fastflow.explanation import signature
 from fastflow.parallelism.strategy import parse
 from fastflow.sweep import main
 from fastflow.workload.graph import FORWARD, NO_GRADIENT, PRODUCT, Dims, Facts, Form
-from fastflow.workload.layers import GEMM
+from fastflow.workload.types import product
 from tests.networks import three_products
 
 # 64 rows of fp16; products of 8 x 32, 32 x 16 and 16 x 48 columns
@@ -231,7 +231,7 @@ def test_what_is_no_point_is_refused(overrides, says):
 
 def test_named_dimensions_are_written():
     """As a network's names and an assignment by them give."""
-    form = Form(GEMM, Dims(("batch", "sequence"), ("hidden",), ("heads",)))
+    form = Form(product.TYPE, Dims(("batch", "sequence"), ("hidden",), ("heads",)))
     facts = Facts(FORWARD, PRODUCT, form, (form,), (), False, NO_GRADIENT)
     assignment = (("tp", ("heads",)), ("cp", ("sequence",)), ("dp", ("rows",)), ("kp", ("vocabulary",)))
     assert [(one.axis, one.reads, one.weights, one.makes) for one in signature(facts, assignment)] == [

@@ -13,7 +13,8 @@ from fastflow.columns import find_input
 from fastflow.workload import FAMILIES
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import GEMM, Layer, Node, connect
+from fastflow.workload.layers import Layer, Node, connect
+from fastflow.workload.types import product
 
 PACKAGE = Path(fastflow.__file__).parent
 EVERY_MODEL = ("name", "dtype", "training", "optimizer", "devices", "strategy")
@@ -29,7 +30,7 @@ layers:
 
 def floors(points):
     h = points["model.hidden"]
-    node = Node(name="product", type=GEMM, rows=points["model.batch"], cols=h, inner=h)
+    node = Node(name="product", type=product.TYPE, rows=points["model.batch"], cols=h, inner=h)
     return connect([Layer("floor", HIDDEN, (node,), repeat=int(points["model.layers"][0]))])
 
 

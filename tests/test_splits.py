@@ -13,14 +13,13 @@ from fastflow.workload import layers
 from fastflow.workload.graph import HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
 from fastflow.workload.precision import Precision
+from fastflow.workload.types import TYPES
 from tests.checks import cases
 from tests.naive import maths
 from tests.naive.maths import INPUT, Net, Op, size
 from tests.naive.mesh import Mesh
 from tests.naive.splits import Machine
 
-TYPES = {"gemm": layers.GEMM, "batched_gemm": layers.BATCHED_GEMM, "lookup": layers.LOOKUP,
-         "elementwise": layers.ELEMENTWISE, "rowwise": layers.ROWWISE}  # fmt: skip
 BYTES = Precision(*(np.array([number]) for number in (2.0, 4.0, 0.0, 3.0)))
 NAMES = (
     "batch", "sequence", "hidden", "heads", "feed_forward", "vocabulary", "gates", "rows", "inner", "cols",

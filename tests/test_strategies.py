@@ -5,6 +5,7 @@ import pytest
 
 import fastflow
 from fastflow.optimize import strategies
+from fastflow.optimize.settled import settle, settle_on_any
 from fastflow.parallelism.strategy import every_strategy, parse
 from tests.conftest import columns_of
 from tests.naive import space as naive
@@ -93,23 +94,23 @@ def test_what_is_auto_is_settled_and_nothing_else(points, alone):
     fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
     inputs = columns_of([points[0], fixed, points[3], points[0], *points[4:]])
     before = inputs["parallel.strategy"].copy()
-    settled = strategies.settle(inputs)
+    found = settle(inputs)
     best = [order[0] for order, _ in alone]
     expected = [best[0], "CR-4-d4", best[3], best[0], *best[4:]]
-    assert settled["parallel.strategy"].tolist() == expected
+    assert found["parallel.strategy"].tolist() == expected
     assert (inputs["parallel.strategy"] == before).all()
-    assert all(settled[key] is inputs[key] for key in inputs if key != "parallel.strategy")
+    assert all(found[key] is inputs[key] for key in inputs if key != "parallel.strategy")
     given = columns_of([fixed, fixed])
-    assert strategies.settle(given) is given
+    assert settle(given) is given
 
 
 def test_a_rehearsal_takes_a_strategy_that_cuts_in_every_way_there_is(points):
     fixed = points[0] | {"parallel.strategy": "CR-4-d4"}
-    settled = strategies.settle_on_any(columns_of([points[0], fixed, points[3], *points[5:]]))
+    settled = settle_on_any(columns_of([points[0], fixed, points[3], *points[5:]]))
     expected = ["RC-2-2-d2-p2", "CR-4-d4", "CR-2-d2-p2", "CR-2-d2-p2", "d1"]
     assert settled["parallel.strategy"].tolist() == expected
     given = columns_of([fixed, fixed])
-    assert strategies.settle_on_any(given) is given
+    assert settle_on_any(given) is given
 
 
 def test_a_grid_of_points_that_choose_for_themselves():

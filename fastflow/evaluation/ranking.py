@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.schema import ResultTable, column_order
-from fastflow.errors import CompositionError
+from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.runner import lay_out
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, naming_what_is_missing
@@ -19,7 +19,7 @@ from fastflow.tables import take
 if TYPE_CHECKING:
     from fastflow.crossflow import Prediction
 
-_KEY = "parallel.strategy"
+_KEY, _PER_LAYER = "parallel.strategy", "parallel.per_layer"
 
 
 class Ranking(NamedTuple):
@@ -40,8 +40,9 @@ class Ranking(NamedTuple):
 
 
 def asks_for_the_best(run: Run) -> bool:
-    """Say whether the (first) point of a run leaves the strategy to fastflow."""
-    return bool(run.grid.first_inputs()[_KEY][0] == AUTO)
+    """Say whether the (first) point of a run leaves the strategy to fastflow, one for all layers."""
+    inputs = run.grid.first_inputs()
+    return bool(inputs[_KEY][0] == AUTO and not inputs[_PER_LAYER][0])
 
 
 def ranking_of(composer: Composer, overrides: Sequence[str], run: Run) -> Ranking:
@@ -56,6 +57,8 @@ def ranking_of(composer: Composer, overrides: Sequence[str], run: Run) -> Rankin
     if run.grid.points != 1:
         raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
     inputs = run.grid.first_inputs()
+    if inputs[_PER_LAYER][0]:
+        raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
         prediction, (order,) = next(predict_all(inputs))

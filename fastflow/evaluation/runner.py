@@ -52,7 +52,7 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction:
     rehearsed: the result does not count, so any strategy does where the best one is asked for.
     """
     from fastflow import crossflow
-    from fastflow.optimize.strategies import settle, settle_on_any
+    from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):

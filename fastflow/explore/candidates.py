@@ -93,6 +93,8 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
     for share in grid.shares(0, grid.points):
         inputs = grid.inputs(share)
         _check_pins(inputs)
+        if inputs["parallel.per_layer"].any():
+            raise InputError("parallel.per_layer", "true", "false: a search tries strategies for all layers")
         space = space_of(inputs)
         spaces.add(space.keys)
         if not space.keys:

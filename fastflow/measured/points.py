@@ -43,7 +43,7 @@ def replaced(inputs: Columns, given: Mapping[str, Given], rows: Ints) -> Columns
 def predict_points(inputs: Columns) -> PredictedPoints:
     """Predict points of the model; raises InputError where it asks for an input that is not there."""
     from fastflow import crossflow
-    from fastflow.optimize.strategies import settle
+    from fastflow.optimize.settled import settle
     from fastflow.precompile import compile_ahead
     from fastflow.results import summary
 
@@ -56,7 +56,7 @@ def predict_points(inputs: Columns) -> PredictedPoints:
 def device_times(inputs: Columns) -> Floats:
     """Return the time of points on their device [s], NaN where one has none."""
     from fastflow import crossflow
-    from fastflow.optimize.strategies import settle
+    from fastflow.optimize.settled import settle
 
     prediction = crossflow.predict(settle(inputs))
     found = np.full(prediction.reason.size, np.nan)

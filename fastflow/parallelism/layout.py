@@ -15,9 +15,10 @@ from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.mesh import devices_along
-from fastflow.parallelism.splits import COLS, ROWS, SEQUENCE, assignments, axes_that_split, number_of
+from fastflow.parallelism.splits import SEQUENCE, assignments, axes_that_split, number_of
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Texts
+from fastflow.workload.cutting import COLS, ROWS
 from fastflow.workload.graph import LAYER_KINDS
 
 SAME = "same"  # as `parallel.strategy` says
@@ -80,14 +81,15 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
                 devices = "one device" if available == 1 else f"{available} devices"
                 allowed = f"a cut that uses the {devices} of a layer under the strategy"
                 reason[i] = str(InputError(key, inputs[key][i], allowed))
-            layouts.assignment[i, kind], layouts.degrees[i, kind] = (
-                own.kernel,
-                own._replace(lp=stages).degrees,
-            )
+            layouts.assignment[i, kind] = own.kernel
+            layouts.degrees[i, kind] = own._replace(lp=stages).degrees
     for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
         allowed = "same for all kinds of layer, but where all are cut by RC, by CR or not at all"
         key = next(f"parallel.{name}" for name in LAYER_KINDS if inputs[f"parallel.{name}"][p] != SAME)
         reason[p] = reason[p] or str(InputError(key, inputs[key][p], allowed))
+    for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
+        allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
+        reason[p] = reason[p] or str(InputError("parallel.per_layer", "true", allowed))
     for p, path in enumerate(inputs.get(FILE, ())):
         layouts.assignment[p] = read_layout(str(path))
     return layouts, reason.astype(str)

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fastflow.parallelism.mesh import axes
+from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -26,18 +27,17 @@ from fastflow.workload.graph import (
     FORWARD,
     INPUT_GRADIENT,
     NO_EXCHANGE,
+    NO_GRADIENT,
     ON_WEIGHTS,
+    PRODUCT,
     REDUCE_SCATTER,
+    Dims,
     Facts,
     Form,
     Structure,
 )
-from fastflow.workload.layers import BATCHED_GEMM, ELEMENTWISE, GEMM, LOOKUP
+from fastflow.workload.types import TYPES
 
-ROWS, INNER, COLS = "rows", "inner", "cols"
-"""Sides of a kernel: of what it makes, and between the two that a product contracts."""
-BROADCAST, PARTIAL = "B", "P"
-"""Layouts along an axis, beside a split in ROWS or COLS."""
 Layout = tuple[str, ...]
 """How a tensor lies along every axis. It says which side is split, not in which dimension of the side: an
 assignment must not cut the batch of one kernel and the sequence of the next along the same axis."""
@@ -87,23 +87,19 @@ STATISTICS_COLS = 4
 # A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
 # count twice.
 STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
-
-
-_ANY = Form(ELEMENTWISE)
+_READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
 
 
 def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     """Return the side of a kernel that an axis cuts, and by which name; "" for none.
 
-    cuts: dimensions. A batched product deals its products out, which are rows and columns of what it reads.
+    cuts: dimensions.
     """
     for name in cuts:
-        if name == INNER and form.type in (GEMM, BATCHED_GEMM):
-            return INNER if form.type == GEMM else COLS, name
-        if name in (ROWS, COLS):
-            return name, name
+        if name in form.type.sides:
+            return form.type.sides[name], name
         for where, names in zip((ROWS, INNER, COLS), form.dims, strict=True):
-            if name in names:
+            if name in names and where in form.type.makes:
                 return where, name
     return "", ""
 
@@ -125,7 +121,7 @@ def rows_cut_by(structure: Structure, cuts: tuple[str, ...]) -> set[str]:
 def made(cuts: tuple[str, ...], form: Form) -> str:
     """Return the layout of a kernel's output along an axis, before anything is exchanged."""
     cut = side(cuts, form)
-    return PARTIAL if cut == INNER else cut or BROADCAST
+    return form.type.makes[cut] if cut else BROADCAST
 
 
 def home(cuts: tuple[str, ...], form: Form | None) -> str:
@@ -133,26 +129,47 @@ def home(cuts: tuple[str, ...], form: Form | None) -> str:
     if form is None:
         return BROADCAST
     found = made(cuts, form)
-    if found != PARTIAL:
-        return found
-    return (
-        side(tuple(name for name in cuts if name != INNER), Form(ELEMENTWISE, form.dims._replace(inner=())))
-        or BROADCAST
-    )
+    return _lies(cuts, form.dims) if found == PARTIAL else found
+
+
+def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
+    """Return the layout along an axis in which a pass over a tensor would be cut."""
+    for name in cuts:
+        for where, names in ((ROWS, dims.rows), (COLS, dims.cols)):
+            if name == where or name in names:
+                return where
+    return BROADCAST
+
+
+def taken(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout along an axis of what a kernel reads, by the kernel's own sides."""
+    cut = side(cuts, form)
+    return form.type.reads[cut] if cut else BROADCAST
 
 
 def read(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis in which a kernel reads what its columns (a product: inner) are of."""
-    cut = side(cuts, form)
-    if form.type == GEMM:
-        return {INNER: COLS, ROWS: ROWS}.get(cut, BROADCAST)
-    return cut or BROADCAST
+    """Return the layout along an axis of what a kernel reads: its inner side are the columns of that."""
+    found = taken(cuts, form)
+    return COLS if found == INNER else found
+
+
+def gradient(cut: str, lies: str) -> str:
+    """Return the layout along an axis of the gradient of a tensor that lies so there.
+
+    cut: the side of a kernel that the axis cuts. Of what all of its devices read each makes a part of the
+    gradient, and of a sum of their parts each needs all of it.
+    """
+    return {BROADCAST: PARTIAL, PARTIAL: BROADCAST}.get(lies, lies) if cut else lies
 
 
 def differentiated(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis in which a product's backward kernels read its output's gradient."""
-    cut = side(cuts, form)
-    return BROADCAST if cut == INNER else cut or BROADCAST
+    """Return the layout along an axis in which backward kernels read the gradient of a kernel's output."""
+    return gradient(side(cuts, form), made(cuts, form))
+
+
+def added(cuts: tuple[str, ...], form: Form) -> str:
+    """Return the layout along an axis of what a kernel adds to the gradient of what it reads."""
+    return gradient(side(cuts, form), read(cuts, form))
 
 
 def turned(have: str, want: str) -> int:
@@ -182,7 +199,7 @@ class Exchange(NamedTuple):
 @lru_cache(maxsize=256)
 def axes_that_split(assignment: Assignment, where: str) -> int:
     """Return the axes that split a side of activations, as bits, whatever their dimensions are called."""
-    return _along(assignment, _ANY, home, (where,))
+    return axes(*(axis for axis, cuts in assignment if _lies(cuts, Dims()) == where))
 
 
 class Split(NamedTuple):
@@ -216,14 +233,6 @@ def _along(
     return axes(*(axis for axis, cuts in assignment if of(cuts, form) in is_as))
 
 
-def added(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel adds to the gradient of what it reads."""
-    cut = side(cuts, form)
-    if form.type == GEMM:
-        return {COLS: PARTIAL, INNER: COLS, ROWS: ROWS}.get(cut, BROADCAST)
-    return cut or BROADCAST
-
-
 def _summed(found: Collection[str]) -> str:
     """Return the layout along an axis of a sum of tensors that lie so, without an exchange."""
     lie = set(found) - {BROADCAST} or {BROADCAST}
@@ -249,8 +258,8 @@ def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, 
         have = tuple(map(_summed, zip(*(along(added, one) for one in adders), strict=True)))
         if maker is None:  # whoever made it has not dealt it out
             yield SUMMED, have, tuple(BROADCAST if one == PARTIAL else one for one in have)
-        else:  # of a table's output, nothing but the table reads the gradient
-            yield SUMMED, have, along(differentiated if maker.type == LOOKUP else home, maker)
+        else:  # all but the gradient of a product's output is for the one kernel that reads it
+            yield SUMMED, have, along(home if maker.type.kind == PRODUCT else differentiated, maker)
     for one in facts.readers:
         yield READ, along(home, one), along(differentiated, one)
 
@@ -301,11 +310,10 @@ def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]
 @lru_cache(maxsize=4096)  # repeated layers are alike
 def _split(facts: Facts, assignment: Assignment) -> Split:
     form, on_weights = facts.form, facts.kind == ON_WEIGHTS
-    has_weights = form.type in (GEMM, LOOKUP)
     rows, inner, cols = (_along(assignment, form, side, (where,)) for where in (ROWS, INNER, COLS))
     forward = facts.phase == FORWARD
-    products = [one for one in facts.readers if one.type == GEMM]
-    reader = products[0] if forward and products else Form(GEMM, form.dims._replace(inner=form.dims.cols))
+    products = [one for one in facts.readers if one.type.kind == PRODUCT]
+    reader = products[0] if forward and products else Form(_READER, form.dims._replace(inner=form.dims.cols))
     layout = read if forward else differentiated
     needed = [{layout(cuts, one) for one in products} for _, cuts in assignment]
     if forward:
@@ -322,7 +330,7 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
         lies_cols=_along(assignment, form, home, (COLS,)),
         read_rows=_along(assignment, reader, read, (ROWS,)),
         read_cols=_along(assignment, reader, read, (COLS,)),
-        sharing=rows if has_weights else 0,
+        sharing=rows if form.type.gradient != NO_GRADIENT else 0,
         reads=int(bool(products)),
         travels=STATISTICS_IN_A_GATHER * facts.statistics,
         whole=int(whole),

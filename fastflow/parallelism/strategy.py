@@ -130,15 +130,9 @@ def every_strategy(devices: int, layers: int) -> list[Strategy]:
 
     One that cuts a kernel into a single piece is left out, since it is the one without the cut.
     """
-    found = [Strategy(dp=dp, lp=lp) for dp, lp in _factorisations(devices, 2)]
-    found += [
-        Strategy(kernel=COLUMN_ROW, kp1=kp1, dp=dp, lp=lp)
-        for kp1, dp, lp in _factorisations(devices, 3)
-        if kp1 > 1
+    return [
+        Strategy(kernel, **dict(zip(_CUT_AXES[NAMES[kernel]], cuts, strict=True)), dp=dp, lp=lp)
+        for kernel in (NO_KERNEL, COLUMN_ROW, ROW_COLUMN)
+        for *cuts, dp, lp in _factorisations(devices, len(_CUT_AXES[NAMES[kernel]]) + 2)
+        if lp <= layers and (prod(cuts) > 1 or not cuts)
     ]
-    found += [
-        Strategy(kernel=ROW_COLUMN, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
-        for kp1, kp2, dp, lp in _factorisations(devices, 4)
-        if kp1 * kp2 > 1
-    ]
-    return [strategy for strategy in found if strategy.lp <= layers]

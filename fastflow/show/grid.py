@@ -12,6 +12,7 @@ from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.tables import console, listing
+from fastflow.workload.graph import LAYER_KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,7 @@ _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
 _FEW_PARTS = 8  # of more, most have no row to show, and texts take long to read
 _ASKED = "parallel.strategy"
+_OWN = {f"parallel.{kind}" for kind in LAYER_KINDS}
 _KINDS = {
     "no time": ("has no time", "have no time"),
     "memory": ("does not fit its memory", "do not fit their memory"),
@@ -66,7 +68,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     out = console()
     columns = grid.keys
     results = ["time_s", "bound_by", "feasible"]
-    asked = list(dict.fromkeys(["point", *columns, "strategy", *results, "reason"]))
+    asked = list(dict.fromkeys(["point", *columns, "strategy", "cuts", *results, "reason"]))
 
     @cache
     def part(number: int) -> pa.Table:
@@ -103,14 +105,15 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
 
 
 def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns with that of the strategy, unless what was asked for says it."""
+    """Return the columns with those of the strategy and of own cuts, unless what was asked for says it."""
+    cuts = ["cuts"] if any(row["cuts"] for row in rows) and not _OWN & {*columns} else []
     if "strategy" in columns:
-        return columns
+        return [*columns, *cuts]
     if _ASKED not in columns:
-        return [*columns, "strategy"]
+        return [*columns, "strategy", *cuts]
     place = columns.index(_ASKED) + 1
     won = ["strategy"] if any(row[_ASKED] == AUTO for row in rows) else []
-    return [*columns[:place], *won, *columns[place:]]
+    return [*columns[:place], *won, *cuts, *columns[place:]]
 
 
 def show_ranking(rows: pa.Table, shown: str) -> None:

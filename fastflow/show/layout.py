@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from fastflow import units
-from fastflow.parallelism.explanation import OF_STATISTICS, Along, Exchanged, Explained
-from fastflow.parallelism.splits import ROWS
+from fastflow.explanation import OF_STATISTICS, Along, Exchanged, Explained
 from fastflow.show.tables import new_sheet
+from fastflow.workload.cutting import ROWS
 from fastflow.workload.graph import FORWARD, PHASES, UPDATE
 
 _MOST_LINES = 20

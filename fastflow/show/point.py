@@ -14,7 +14,7 @@ from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
 
 if TYPE_CHECKING:
-    from fastflow.parallelism.explanation import Explained
+    from fastflow.explanation import Explained
 
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
@@ -30,6 +30,7 @@ def breakdown(
     out.print(
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+        f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
     out.print(_chip(row, levels))
     if row["devices"] > 1:

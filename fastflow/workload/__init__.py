@@ -11,13 +11,17 @@ from fastflow.errors import InputError
 from fastflow.tables import Bools, Inputs, Ints, Texts, take
 from fastflow.workload import file, gemm, lstm, operator, rnn
 from fastflow.workload.family import Family
-from fastflow.workload.graph import Graph, Kernel, join, spread, stack
+from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.precision import Precision, precision
+from fastflow.workload.types import TYPES
 
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {one.FAMILY.name: one.FAMILY for one in (gemm, operator, rnn, lstm, file)}
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""
+
+
+_EMPTY = stack([Kernel(label="", form=Form(TYPES["gemm"]), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
 
 
 def family_of(inputs: Inputs) -> Family:
@@ -45,7 +49,7 @@ def _build(inputs: Inputs, numbers: Precision) -> Graph:
     for rows in _structures(inputs):
         graphs.append(stack(_kernels(take(dict(inputs), rows), take(numbers, rows)), rows.size))
         members.append(rows)
-    return join(graphs, members)
+    return join(graphs, members) if graphs else _EMPTY
 
 
 def _kernels(points: Inputs, numbers: Precision) -> list[Kernel]:

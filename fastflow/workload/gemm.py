@@ -6,15 +6,17 @@ from fastflow.column import Column, count
 from fastflow.tables import Inputs
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import GEMM, Layer, Network, Node, connect
+from fastflow.workload.layers import Layer, Network, Node, connect
+from fastflow.workload.types import product
 
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's product; A and C lie in memory beside B."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
     node = Node(
-        name="gemm", type=GEMM, rows=m, cols=n, inner=k, batch=points["model.batch"], keeps=n, keeps_whole=k
-    )
+        name="gemm", type=product.TYPE, rows=m, cols=n, inner=k, batch=points["model.batch"],
+        keeps=n, keeps_whole=k,
+    )  # fmt: skip
     return connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fastflow._jit import kernel
 from fastflow.tables import Floats, Ints, Texts
+from fastflow.workload.cutting import Cutting
 
 # phases
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
@@ -53,7 +54,7 @@ class Dims(NamedTuple):
 class Form(NamedTuple):
     """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
 
-    type: int  # of workload.layers
+    type: Cutting
     dims: Dims = Dims()
 
 
@@ -194,8 +195,6 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
 
     members: for each graph, the number of its points in the joined one.
     """
-    if not graphs:
-        return stack([Kernel(label="", form=Form(0), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
     if len(graphs) == 1:
         return graphs[0]
     names = np.unique(np.concatenate([graph.names for graph in graphs]))

@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastflow.tables import Floats, Ints
-from fastflow.workload.graph import Dims, Form
+from fastflow.workload.cutting import Cutting
+from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Form, Kernel, Sum
 
 Size = Ints | int
 Amount = Floats | float
 
-# types of node
-GEMM, BATCHED_GEMM, LOOKUP, ELEMENTWISE, ROWWISE = range(5)
-
 INPUT = "input"  # what enters a layer: the output of the layer below
 OUTSIDE = -1  # the node that made the network's own input
+AMOUNTS = ("moves", "flop", "backward_moves", "backward_flop")
+
+
+class Side(NamedTuple):
+    """A side of a kernel in a file, and the dimensions with a name that it is made of."""
+
+    size: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KernelType(Cutting):
+    """A type of kernel: all that depends on it is asked here, so that a file in `types` makes a new one.
+
+    `forward` and `backward` take a network, the place of a node of this type, a kernel that has all but what
+    is its type's own, and the bytes of an element. A type that is timed in a way of its own has a `kind` of
+    its own too: `supergraph` sizes one device's share by it, and `timing.roofline` times that.
+    """
+
+    name: str  # in files
+    needs: tuple[str, ...]  # sides that a file gives
+    takes: tuple[str, ...]  # keys that it may give; without "reads" it reads nothing
+    forward: Callable[[Network, int, Kernel, Amount], Kernel]
+    backward: Callable[[Network, int, Kernel, Amount], list[Kernel]]  # the kernels of its gradients
+    # where in a file, a node, columns of what it reads (None: of an input not read before) and rows of the
+    # model to the columns of that input, 0 where it does not tell; raises MistakeError
+    check: Callable[[str, Node, Sequence[int | None], int], int]
+    # where in a file, a node, its sides by key and the model's rows to the node as it is
+    of_file: Callable[[str, Node, Mapping[str, Side], Side], Node] | None = None
 
 
 class Node(NamedTuple):
     """One forward kernel. Dimensions are those of the whole model: scalars, or columns of shape (points,).
 
-    GEMM: rows x inner times weights of inner x cols. BATCHED_GEMM: `batch` products of activations,
-    rows x inner times inner x cols each. LOOKUP: rows of a table of inner x cols. ELEMENTWISE and ROWWISE:
-    a pass that makes rows x cols. Of `steps` launches, one after the other, each has so many rows.
+    It makes rows x cols; a product contracts `inner`, a table has so many rows. Of `steps` launches, one
+    after the other, each has so many rows.
     """
 
     name: str
-    type: int
+    type: KernelType
     rows: Size
     cols: Size
     inner: Size = 1
@@ -54,9 +81,14 @@ class Node(NamedTuple):
         return Form(self.type, self.dims)
 
     @property
+    def deals(self) -> bool:
+        """Whether it is `batch` products that are dealt out whole."""
+        return self.type.kind == BATCHED
+
+    @property
     def has_weights(self) -> bool:
         """Whether it owns inner x cols weights."""
-        return self.type in (GEMM, LOOKUP)
+        return self.type.gradient != NO_GRADIENT
 
 
 class Layer(NamedTuple):
@@ -89,6 +121,25 @@ class Network(NamedTuple):
         """Say whether the gradient of something that a node reads is wanted."""
         return self.asks_input_gradient if read == OUTSIDE else self.trained[read]
 
+    def form(self, read: int) -> Form | None:
+        """Return the form of the maker of something that a node reads, None outside the network."""
+        return None if read == OUTSIDE else self.nodes[read].node.form
+
+    def read_cols(self, i: int, read: int) -> Size:
+        """Return the columns of something that a pass reads; those that it makes, outside the network."""
+        return self.nodes[i if read == OUTSIDE else read].node.output
+
+    def sums(self, i: int, reads: Sequence[int]) -> tuple[Sum, ...]:
+        """Return the wanted ones of the gradients of some tensors, to which a node adds alone."""
+        form = self.nodes[i].node.form
+        return tuple(Sum(self.form(read), (form,)) for read in reads if self.wants(read))
+
+    def neighbour(self, i: int, others: Iterable[int]) -> int:
+        """Return the kind of the first of some nodes that is in another layer; of this one where none is."""
+        own = self.nodes[i]
+        kinds = (self.nodes[other].kind for other in others if self.nodes[other].layer != own.layer)
+        return next(kinds, own.kind)
+
 
 def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Network:
     """Write a network out, with what every node reads; names are the caller's to check."""
@@ -116,12 +167,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
         for read in set(placed.reads) - {OUTSIDE}:
             readers[read].append(i)
     trained = _trained(nodes, readers, asks_input_gradient)
-    return Network(
-        nodes=tuple(nodes),
-        readers=tuple(map(tuple, readers)),
-        trained=trained,
-        asks_input_gradient=asks_input_gradient,
-    )
+    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient)
 
 
 def _trained(

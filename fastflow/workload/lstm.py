@@ -19,17 +19,8 @@ from fastflow.column import Column, count
 from fastflow.tables import Inputs
 from fastflow.workload.family import Family, independent
 from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
-from fastflow.workload.layers import (
-    ELEMENTWISE,
-    GEMM,
-    INPUT,
-    LOOKUP,
-    ROWWISE,
-    Layer,
-    Network,
-    Node,
-    connect,
-)
+from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
+from fastflow.workload.types import elementwise, lookup, product, rowwise
 
 # Elements that a fused pass reads and writes, per element of h, and its operations.
 # Forward: four gates and c in, four activated gates, c and h out; biases, five activations, c and h.
@@ -52,25 +43,25 @@ def network(points: Inputs) -> Network:
     steps, layers = points["model.sequence"], int(points["model.layers"][0])
     tokens = batch * steps
     embedding = Node(
-        name="embedding", type=LOOKUP, rows=tokens, cols=h, inner=vocabulary, reads=(),
+        name="embedding", type=lookup.TYPE, rows=tokens, cols=h, inner=vocabulary, reads=(),
         dims=Dims(_TOKENS, ("vocabulary",), ("hidden",)),
     )  # fmt: skip
     cell = Node(
-        name="lstm cell", type=GEMM, rows=batch, cols=4 * h, inner=2 * h, steps=steps,
+        name="lstm cell", type=product.TYPE, rows=batch, cols=4 * h, inner=2 * h, steps=steps,
         reads=(INPUT, "lstm gates"), keeps=0, dims=Dims(("batch",), ("hidden",), ("gates",)),
     )  # fmt: skip
     gates = Node(
-        name="lstm gates", type=ELEMENTWISE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
+        name="lstm gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps, reads=("lstm cell",),
         moves=CELL_MOVES, flop=CELL_FLOP,
         backward_moves=CELL_BACKWARD_MOVES, backward_flop=CELL_BACKWARD_FLOP, keeps=KEPT_OF_CELL * h,
         dims=Dims(("batch",), (), ("gates", "hidden")),  # a device has all gates of its units
     )  # fmt: skip
     softmax = Node(
-        name="softmax", type=GEMM, rows=tokens, cols=vocabulary, inner=h,
+        name="softmax", type=product.TYPE, rows=tokens, cols=vocabulary, inner=h,
         dims=Dims(_TOKENS, ("hidden",), ("vocabulary",)),
     )  # fmt: skip
     loss = Node(
-        name="loss", type=ROWWISE, rows=tokens, cols=vocabulary, reads=("softmax",),
+        name="loss", type=rowwise.TYPE, rows=tokens, cols=vocabulary, reads=("softmax",),
         moves=LOSS_MOVES, flop=LOSS_FLOP,
         backward_moves=LOSS_BACKWARD_MOVES, backward_flop=LOSS_BACKWARD_FLOP,
         dims=Dims(_TOKENS, (), ("vocabulary",)),

@@ -14,13 +14,14 @@ from fastflow.column import count, text
 from fastflow.tables import Inputs
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import ELEMENTWISE, INPUT, ROWWISE, Layer, Network, Node, connect
+from fastflow.workload.layers import INPUT, KernelType, Layer, Network, Node, connect
+from fastflow.workload.types import elementwise, rowwise
 
 
 class Operator(NamedTuple):
     """What an operator does for an element of its output; an elementary function counts one operation."""
 
-    type: int  # ELEMENTWISE or ROWWISE
+    type: KernelType  # elementwise or rowwise
     reads: int  # tensors
     writes: int
     flop: float
@@ -33,22 +34,22 @@ class Operator(NamedTuple):
 # Gimelshein, arXiv:1805.02867), layer norm with gain and bias (Ba et al., arXiv:1607.06450), RMS norm with a
 # gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small beside the row.
 OPERATORS = {
-    "elementwise": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
-    "add": Operator(ELEMENTWISE, 2, 1, 1.0, 0),  # both gradients are the output's
-    "sub": Operator(ELEMENTWISE, 2, 1, 1.0, 2),  # one is, the other its negative
-    "mul": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
-    "div": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
-    "pow": Operator(ELEMENTWISE, 2, 1, 1.0, 5),
-    "exp": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
-    "relu": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
-    "tanh": Operator(ELEMENTWISE, 1, 1, 1.0, 3),
-    "sigmoid": Operator(ELEMENTWISE, 1, 1, 3.0, 3),
-    "silu": Operator(ELEMENTWISE, 1, 1, 3.0, 3),
-    "gelu": Operator(ELEMENTWISE, 1, 1, 5.0, 3),
-    "softmax": Operator(ROWWISE, 1, 1, 5.0, 3),
-    "log_softmax": Operator(ROWWISE, 1, 1, 5.0, 3),
-    "layernorm": Operator(ROWWISE, 1, 1, 7.0, 3),
-    "rmsnorm": Operator(ROWWISE, 1, 1, 4.0, 3),
+    "elementwise": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "add": Operator(elementwise.TYPE, 2, 1, 1.0, 0),  # both gradients are the output's
+    "sub": Operator(elementwise.TYPE, 2, 1, 1.0, 2),  # one is, the other its negative
+    "mul": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "div": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "pow": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "exp": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "relu": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "tanh": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "sigmoid": Operator(elementwise.TYPE, 1, 1, 3.0, 3),
+    "silu": Operator(elementwise.TYPE, 1, 1, 3.0, 3),
+    "gelu": Operator(elementwise.TYPE, 1, 1, 5.0, 3),
+    "softmax": Operator(rowwise.TYPE, 1, 1, 5.0, 3),
+    "log_softmax": Operator(rowwise.TYPE, 1, 1, 5.0, 3),
+    "layernorm": Operator(rowwise.TYPE, 1, 1, 7.0, 3),
+    "rmsnorm": Operator(rowwise.TYPE, 1, 1, 4.0, 3),
 }
 
 

@@ -21,8 +21,9 @@ from fastflow.tables import Inputs
 from fastflow.workload.family import Family, independent
 from fastflow.workload.graph import FORWARD, HIDDEN, INPUT_GRADIENT, WEIGHT_GRADIENT, Kernel
 from fastflow.workload.kernels import backward, forward
-from fastflow.workload.layers import ELEMENTWISE, GEMM, INPUT, Layer, Network, Node, connect
+from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
 from fastflow.workload.precision import Precision
+from fastflow.workload.types import elementwise, product
 
 
 class Cell(NamedTuple):
@@ -62,16 +63,16 @@ def network(points: Inputs) -> Network:
     }
     h, batch, steps = points["model.hidden"], points["model.batch"], points["model.sequence"]
     gates, kept = of["gates"].astype(np.int64), of["kept"].astype(np.int64)
-    product = Node(
-        name="recurrent product", type=GEMM, rows=batch, cols=gates * h, inner=h, steps=steps,
+    recurrent = Node(
+        name="recurrent product", type=product.TYPE, rows=batch, cols=gates * h, inner=h, steps=steps,
         reads=("gates",), keeps=0,
     )  # fmt: skip
     pointwise = Node(
-        name="gates", type=ELEMENTWISE, rows=batch, cols=h, steps=steps, reads=("recurrent product", INPUT),
-        moves=of["moves"], flop=of["flop"],
+        name="gates", type=elementwise.TYPE, rows=batch, cols=h, steps=steps,
+        reads=("recurrent product", INPUT), moves=of["moves"], flop=of["flop"],
         backward_moves=of["backward_moves"], backward_flop=of["backward_flop"], keeps=kept * h,
     )  # fmt: skip
-    return connect([Layer("rnn", HIDDEN, (product, pointwise))], asks_input_gradient=True)
+    return connect([Layer("rnn", HIDDEN, (recurrent, pointwise))], asks_input_gradient=True)
 
 
 def part_of(kernel: Kernel) -> str:

@@ -15,28 +15,23 @@ from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, members
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.splits import (
-    BROADCAST,
-    COLS,
-    INNER,
-    PARTIAL,
-    ROWS,
     STATISTICS,
     Assignment,
     Split,
-    added,
     assignments,
     differentiated,
+    gradient,
     made,
-    read,
     side,
     splits_of,
+    taken,
 )
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Ints
+from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import (
     COLLECTIVES,
     FORWARD,
-    INPUT_GRADIENT,
     LAYER_KINDS,
     NO_EXCHANGE,
     NO_GRADIENT,
@@ -46,10 +41,7 @@ from fastflow.workload.graph import (
     Form,
     Graph,
 )
-from fastflow.workload.layers import GEMM, LOOKUP
 
-TYPES = ("product", "batched product", "lookup", "elementwise", "rowwise")
-"""Of workload.layers."""
 EXCHANGES = ("sync", "relayout", "fetch", "gradient", "send")
 """Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
 OF_STATISTICS = " of statistics"  # of rows, or the norms of gradients
@@ -83,7 +75,7 @@ class Explained(NamedTuple):
     layer: int
     stage: int  # of the pipeline
     repeat: int  # launches in an iteration
-    type: str  # of TYPES, or update
+    type: str  # its title, or update
     along: tuple[Along, ...]  # the axes that have several devices
     exchanges: tuple[Exchanged, ...]
 
@@ -116,7 +108,7 @@ def explain(
                 layer=int(graph.layer[row]),
                 stage=int(pipe.stage[row]),
                 repeat=int(launches[row]),
-                type="update" if facts.kind == ON_WEIGHTS else TYPES[facts.form.type],
+                type="update" if facts.kind == ON_WEIGHTS else facts.form.type.title,
                 along=signature(facts, cutting[kind]),
                 exchanges=tuple(one for one in exchanges if one.role != "send" or pipe.crosses[row]),
             )
@@ -169,22 +161,13 @@ def _operands(cuts: tuple[str, ...], facts: Facts) -> tuple[tuple[str, ...], ...
     if facts.kind == ON_WEIGHTS:
         sums = PARTIAL if weights != BROADCAST else BROADCAST
         return (weights,), (weights,), (sums if facts.statistics else weights,)
-    given = _of_input(form, read(cuts, form))
+    given, wanted = taken(cuts, form), differentiated(cuts, form)
+    owned = (weights,) if form.type.gradient != NO_GRADIENT else ()
     if facts.phase == FORWARD:
-        return (given,), (weights,) if form.type in (GEMM, LOOKUP) else (), (made(cuts, form),)
-    gradient = differentiated(cuts, form)
-    if facts.kind == INPUT_GRADIENT:
-        return (gradient,), (weights,), (_of_input(form, added(cuts, form)),)
+        return (given,), owned, (made(cuts, form),)
     if facts.gradient != NO_GRADIENT:
-        return (given, gradient), (), (PARTIAL if cut == ROWS else weights,)
-    return (gradient,), (), (added(cuts, form),)
-
-
-def _of_input(form: Form, lies: str) -> str:
-    """Return a layout of what a kernel reads by the sides of the kernel; what is looked up has no columns."""
-    if lies != COLS or form.type not in (GEMM, LOOKUP):
-        return lies
-    return INNER if form.type == GEMM else BROADCAST
+        return (given, wanted), (), (gradient(cut, weights),)
+    return (wanted,), owned, (gradient(cut, given),)
 
 
 def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str:

@@ -1,0 +1,63 @@
+"""Inputs whose parallel strategy is settled: `parallel.strategy=auto` gives way to the best there is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.distinct import kinds
+from fastflow.optimize.per_layer import ASKED, CHOSEN, STRATEGY, choose
+from fastflow.optimize.strategies import rank, spaces_of
+from fastflow.parallelism.layout_file import KEY as FILE
+from fastflow.parallelism.strategy import AUTO
+from fastflow.tables import Bools, Columns, Inputs, take
+
+
+def settle(inputs: Inputs) -> Inputs:
+    """Return the inputs with the best strategy wherever `parallel.strategy` is `auto`; shape (points,).
+
+    Where `parallel.per_layer` is true there, every kind of layer has its best cut. Raises InputError as the
+    model does.
+    """
+    asked = inputs[STRATEGY] == AUTO
+    if not asked.any():
+        return inputs
+    auto = take(dict(inputs), np.flatnonzero(asked))
+    first, place = kinds(auto.values(), int(asked.sum()))  # points that agree in everything rank alike
+    return _with(inputs, asked, take(_best(take(auto, first)), place))
+
+
+def _best(inputs: Inputs) -> Columns:
+    """Return what is best for every point: the strategy, and of all kinds of layer the cut where asked."""
+    apart = inputs[ASKED]
+    if FILE in inputs or not apart.any():
+        return {STRATEGY: np.array([ranked[0] for ranked in rank(inputs)], dtype=np.str_)}
+    best = np.column_stack([inputs[key] for key in CHOSEN]).astype(object)
+    if not apart.all():
+        best[~apart, 0] = [ranked[0] for ranked in rank(take(dict(inputs), np.flatnonzero(~apart)))]
+    for point in np.flatnonzero(apart).tolist():
+        best[point] = choose(take(dict(inputs), np.array([point])))
+    return {key: column.astype(np.str_) for key, column in zip(CHOSEN, best.T, strict=True)}
+
+
+def settle_on_any(inputs: Inputs) -> Inputs:
+    """Return the inputs with some strategy wherever `parallel.strategy` is `auto`; shape (points,).
+
+    It is one that cuts in as many ways as there are, so that it needs what the others do.
+    """
+    asked = inputs[STRATEGY] == AUTO
+    if not asked.any():
+        return inputs
+    spaces = spaces_of(take(dict(inputs), np.flatnonzero(asked)))
+    cut = [str(max(space, key=lambda one: sum(degree > 1 for degree in one[1:]))) for space in spaces]
+    return _with(inputs, asked, {STRATEGY: np.array(cut, dtype=np.str_)})
+
+
+def _with(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
+    """Return the inputs with what is chosen for some rows, where nothing more is asked for."""
+    found = dict(inputs)
+    if inputs[ASKED].any() and FILE not in inputs:  # a file lays out all kinds of layer
+        found[ASKED] = inputs[ASKED] & ~rows
+    for key, values in chosen.items():
+        found[key] = inputs[key].astype(np.result_type(inputs[key], values))
+        found[key][rows] = values
+    return found

@@ -1,0 +1,30 @@
+"""How a type of kernel is cut: its sides, and the layouts of its tensors along an axis that cuts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ROWS, INNER, COLS = "rows", "inner", "cols"
+"""Sides of a kernel: of what it makes, and between the two that a product contracts."""
+BROADCAST, PARTIAL = "B", "P"
+"""Layouts of a tensor along an axis of the mesh, beside a split in a side."""
+OUTPUT = {ROWS: ROWS, COLS: COLS}
+"""Of a kernel that is cut as what it makes is."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cutting:
+    """How kernels of a type are timed and cut: the part of a `layers.KernelType` that splits go by.
+
+    `reads` and `makes` have an entry for every side that can be cut: how a tensor lies along the axis then,
+    split in one of the kernel's sides (the inner one is the columns of what it reads), broadcast or a partial
+    sum. Its gradient lies as it does, but that a broadcast one's is a partial sum, and the other way round.
+    """
+
+    title: str  # on the screen
+    kind: int  # of its forward kernel: PRODUCT and BATCHED are searched for tiles, others are passes
+    gradient: int  # of the weights that it owns; NO_GRADIENT: it owns none
+    sides: Mapping[str, str]  # of "rows", "inner" and "cols", those that cut it: which side
+    reads: Mapping[str, str]
+    makes: Mapping[str, str]  # before anything is exchanged

@@ -1,0 +1,77 @@
+"""Independent products of two activations, rows x inner times inner x cols each, dealt out whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fastflow.workload.cutting import COLS, INNER, OUTPUT, ROWS
+from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
+from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
+from fastflow.yaml_file import MOST, listed, wrong
+
+
+def _sized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> Kernel:
+    return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
+
+
+def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    node = network.nodes[i].node
+    return _sized(kernel, node, node.rows, node.inner, node.cols)
+
+
+def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+    node, reads = network.nodes[i].node, network.nodes[i].reads
+    if not any(map(network.wants, reads)):
+        return []
+    of_left, of_right, cols = network.sums(i, reads[:1]), network.sums(i, reads[1:]), node.cols
+    if len(reads) == 1:  # parts of one tensor, which is complete after the second
+        of_left, of_right, cols = (), of_left, node.rows + node.cols
+    left = _sized(kernel, node, node.rows, node.cols, node.inner)
+    right = _sized(kernel, node, node.inner, node.rows, node.cols)
+    return [
+        left._replace(label=f"{node.name} left gradient", sums=of_left, summed_cols=node.inner),
+        right._replace(label=f"{node.name} right gradient", sums=of_right, summed_cols=cols),
+    ]
+
+
+def _of_file(where: str, node: Node, sides: Mapping[str, Side], model: Side) -> Node:
+    """Deal its products out: groups of the model's rows, and of columns."""
+    batch, rows = int(node.batch), int(node.rows)
+    if batch * max(rows, int(node.inner)) > MOST:
+        raise wrong(f"{where}.batch", f"so small that no side times batch exceeds {MOST:.0e}", batch)
+    width, rest = divmod(batch * rows * int(node.cols), model.size)
+    if rest or width > MOST:
+        allowed = f"such that batch x rows x cols is a multiple of the {model.size} rows of the model"
+        raise wrong(f"{where}.batch", allowed, batch)
+    names = sides["batch"].names
+    of_rows = tuple(name for name in names if name in model.names)
+    of_cols = tuple(name for name in names if name not in model.names)
+    return node._replace(width=width, dims=Dims(of_rows, (), of_cols))
+
+
+def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
+    """Check that there are so many elements; it may read a part, so that it does not tell how many."""
+    if len(cols) > 2:
+        raise wrong(f"{at}.reads", "one or two kernels", listed(node.reads))
+    elements = int(node.batch) * int(node.rows) * int(node.inner)
+    if cols[0] is not None and elements > cols[0] * rows:
+        allowed = f"so small that batch x rows x inner is at most the {cols[0] * rows} elements it reads"
+        raise wrong(f"{at}.inner", allowed, node.inner)
+    return 0
+
+
+TYPE = KernelType(
+    name="batched_gemm",
+    title="batched product",
+    kind=BATCHED,
+    gradient=NO_GRADIENT,
+    sides={ROWS: ROWS, INNER: COLS, COLS: COLS},
+    reads=OUTPUT,
+    makes=OUTPUT,
+    needs=("batch", "rows", "inner", "cols"),
+    takes=("reads",),
+    forward=_forward,
+    backward=_backward,
+    check=_check,
+    of_file=_of_file,
+)

@@ -1,0 +1,92 @@
+"""A product with weights of its own: rows x inner times inner x cols.
+
+Row-Column gathers what it reads, and the gradient of its output.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
+from fastflow.workload.graph import DENSE, INPUT_GRADIENT, PRODUCT, WEIGHT_GRADIENT, Kernel, Sum
+from fastflow.workload.layers import OUTSIDE, Amount, KernelType, Network, Node
+from fastflow.yaml_file import listed, wrong
+
+
+def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    return kernel  # which is one
+
+
+def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+    """Return the products that make the gradients of its input, where wanted, and of its weights."""
+    placed = network.nodes[i]
+    node = placed.node
+    to_weights = kernel._replace(
+        label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
+        gradient=DENSE, side=1,
+    )  # fmt: skip
+    wanted = [read for read in placed.reads if network.wants(read)]
+    if not wanted:
+        return [to_weights]
+    inner = node.inner
+    if len(wanted) < len(placed.reads):
+        inner = sum((network.nodes[read].node.output for read in wanted), 0)
+    recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
+    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
+    summed = [(read, every) for read, every in adders if every[0] == i]
+    rest = sum((network.nodes[read].node.output for read in placed.reads if read != OUTSIDE), 0)
+    cols = (node.inner - rest if read == OUTSIDE else network.nodes[read].node.output for read, _ in summed)
+    product = kernel._replace(
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner,
+        wait=1 if recurs else 2,
+        peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
+        sums=tuple(
+            Sum(network.form(read), tuple(network.nodes[at].node.form for at in every))
+            for read, every in summed
+        ),
+        summed_cols=sum(cols, 0),
+    )  # fmt: skip
+    return [product, to_weights]
+
+
+def _adders(network: Network, i: int, read: int) -> list[int]:
+    """Return the products of a product's layer that add to a gradient, the last one in backward order first.
+
+    What was read a step ago has its gradient summed on its own.
+    """
+    if read >= i:
+        return [i]
+    layer, readers = network.nodes[i].layer, network.readers[read]
+    first = bisect_left(network.nodes, layer, key=lambda placed: placed.layer)
+    inside = range(bisect_left(readers, max(first, read + 1)), len(readers))
+    below = itertools.takewhile(lambda at: network.nodes[at].layer == layer, (readers[at] for at in inside))
+    return [at for at in below if network.nodes[at].node.type.kind == PRODUCT]
+
+
+def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
+    """Check that it contracts all columns that it reads, side by side."""
+    read = sum(one for one in cols if one is not None)
+    unknown = sum(one is None for one in cols)
+    inner = int(node.inner)
+    if inner < read + unknown or (inner != read and not unknown):
+        what = f"the columns of what it reads ({listed(node.reads)})"
+        raise wrong(f"{at}.inner", f"{'above ' if unknown else ''}{read}, {what}", inner)
+    return (inner - read) // max(unknown, 1)
+
+
+TYPE = KernelType(
+    name="gemm",
+    title="product",
+    kind=PRODUCT,
+    gradient=DENSE,
+    sides={ROWS: ROWS, INNER: INNER, COLS: COLS},
+    reads={ROWS: ROWS, INNER: INNER, COLS: BROADCAST},
+    makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
+    needs=("inner", "cols"),
+    takes=("rows", "steps", "reads"),
+    forward=_forward,
+    backward=_backward,
+    check=_check,
+)

@@ -1,0 +1,22 @@
+"""A pass that needs statistics of each row: softmax, normalisation, a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastflow.workload.graph import Kernel
+from fastflow.workload.layers import Amount, Network
+from fastflow.workload.types.elementwise import TYPE as PASS
+
+
+def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    return PASS.forward(network, i, kernel, size)._replace(statistics=True)
+
+
+def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+    # the gradient of a loss needs no more than the forward pass has exchanged
+    statistics = bool(network.readers[i])
+    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, size)]
+
+
+TYPE = replace(PASS, name="rowwise", title="rowwise", forward=_forward, backward=_backward)

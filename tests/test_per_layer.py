@@ -1,0 +1,226 @@
+"""`parallel.per_layer=true`: the best cut of every kind of layer, against all combinations of cuts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.errors import InputError
+from fastflow.optimize import per_layer
+from fastflow.optimize.per_layer import ASKED, CHOSEN
+from fastflow.optimize.settled import settle
+from fastflow.optimize.strategies import rank
+from fastflow.sweep import main
+from tests.conftest import columns_of
+from tests.naive import per_layer as naive
+
+AUTO = ["tech=n7", "placement=auto", "parallel.strategy=auto"]
+
+
+def model(devices, hidden, batch, vocabulary, layers=2, sequence=4):
+    """Return a language model on some devices as overrides."""
+    return [
+        f"system.devices={devices}", f"model.hidden={hidden}", f"model.batch={batch}",
+        f"model.vocabulary={vocabulary}", f"model.layers={layers}", f"model.sequence={sequence}",
+    ]  # fmt: skip
+
+
+CASES = {
+    "four devices": model(4, 512, 512, 4000),
+    "a wide softmax": model(8, 512, 512, 800_000),
+    "a narrow one": model(8, 4096, 512, 4000),
+    "links that kinds share": [*model(8, 512, 16, 800_000), "system=torus"],
+    "packages": [*model(8, 512, 512, 800_000), "system=mcm"],
+    "a full memory": [*model(8, 4096, 512, 4000), "mem.device_capacity=0.1 GB"],
+    "no memory at all": [*model(8, 512, 16, 800_000), "mem.device_capacity=0.05 GB"],
+    "overlapped kernels": [*model(8, 512, 512, 800_000), "parallel.concurrent_kernels=4"],
+    "a pipeline": [
+        *model(8, 4096, 64, 1000, 14, 32), "mem.device_capacity=0.5 GB", "net.inter.maximum_links=1",
+    ],
+    "a cut that is given": [*model(8, 512, 512, 800_000), "parallel.hidden=CR-2"],
+    "two that are given": [
+        *model(8, 512, 512, 800_000), "parallel.hidden=CR-8", "parallel.softmax=RC-1-8", "model.layers=1",
+    ],
+    "nothing trained": [*model(8, 512, 512, 800_000), "model.training=false"],
+}  # fmt: skip
+ALL_ALIKE = {"two that are given", "nothing trained"}  # where nothing is gained by cuts of their own
+
+
+@pytest.fixture(scope="module")
+def known(compose, summary):
+    """A function from a case's name to its point, and the best time of all combinations."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            point = compose(*AUTO, *CASES[name])
+            given = {kind: point[f"parallel.{kind}"] for kind in naive.KINDS}
+            given = {kind: cut for kind, cut in given.items() if cut != "same"}
+            every = naive.every_combination(point["system.devices"], point["model.layers"] + 2, given)
+            got = summary([point | combination for combination in every])
+            times = [None if np.isnan(time) else time for time in got["time_s"]]
+            found[name] = point, naive.best(times, got["feasible"].tolist()), len(every)
+        return found[name]
+
+    return of
+
+
+def chosen(point):
+    """Return a point with its best cuts."""
+    settled = settle(columns_of([point | {ASKED: True}]))
+    return point | {key: str(settled[key][0]) for key in CHOSEN}
+
+
+@pytest.mark.parametrize("few", [1, 256])
+@pytest.mark.parametrize("name", CASES)
+def test_the_best_of_all_combinations(monkeypatch, known, summary, name, few):
+    monkeypatch.setattr(per_layer, "FEW", few)
+    point, (time, fits), _ = known(name)
+    best = chosen(point)
+    got = summary([best])
+    assert got["time_s"][0] == pytest.approx(time, rel=1e-9)
+    assert got["feasible"][0] == fits
+    given = {key: point[key] for key in CHOSEN[1:] if point[key] != "same"}
+    assert given.items() <= best.items()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_never_worse_than_one_strategy_for_all_layers(known, summary, name):
+    point, _, _ = known(name)
+    best = chosen(point)
+    alike = point | {"parallel.strategy": str(next(rank(columns_of([point])))[0])}
+    got = summary([best, alike])
+    assert (not got["feasible"][0], got["time_s"][0]) <= (not got["feasible"][1], got["time_s"][1])
+    if name in ALL_ALIKE:
+        assert best == alike
+    elif all(point[key] == "same" for key in CHOSEN[1:]):
+        assert got["time_s"][0] < got["time_s"][1]
+
+
+@pytest.mark.parametrize("name", ["four devices", "a wide softmax", "a pipeline"])
+def test_few_combinations_are_predicted(monkeypatch, known, name):
+    """Of 8 devices half of those that all cuts of kinds make, less the more devices there are."""
+    point, _, every = known(name)
+    assert predicted(monkeypatch, point) < every / 2
+
+
+def test_few_combinations_of_512_devices(monkeypatch, compose):
+    cuts = np.array([64, 53, 43])  # with 1, 2 and 4 stages
+    assert predicted(monkeypatch, compose("tech=n7", "parallel.strategy=auto")) < (cuts**3).sum() / 100
+
+
+def predicted(monkeypatch, point):
+    """Return how many combinations are predicted for a point."""
+    counts, model = [], per_layer.predict
+
+    def counted(inputs):
+        counts.append(inputs[ASKED].size)
+        return model(inputs)
+
+    monkeypatch.setattr(per_layer, "predict", counted)
+    chosen(point)
+    return sum(counts)
+
+
+NETWORK = """
+name: two kinds
+rows: 512
+layers:
+- name: table
+  kind: embedding
+  kernels:
+  - {name: lookup, type: lookup, vocabulary: 50000, cols: 256}
+- name: head
+  kind: softmax
+  kernels:
+  - {name: logits, type: gemm, inner: 256, cols: 50000}
+"""
+
+
+def test_a_network_without_hidden_layers(tmp_path, compose, summary):
+    path = tmp_path / "two.yaml"
+    path.write_text(NETWORK, encoding="utf-8")
+    point = compose(*AUTO, "model=graph", f"model.file={path}", "system.devices=8")
+    every = naive.every_combination(8, 2, {"hidden": "same"})
+    got = summary([point | one for one in every])
+    time, fits = naive.best(got["time_s"].tolist(), got["feasible"].tolist())
+    mine = summary([chosen(point)])
+    assert mine["time_s"][0] == pytest.approx(time, rel=1e-9)
+    assert mine["feasible"][0] == fits
+
+
+def test_a_model_of_one_kind_of_layer(compose):
+    point = compose(*AUTO, "model=gemm", "model.m=4096", "system.devices=8")
+    assert chosen(point) == point | {"parallel.strategy": str(next(rank(columns_of([point])))[0])}
+
+
+def test_points_of_a_grid_choose_for_themselves():
+    """What is chosen is in the columns: given as inputs, it makes the same row."""
+    grid = [*AUTO, *CASES["a wide softmax"], "mem=hbm2,hbm3"]
+    got = fastflow.evaluate(*grid, f"{ASKED}=false,true")
+    assert (got["cuts"] != "").tolist() == got[ASKED].tolist() == [False, True, False, True]
+    for row in got[got[ASKED]].to_dict("records"):
+        cuts = [f"parallel.{cut.replace(' ', '=')}" for cut in row["cuts"].split(", ")]
+        own = fastflow.evaluate(*grid, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", *cuts)
+        results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
+        pd.testing.assert_series_equal(own.loc[0, results], pd.Series(row)[results], check_names=False)
+        assert row["cuts"] == own.loc[0, "cuts"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "softmax", "cuts"),
+    [
+        ("d8", "RC-1-4", "softmax RC-1-4-d2"),
+        ("d8", "same", ""),
+        ("RC-1-4-d2", "RC-1-4", ""),
+        ("RC-1-2-d2-p2", "d4", "softmax d4"),
+        ("CR-4", "CR-8", "softmax CR-8"),  # which does not suit the strategy
+    ],
+)
+def test_the_column_of_cuts(compose, summary, strategy, softmax, cuts):
+    """It names what differs, in full; a row without any cut of its own stands beside it."""
+    point = compose(*model(8, 512, 64, 4000), f"parallel.strategy={strategy}", f"parallel.softmax={softmax}")
+    alike = point | {"parallel.softmax": "same"}
+    assert summary([alike, point, point])["cuts"].tolist() == ["", cuts, cuts]
+
+
+def test_a_point_that_asks_for_no_choice_has_a_reason():
+    got = fastflow.evaluate(*AUTO, *CASES["four devices"], "parallel.strategy=d4,auto", f"{ASKED}=true")
+    assert got["feasible"].tolist() == [False, True]
+    assert got["reason"][0] == (
+        f"{ASKED}=true is invalid: expected false, unless parallel.strategy=auto and parallel.layout=null"
+    )
+
+
+def test_a_file_lays_out_all_kinds_of_layer(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("axes: {dp: [rows]}\n", encoding="utf-8")
+    grid = [*AUTO, *CASES["four devices"], f"parallel.layout={path}"]
+    got = fastflow.evaluate(*grid, f"{ASKED}=true,false")
+    assert [ASKED in reason for reason in got["reason"]] == [True, False]
+    assert got["feasible"].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("ask", [fastflow.rank_strategies, fastflow.search])
+def test_what_is_of_strategies_for_all_layers_refuses(ask):
+    with pytest.raises(InputError, match=f"{ASKED}.*true") as error:
+        ask(*AUTO, *CASES["four devices"], f"{ASKED}=true")
+    assert "\n" not in str(error.value)
+
+
+def test_commands_show_what_is_chosen(cli):
+    point = [*AUTO, *CASES["a wide softmax"]]
+    row = fastflow.evaluate(*point, f"{ASKED}=true").iloc[0]
+    code, out, err = cli(main, *point, f"{ASKED}=true", "output=one")
+    assert (code, err) == (0, [])
+    assert any(line.endswith(f"strategy {row['strategy']}, {row['cuts']}") for line in out)
+    code, out, _ = cli(main, "-m", *point, f"{ASKED}=true,false", "output=two")
+    assert code == 0
+    head, first, second = [line.split() for line in out if line.split() and line.split()[0] in "point01"][-3:]
+    assert "cuts" in head
+    assert " ".join(first).count(row["cuts"]) == 1
+    assert row["cuts"] not in " ".join(second)
+    code, _, err = cli(main, "parallel.strategy=d512", f"{ASKED}=true", "output=three")
+    assert code == 2
+    assert len(err) == 1
+    assert err[0].startswith(f"{ASKED}=true (from the command line) is invalid")
