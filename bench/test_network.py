@@ -11,17 +11,20 @@ from fastflow.network.patterns import ALL_PAIRS, TREES, group_of
 from fastflow.network.placement import neighbour_cost, orders, place
 from fastflow.network.routing import reach
 from fastflow.network.topology import topology
+from fastflow.parallelism.mesh import AXES, MESHES
+from fastflow.parallelism.strategy import parse
 from fastflow.tables import Floats
 
-STRATEGIES = {"RC-4-4-d16-p2": (4, 4, 16, 2), "RC-4-2-d64": (4, 2, 64, 1), "RC-4-8-d8-p2": (4, 8, 8, 2)}
+STRATEGIES = ("RC-4-4-d16-p2", "RC-4-2-d64", "RC-4-8-d8-p2")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("shape", ["16x32", "8x8x8"])
 def test_place_512_devices_in_all_orders(benchmark: BenchmarkFixture, shape: str, strategy: str) -> None:
     network = topology(512, 1, "switch", "1d", "torus", shape, 1, 1.0)
-    degrees = STRATEGIES[strategy]
-    placed = orders([axis for axis, degree in enumerate(degrees) if degree > 1], False)
+    degrees = parse(strategy).degrees
+    mesh = [AXES.index(name) for name in MESHES[0]]
+    placed = orders(mesh, [axis for axis in mesh if degrees[axis] > 1], False)
 
     def run() -> tuple[Floats, Floats]:
         return place(degrees, placed, cache(partial(neighbour_cost, network, 512)))
