@@ -294,9 +294,7 @@ def explain(prediction: Prediction, point: int) -> Columns:
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0
-    waited = shards.relayout.collective
-    for edges in (*reversed(shards.further), shards.sync):
-        waited = np.where(edges.collective > 0, edges.collective, waited)
+    waited = prediction.shards.waited[rows]
     columns: Columns = {
         "kernel": graph.names[graph.label[rows]],
         "phase": np.array(PHASES)[graph.phase[rows]],

@@ -52,12 +52,9 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
         raise ValueError(f"point {point} has no time")
     graph, shards = prediction.graph, prediction.shards
     names = np.array(COLLECTIVES)
-    moved = np.zeros(graph.point.size, dtype=np.int64)
-    for edges in shards.syncs:  # the first of several gives its name
-        moved = np.where(moved > 0, moved, edges.collective)
     details = Details(
         kernel=graph.names[graph.label],
-        sync=names[moved],
+        sync=names[shards.waited],
         sync_bytes=graph.repeat * np.sum([edges.bytes for edges in shards.syncs], axis=0),
         gradient=names[shards.gradient.collective],
         gradient_bytes=shards.gradient.bytes,

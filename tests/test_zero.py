@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.results import explain
 from tests.checks import near
 
 DEVICES = 8
@@ -60,6 +61,14 @@ def test_each_device_updates_its_part(stages):
     """Of the weights that it owns: so the update takes less, but for what gathers them then."""
     assert stages["update_s"][3] < stages["update_s"][0]
     assert stages["time_s"][1] == stages["time_s"][2]
+
+
+def test_the_breakdown_names_the_gather(overrides, compose, predict):
+    point = compose(*overrides, f"parallel.strategy=d{DEVICES}", "parallel.zero=1")
+    kernels = explain(predict([point]), 0)
+    named = dict(zip(kernels["kernel"], kernels["comm"], strict=True))
+    assert named["up update"] == "all-gather"
+    assert named["up weight gradient"] == "reduce-scatter"
 
 
 def test_one_device_shares_nothing(overrides):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, PIPELINE
@@ -76,7 +77,6 @@ class Tables(NamedTuple):
     slots: tuple[Slot, ...]
     first: Ints  # of the cuts of a structure under an assignment, (structures, assignments)
     groups: Groups
-    cutting: Ints  # axes that cut some kernel, as bits, (structures, assignments)
 
 
 def _cutting(splits: Iterable[Split]) -> int:
@@ -90,23 +90,24 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
     named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
     if not named.any():
         return reason.astype(str)
-    every = assignments()
-    cutting = tables_of(graph.structures, tuple(range(len(every)))).cutting
-    for i in np.flatnonzero(named).tolist():
-        place, numbers = graph.structure[i], layouts.assignment[i]
-        cuts = np.bitwise_or.reduce(cutting[place, numbers])
-        for name, dimensions in (one for number in numbers.tolist() for one in every[number]):
-            axis = AXES.index(name)
-            degree, ways = int(layouts.degrees[i, 0, axis]), rows_cut_by(graph.structures[place], dimensions)
-            if degree > 1 and not cuts >> axis & 1:
-                dims = ", ".join(dimensions)
-                allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
-                reason[i] = str(InputError(f"degree of {name}", degree, allowed))
-            elif degree > 1 and len(ways) > 1:
-                allowed = (
-                    f"an axis that cuts rows in one dimension; the kernels have {', '.join(sorted(ways))}"
-                )
-                reason[i] = str(InputError(f"parallel.layout: axes.{name}", ", ".join(dimensions), allowed))
+    every, rows = assignments(), np.flatnonzero(named)
+    first, place = kinds([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
+    for number, i in enumerate(rows[first].tolist()):
+        structure, alike = graph.structures[graph.structure[i]], rows[place == number]
+        ways = [every[one] for one in layouts.assignment[i].tolist()]
+        cuts = _cutting(split for way in ways for split in splits_of(structure, way))
+        for name, dimensions in dict.fromkeys(one for way in ways for one in way):
+            axis, by, dims = AXES.index(name), rows_cut_by(structure, dimensions), ", ".join(dimensions)
+            for point in alike[layouts.degrees[alike, 0, axis] > 1].tolist():
+                if not cuts >> axis & 1:
+                    degree = int(layouts.degrees[point, 0, axis])
+                    allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
+                    reason[point] = str(InputError(f"degree of {name}", degree, allowed))
+                elif len(by) > 1:
+                    allowed = (
+                        f"an axis that cuts rows in one dimension; the kernels have {', '.join(sorted(by))}"
+                    )
+                    reason[point] = str(InputError(f"parallel.layout: axes.{name}", dims, allowed))
     return reason.astype(str)
 
 
@@ -140,5 +141,4 @@ def tables_of(structures: tuple[Structure, ...], numbers: tuple[int, ...]) -> Ta
         ),
         first=np.cumsum([0, *map(len, every)])[:-1].reshape(len(structures), len(numbers)),
         groups=Groups(tuple(sorted(sets)), tuple(exchanging)),
-        cutting=np.array([_cutting(one) for one in every]).reshape(len(structures), len(numbers)),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from fastflow.parallelism.cuts import Groups
 from fastflow.tables import Floats, Ints
 
@@ -48,6 +50,14 @@ class Supergraph(NamedTuple):
         """All that is waited for after a kernel: what is always there, and what some point has."""
         others = (*self.further, self.relayout, self.fetch)
         return (self.sync, *(edges for edges in others if edges.collective.any()))
+
+    @property
+    def waited(self) -> Ints:
+        """The collective that is waited for after every kernel, the first of several."""
+        found = self.sync.collective
+        for edges in self.syncs[1:]:
+            found = np.where(found > 0, found, edges.collective)
+        return found
 
     @property
     def numbers(self) -> Supergraph:
