@@ -19,6 +19,7 @@ from fastflow.parallelism.splits import (
     Assignment,
     Split,
     assignments,
+    cut_at,
     differentiated,
     gradient,
     made,
@@ -28,7 +29,7 @@ from fastflow.parallelism.splits import (
 )
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Ints
-from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
+from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL
 from fastflow.workload.graph import (
     COLLECTIVES,
     FORWARD,
@@ -157,14 +158,15 @@ def signature(facts: Facts, assignment: Assignment) -> tuple[Along, ...]:
 def _operands(cuts: tuple[str, ...], facts: Facts) -> tuple[tuple[str, ...], ...]:
     """Return layouts along an axis, by the kernel's own sides: of what it reads, its weights, its result."""
     form, cut = facts.form, side(cuts, facts.form)
-    weights = cut if cut in (INNER, COLS) else BROADCAST
+    weights = cut if cut in (INNER, COLS, GROUPS) else BROADCAST
     if facts.kind == ON_WEIGHTS:
-        sums = PARTIAL if weights != BROADCAST else BROADCAST
+        sums = BROADCAST if weights == BROADCAST else PARTIAL
         return (weights,), (weights,), (sums if facts.statistics else weights,)
     given, wanted = taken(cuts, form), differentiated(cuts, form)
     owned = (weights,) if form.type.gradient != NO_GRADIENT else ()
     if facts.phase == FORWARD:
-        return (given,), owned, (made(cuts, form),)
+        every = (taken(cuts, form._replace(operand=one)) for one in range(len(form.type.reads)))
+        return tuple(every), owned, (made(cuts, form),)
     if facts.gradient != NO_GRADIENT:
         return (given, wanted), (), (gradient(cut, weights),)
     return (wanted,), owned, (gradient(cut, given),)
@@ -175,12 +177,8 @@ def _written(cuts: tuple[str, ...], form: Form, layouts: tuple[str, ...]) -> str
 
     A cut of a whole side is one of its first dimension, the outermost.
     """
-    texts = []
-    for lies in layouts:
-        if lies in (ROWS, INNER, COLS):
-            names = getattr(form.dims, lies)
-            name = next((name for name in cuts if name in names), (*names, lies)[0])
-            texts.append(f"S({name})")
-        else:
-            texts.append(lies)
+    where, name = cut_at(cuts, form)
+    if name in form.type.sides:
+        name = (*getattr(form.dims, where), name)[0]
+    texts = (lies if lies in (BROADCAST, PARTIAL) else f"S({name})" for lies in layouts)
     return " | ".join(dict.fromkeys(texts))

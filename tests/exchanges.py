@@ -1,6 +1,6 @@
 """What a graph's kernels exchange under a kernel cut, as tests read it."""
 
-from fastflow.parallelism.splits import READ, SUMMED, WAYS, splits_of
+from fastflow.parallelism.splits import READ, SUMMED, assignment_of, splits_of
 from fastflow.workload.graph import COLLECTIVES
 
 
@@ -8,7 +8,7 @@ def exchanges(graph, cut):
     """Return (collective, columns) of every kernel of a graph, ("", 0) for none; cut: "RC" or "CR"."""
     found = []
     for point, place in enumerate(graph.structure):
-        splits = splits_of(graph.structures[place], WAYS[cut].assignment)
+        splits = splits_of(graph.structures[place], assignment_of(cut))
         for row, split in enumerate(splits, graph.offset[point]):
             assert len(split.exchanges) < 2
             more = {SUMMED: graph.summed_cols[row], READ: graph.read_cols[row]}

@@ -10,7 +10,8 @@ import yaml
 import fastflow
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SEQUENCE, STATISTICS, SUMMED, WAYS, splits_of
+from fastflow.parallelism.splits import READ, SHARED, SUMMED, ULYSSES, assignment_of, splits_of
+from fastflow.parallelism.splits import SEQUENCE as TOKENS_TOO
 from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
@@ -18,13 +19,14 @@ from fastflow.workload.layers import INPUT, Layer, Node, connect
 from fastflow.workload.precision import Precision
 from fastflow.workload.types import TYPES
 
+SEQUENCE = assignment_of("TP", TOKENS_TOO)
 ROWS = ("batch", "sequence")
 H, HEADS, SEQ, SEQUENCES, FF = 1024, 16, 1024, 64, 4096
 TOKENS = SEQ * SEQUENCES
 
 
 def node(name, type_, cols, names, inner=1, inner_names=(), **more):
-    dims = Dims(rows=more.pop("row_names", ROWS), inner=inner_names, cols=names)
+    dims = Dims(more.pop("row_names", ROWS), inner_names, names, more.pop("group_names", ()))
     return Node(
         name=name, type=TYPES[type_], rows=more.pop("rows", TOKENS), cols=cols, inner=inner, dims=dims, **more
     )
@@ -33,7 +35,9 @@ def node(name, type_, cols, names, inner=1, inner_names=(), **more):
 def block():
     """The block of docs/graphs.md: normalisation, attention, residual, normalisation, MLP, residual."""
     hidden, heads, ff = ("hidden",), ("heads",), ("feed_forward",)
-    of_heads = {"row_names": ("batch",), "rows": SEQ, "batch": SEQUENCES * HEADS}
+    of_heads = {
+        "row_names": ("sequence",), "group_names": ("batch",), "rows": SEQ, "batch": SEQUENCES * HEADS,
+    }  # fmt: skip
     nodes = (
         node("attention norm", "rowwise", H, hidden),
         node("qkv", "gemm", 3 * H, heads, H, hidden),
@@ -58,16 +62,15 @@ def block():
 
 
 def exchanges(network, way, phase):
-    """Return what every kernel of a pass exchanges: label to (collective, axes, columns)."""
+    """Return what every kernel of a pass exchanges: label to (collective, axes, columns a token)."""
     found = kernels(network, True, Precision(*[np.full(1, 2.0)] * 4))
     (structure,) = stack(found, 1).structures
     said = {}
-    for kernel, split in zip(found, splits_of(structure, way.assignment), strict=True):
+    for kernel, split in zip(found, splits_of(structure, way), strict=True):
         for one in split.exchanges if kernel.phase == phase else ():
-            cols = one.cols + {STATISTICS: 0, SUMMED: kernel.summed_cols, READ: kernel.read_cols}[one.of]
-            if kernel.label in ("scores", "context"):
-                cols *= HEADS  # a row of one head's product is that of one head
-            along = "+".join(name for name, _ in way.assignment if one.axes & axes(name))
+            more = {SUMMED: kernel.summed_cols, READ: kernel.read_cols, SHARED: kernel.shared_cols}
+            cols = (one.cols + more.get(one.of, 0)) * kernel.rows / found[0].rows
+            along = "+".join(name for name, _ in way if one.axes & axes(name))
             said.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
     return said
 
@@ -75,11 +78,11 @@ def exchanges(network, way, phase):
 def test_megatron_sums_twice_a_block_and_pass():
     """Shoeybi et al., section 3: g after either second product, f before either first one."""
     network = block()
-    assert exchanges(network, WAYS["TP"], FORWARD) == {
+    assert along(exchanges(network, assignment_of("TP"), FORWARD), "tp") == {
         "projection": [("all-reduce", "tp", H)],
         "down": [("all-reduce", "tp", H)],
     }
-    assert exchanges(network, WAYS["TP"], BACKWARD) == {
+    assert along(exchanges(network, assignment_of("TP"), BACKWARD), "tp") == {
         "up input gradient": [("all-reduce", "tp", H)],
         "qkv input gradient": [("all-reduce", "tp", H)],
     }
@@ -88,13 +91,13 @@ def test_megatron_sums_twice_a_block_and_pass():
 def test_sequence_parallelism_turns_every_sum_into_a_gather_and_a_scatter():
     """Korthikanti et al., section 4.2.2: g and its conjugate, and no statistics, as every token is whole."""
     network = block()
-    assert exchanges(network, SEQUENCE, FORWARD) == {
+    assert along(exchanges(network, SEQUENCE, FORWARD), "tp") == {
         "attention norm": [("all-gather", "tp", H)],
         "projection": [("reduce-scatter", "tp", H)],
         "norm": [("all-gather", "tp", H)],
         "down": [("reduce-scatter", "tp", H)],
     }
-    assert exchanges(network, SEQUENCE, BACKWARD) == {
+    assert along(exchanges(network, SEQUENCE, BACKWARD), "tp") == {
         "add gradient": [("all-gather", "tp", H)],
         "up input gradient": [("reduce-scatter", "tp", H)],
         "attention add gradient": [("all-gather", "tp", H)],
@@ -104,13 +107,85 @@ def test_sequence_parallelism_turns_every_sum_into_a_gather_and_a_scatter():
 
 @pytest.mark.parametrize(
     ("way", "cols"),
-    [(WAYS["RC"], 7_184), (WAYS["CR"], 9_232), (SEQUENCE, 4 * 1_024)],
+    [(assignment_of("RC"), 7_184), (assignment_of("CR"), 9_232), (SEQUENCE, 4 * 1_024)],
     ids=["RC", "CR", "Megatron"],
 )
 def test_columns_a_row_of_a_block(way, cols):
     """Forward; an all-reduce moves what two gathers do."""
-    found = exchanges(block(), way, FORWARD)
+    found = exchanges(block(), tuple(one for one in way if one[0] != "cp"), FORWARD)
     assert sum(n * (1 + (what == "all-reduce")) for one in found.values() for what, _, n in one) == cols
+
+
+def along(found, axis):
+    """Return what is exchanged along an axis."""
+    said = {name: [one for one in of if one[1] == axis] for name, of in found.items()}
+    return {name: of for name, of in said.items() if of}
+
+
+def test_ring_attention_sends_keys_and_values_round():
+    """Liu et al., section 3: every block of both passes all devices; backward, with its gradients."""
+    way = assignment_of("TP")
+    assert along(exchanges(block(), way, FORWARD), "cp") == {"qkv": [("all-gather", "cp", 2 * H)]}
+    assert along(exchanges(block(), way, BACKWARD), "cp") == {
+        "projection input gradient": [("all-gather", "cp", H)],  # of values
+        "context right gradient": [("reduce-scatter", "cp", H)],
+        "attention softmax gradient": [("all-gather", "cp", H)],  # of keys
+        "scores right gradient": [("reduce-scatter", "cp", H)],
+    }
+
+
+def test_heads_are_dealt_out_in_attention():
+    """Jacobs et al., section 3: queries, keys and values by all-to-all, and the context back."""
+    way = assignment_of("TP", ULYSSES)
+    assert along(exchanges(block(), way, FORWARD), "cp") == {
+        "qkv": [("all-to-all", "cp", 3 * H)], "context": [("all-to-all", "cp", H)],
+    }  # fmt: skip
+    assert along(exchanges(block(), way, BACKWARD), "cp") == {
+        "projection input gradient": [("all-to-all", "cp", H)],
+        "context right gradient": [("all-to-all", "cp", H)],
+        "scores left gradient": [("all-to-all", "cp", H)],
+        "scores right gradient": [("all-to-all", "cp", H)],
+    }
+
+
+EXPERTS, TOP = 8, 2
+
+
+def experts():
+    """A layer of experts, of which two take each token. Every device has the whole router."""
+    copies = {"rows": TOP * TOKENS}
+    grouped = copies | {"group_names": ("experts",), "groups": EXPERTS}
+    hidden, ff = ("hidden",), ("feed_forward",)
+    return connect(
+        [
+            Layer("experts", HIDDEN, (
+                node("norm", "rowwise", H, hidden),
+                node("router", "gemm", EXPERTS, ("experts",), H, hidden, reads=("norm",)),
+                node("dispatch", "elementwise", H, hidden, reads=("norm",), **copies),
+                node("up", "gemm", FF, ff, H, hidden, reads=("dispatch",), **grouped),
+                node("act", "elementwise", FF, ff, reads=("up",), **grouped),
+                node("down", "gemm", H, hidden, FF, ff, reads=("act",), **grouped),
+                node("combine", "elementwise", H, hidden, reads=("down",)),
+            ))
+        ],
+        asks_input_gradient=True,
+    )  # fmt: skip
+
+
+def test_a_layer_of_experts_has_two_all_to_alls():
+    """Lepikhin et al., section 3.2: a token goes to its two experts, and back; the same backward."""
+    network, way = experts(), assignment_of("TP")
+    assert along(exchanges(network, way, FORWARD), "ep") == {
+        "dispatch": [("all-to-all", "ep", TOP * H)], "down": [("all-to-all", "ep", TOP * H)],
+    }  # fmt: skip
+    assert along(exchanges(network, way, BACKWARD), "ep") == {
+        "combine gradient": [("all-to-all", "ep", TOP * H)],
+        "up input gradient": [("all-to-all", "ep", TOP * H)],
+    }
+    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    for facts, split in zip(structure, splits_of(structure, way), strict=True):
+        if facts.gradient and facts.form.dims.groups:  # of weights that devices along ep have for themselves
+            assert split.sharing == axes("cp", "dp")
 
 
 def test_a_product_in_two_dimensions():
@@ -120,13 +195,26 @@ def test_a_product_in_two_dimensions():
     network = connect(
         [Layer("one", HIDDEN, (first, first._replace(name="second", inner=4, reads=("first",))))]
     )
-    found = exchanges(network, WAYS["2D"], FORWARD)
+    found = exchanges(network, assignment_of("2D"), FORWARD)
     assert found["first"] == [("reduce-scatter", "kp1", 4), ("all-gather", "kp2", 4)]
     (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
-    one = splits_of(structure, WAYS["2D"].assignment)[0]
+    one = splits_of(structure, assignment_of("2D"))[0]
     assert (one.inner, one.cols, one.rows) == (axes("kp1"), axes("kp2"), axes("dp"))
     gather = one.exchanges[1]
     assert gather.cols_by == axes("kp1"), "of what the other axis has left of the columns"
+
+
+def test_a_product_in_three_dimensions():
+    """Bian et al., section 3.1: what it reads is gathered along one axis, and summed along another."""
+    first = Node("first", TYPES["gemm"], rows=8, inner=6, cols=4)
+    network = connect(
+        [Layer("one", HIDDEN, (first, first._replace(name="second", inner=4, reads=("first",))))]
+    )
+    found = exchanges(network, assignment_of("3D"), FORWARD)
+    assert found["first"] == [("reduce-scatter", "tp", 4), ("all-gather", "kp2", 4)]
+    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    one = splits_of(structure, assignment_of("3D"))[0]
+    assert (one.rows, one.cols, one.inner) == (axes("kp1", "dp"), axes("kp2"), axes("tp"))
 
 
 @pytest.fixture
@@ -164,7 +252,7 @@ def test_the_documented_transformer_is_the_one_counted(files):
 @pytest.mark.parametrize("sequence", ["false", "true"])
 def test_a_layout_of_ones_own_is_the_known_way(files, sequence):
     """To the bit: the file says what the table has."""
-    cuts = dict((SEQUENCE if sequence == "true" else WAYS["TP"]).assignment)
+    cuts = dict(SEQUENCE if sequence == "true" else assignment_of("TP"))
     (files / "mine.yaml").write_text(yaml.safe_dump({"axes": {axis: list(of) for axis, of in cuts.items()}}))
     known = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.sequence={sequence}")
     own = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.layout={files}/mine.yaml")
@@ -207,6 +295,8 @@ def test_an_axis_that_cuts_nothing_is_a_reason():
 def test_an_axis_that_cuts_rows_in_two_dimensions_is_a_reason(files):
     """A tensor that is split by batch here is not what is read by sequence there."""
     (files / "two.yaml").write_text("axes: {tp: [sequence, batch], dp: [rows]}")
-    row = of_file(files, "parallel.strategy=TP-8", f"parallel.layout={files}/two.yaml").iloc[0]
+    row = fastflow.evaluate(
+        "system.devices=8", "parallel.strategy=TP-8", f"parallel.layout={files}/two.yaml"
+    ).iloc[0]
     assert np.isnan(row["time_s"])
     assert "the kernels have batch, sequence" in row["reason"]

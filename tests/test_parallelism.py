@@ -40,7 +40,9 @@ degrees = st.integers(1, 100_000) | st.sampled_from([1, 2, 512])
         ("CR-8", ("CR", {"kp1": 8})),
         ("RC-1-1", ("RC", {"kp1": 1, "kp2": 1})),
         ("TP-8-d4-p2", ("TP", {"tp": 8, "dp": 4, "lp": 2})),
+        ("TP-8-c2-e2-d4", ("TP", {"tp": 8, "cp": 2, "ep": 2, "dp": 2})),
         ("2D-2-4", ("2D", {"kp1": 2, "kp2": 4})),
+        ("3D-2-4-2", ("3D", {"kp1": 2, "kp2": 4, "tp": 2})),
         ("p4", ("", {"lp": 4})),
         ("d2-p4", ("", {"dp": 2, "lp": 4})),
     ],
@@ -52,7 +54,9 @@ def test_notation(text, expected):
     assert parse(text).devices == np.prod(list(found.values()))
 
 
-words = st.sampled_from(["RC", "CR", "TP", "2D", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"])
+words = st.sampled_from(
+    ["RC", "CR", "TP", "2D", "3D", "c", "e", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"]
+)
 
 
 @given(st.lists(words, max_size=9).map("".join) | st.text(max_size=8))
@@ -60,6 +64,10 @@ words = st.sampled_from(["RC", "CR", "TP", "2D", "d", "p", "-", "-", "0", "1", "
 @example("RC-4")
 @example("RC-4-2-p2-d3")
 @example("CR-8d4")
+@example("RC-1-2-c2")
+@example("TP-8-e3-d4")
+@example("TP-8-e4-c2-d4")
+@example("c2")
 @example("d4d2")
 @example("-d4")
 @example("-p2")
@@ -83,7 +91,8 @@ def test_what_is_no_strategy_is_refused(text):
 @st.composite
 def strategies(draw):
     kernel = draw(st.sampled_from(NAMES))
-    found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], "dp", "lp")}
+    more = ("cp", "ep") if kernel == "TP" else ()
+    found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], *more, "dp", "lp")}
     return Strategy(NAMES.index(kernel), **found)
 
 
@@ -99,7 +108,10 @@ def test_parser_and_printer_round_trip(strategy):
 
 def test_a_strategy_has_a_degree_of_every_axis():
     assert Strategy._fields[1:] == AXES
-    assert parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, lp=5).degrees == (4, 2, 1, 3, 5)
+    assert (
+        parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, lp=5).degrees == (4, 2, 1, 1, 1, 3, 5)
+    )
+    assert parse("TP-2-c3-e4-d8-p5").degrees == (1, 1, 2, 3, 4, 2, 5)
 
 
 def test_a_set_of_axes_is_bits():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.splits import SEQUENCE, WAYS, splits_of
+from fastflow.parallelism.splits import SEQUENCE, ULYSSES, WAYS, assignment_of, splits_of
 from fastflow.workload import layers
 from fastflow.workload.graph import HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
@@ -23,6 +23,7 @@ from tests.naive.splits import Machine
 BYTES = Precision(*(np.array([number]) for number in (2.0, 4.0, 0.0, 3.0)))
 NAMES = (
     "batch", "sequence", "hidden", "heads", "feed_forward", "vocabulary", "gates", "rows", "inner", "cols",
+    "experts", "groups.experts", "activations.heads",
 )  # fmt: skip
 
 
@@ -30,16 +31,18 @@ def node(net, op, named):
     """Return an op as a user's network has it."""
     of = (lambda side: tuple(name for name, _ in side if name)) if named else (lambda side: ())
     inner = {of(side) for side in net.inner(op)} if op.type in ("gemm", "lookup") else set()
-    cut_rows = ("batch",) if op.type == "batched_gemm" else ("batch", "sequence")
-    dims = Dims(cut_rows if named else (), inner.pop() if len(inner) == 1 else (), of(op.cols))
+    rows, groups = ("batch", "sequence"), ("experts",) if op.grouped else ()
+    if op.type == "batched_gemm":
+        rows, groups = ("sequence",), ("batch",)
+    dims = Dims(rows, inner.pop() if len(inner) == 1 else (), of(op.cols), groups) if named else Dims()
     reads = tuple(
         f"l{net.op(name).layer}.{name}" if name != INPUT and net.op(name).layer < op.layer else name
         for name in op.reads
     )
-    rows = net.batch * net.sequence
-    one = layers.Node(op.name, TYPES[op.type], rows, size(op.cols), reads=reads, dims=dims)
+    one = layers.Node(op.name, TYPES[op.type], size(net.rows(op.name)), size(op.cols), reads=reads, dims=dims)
     if op.type in ("gemm", "lookup"):
-        return one._replace(inner=sum(map(size, net.inner(op))))
+        groups = net.experts if op.grouped else 1
+        return one._replace(inner=sum(map(size, net.inner(op))), groups=groups)
     if op.type != "batched_gemm":
         return one
     heads = dict(op.cols)["heads"]
@@ -69,14 +72,21 @@ def filled(ops, batch, sequence, input_cols, seed):
     rng = np.random.default_rng(seed)
     rows = batch * sequence
     values = rng.normal(size=(rows, size(input_cols)))
-    net = Net(batch, sequence, input_cols, tuple(ops), values, weights={}, ids=np.zeros(0), seeds={})
+    net = Net(batch, sequence, batch, input_cols, tuple(ops), values, weights={}, ids=np.zeros(0), seeds={})
     vocabulary = max((size(op.vocabulary) for op in ops), default=1)
     weights = {
-        op.name: rng.normal(size=(sum(map(size, net.inner(op))), size(op.cols))) / np.sqrt(size(op.cols))
+        op.name: rng.normal(
+            size=(
+                *((net.experts if op.grouped else 1,) if op.type == "gemm" else ()),
+                sum(map(size, net.inner(op))),
+                size(op.cols),
+            )
+        )
+        / np.sqrt(size(op.cols))
         for op in ops
         if op.type in ("gemm", "lookup")
     }
-    seeds = {op.name: rng.normal(size=(rows, size(op.cols))) for op in ops}
+    seeds = {op.name: rng.normal(size=(size(net.rows(op.name)), size(op.cols))) for op in ops}
     return net._replace(weights=weights, ids=rng.integers(0, vocabulary, rows), seeds=seeds)
 
 
@@ -93,7 +103,8 @@ def execute(net, mesh, assignment, named, asks_input_gradient):
                 near(part, made[op.name][np.ix_(*tensor.numbers(device))])
     for name, parts in machine.of_weights.items():
         for device, part in parts.items():
-            near(part, of_weights[name][np.ix_(*machine.weight_numbers(net.op(name), device))])
+            own = machine.weight_numbers(net.op(name), device)[-part.ndim :]
+            near(part, of_weights[name][np.ix_(*own)])
     assert machine.of_weights.keys() == of_weights.keys()
     if of_input is not None and net.readers(INPUT):
         near(machine.gradient_of_input(), of_input)
@@ -116,16 +127,33 @@ def sides(times):
 def nets(draw, times):
     """Draw a network of all types of kernel, with branches, skips and several operands."""
     known = sides(times)
-    tensors = {INPUT: known["hidden"]}
+    tensors, dealt = {INPUT: known["hidden"]}, {}
     ops, layer = [], 0
     for number in range(draw(st.integers(1, 7))):
-        op = draw(_op(number, tensors, known))
+        op = draw(_op_of_experts(number, tensors, dealt, known) if tensors and draw(st.integers(0, 3)) == 0
+                  else _op(number, tensors, known))  # fmt: skip
         ops.append(op._replace(layer=layer))
-        tensors[op.name] = op.cols
+        (dealt if op.spread else tensors)[op.name] = op.cols
         if draw(st.integers(0, 2)) == 0:
             layer += 1
             tensors.pop(INPUT, None)
     return filled(ops, times, times, known["hidden"], draw(st.integers(0, 99)))
+
+
+@st.composite
+def _op_of_experts(draw, number, tensors, dealt, known):
+    """Draw a kernel with a row for every expert, or one that adds these up."""
+    if not dealt:
+        read = draw(st.sampled_from(list(tensors)))
+        return Op(f"dispatch{number}", "elementwise", tensors[read], (read,), spread=True)
+    read = draw(st.sampled_from(list(dealt)))
+    kind = draw(st.sampled_from(["gemm", "gemm", "elementwise", "rowwise", "combine"]))
+    if kind == "combine":
+        others = [name for name in tensors if tensors[name] == dealt[read]]
+        reads = (read, *draw(st.lists(st.sampled_from(others), max_size=1))) if others else (read,)
+        return Op(f"combine{number}", "elementwise", dealt[read], reads)
+    cols = known[draw(st.sampled_from(["hidden", "feed_forward"]))] if kind == "gemm" else dealt[read]
+    return Op(f"expert{number}", kind, cols, (read,), spread=True, grouped=True)
 
 
 @st.composite
@@ -160,8 +188,11 @@ ASIDE = (
 DEGREES = {
     1: [(2,), (3,), (4,)], 2: [(2, 2), (1, 2), (3, 1), (3, 2), (2, 4)],
     3: [(2, 2, 2), (1, 2, 2), (1, 3, 2), (2, 1, 3), (4, 1, 1)],
+    4: [(2, 2, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (1, 1, 2, 2), (1, 3, 1, 2), (2, 2, 2, 1)],
 }  # fmt: skip
-KNOWN = {name: way.assignment for name, way in (WAYS | {"sequence": SEQUENCE}).items()}
+KNOWN = {name: assignment_of(name) for name in WAYS} | {
+    "sequence": assignment_of("TP", SEQUENCE), "all-to-all": assignment_of("TP", SEQUENCE, ULYSSES),
+}  # fmt: skip
 
 
 @st.composite
@@ -196,7 +227,7 @@ PICKED = {
          Op("scores2", "batched_gemm", SIDES["keys"], ("table0", "product1"))),
     ),
     "a tensor beside the input": (
-        WAYS["RC"].assignment,
+        assignment_of("RC"),
         (Op("product0", "gemm", SIDES["hidden"], (INPUT,)),
          Op("product1", "gemm", SIDES["hidden"], (INPUT, "product0"))),
     ),

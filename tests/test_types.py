@@ -11,7 +11,7 @@ import yaml
 import fastflow
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SEQUENCE, SUMMED, WAYS, Way, splits_of
+from fastflow.parallelism.splits import READ, SUMMED, WAYS, assignment_of, splits_of
 from fastflow.workload.cutting import INNER, PARTIAL, ROWS
 from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
@@ -43,9 +43,8 @@ def forward_of_fold(network, i, kernel, size):
 
 
 def backward_of_fold(network, i, kernel, size):
-    (read,) = network.nodes[i].reads
     kernel = forward_of_fold(network, i, kernel, size)
-    return [kernel._replace(sums=network.sums(i, [read]), summed_cols=network.nodes[i].node.inner)]
+    return [kernel._replace(sums=network.sums(network.operands(i)), summed_cols=network.nodes[i].node.inner)]
 
 
 def check_fold(at, node, cols, rows):
@@ -60,7 +59,7 @@ FOLD_TYPE = KernelType(
     kind=ON_ACTIVATIONS,
     gradient=NO_GRADIENT,
     sides={ROWS: ROWS, INNER: INNER},
-    reads={ROWS: ROWS, INNER: INNER},
+    reads=({ROWS: ROWS, INNER: INNER},),
     makes={ROWS: ROWS, INNER: PARTIAL},
     needs=("inner", "cols"),
     takes=("reads",),
@@ -95,10 +94,10 @@ def exchanges(path, way, phase):
     found = kernels(read_network(str(path)), True, Precision(*[np.full(1, 2.0)] * 4))
     (structure,) = stack(found, 1).structures
     said = {}
-    for kernel, split in zip(found, splits_of(structure, way.assignment), strict=True):
+    for kernel, split in zip(found, splits_of(structure, way), strict=True):
         for one in split.exchanges if kernel.phase == phase else ():
             cols = {SUMMED: kernel.summed_cols, READ: kernel.read_cols}[one.of]
-            along = "+".join(name for name, _ in way.assignment if one.axes & axes(name))
+            along = "+".join(name for name, _ in way if one.axes & axes(name))
             said.setdefault(kernel.label, []).append((COLLECTIVES[one.collective], along, int(cols)))
     return said
 
@@ -107,21 +106,23 @@ def test_what_is_exchanged_for_a_type_of_ones_own(file):
     """Of a pass that contracts the columns that it reads, and has none to cut."""
     path = file(FOLDED.replace("FOLD", FOLD))
     scatter, gather = "reduce-scatter", "all-gather"
-    assert exchanges(path, WAYS[""], FORWARD) == exchanges(path, WAYS[""], BACKWARD) == {}
-    assert exchanges(path, WAYS["TP"], FORWARD) == {"fold": [("all-reduce", "tp", 512)]}
-    assert exchanges(path, WAYS["TP"], BACKWARD) == {}
-    assert exchanges(path, WAYS["CR"], FORWARD) == {
+    assert exchanges(path, assignment_of(""), FORWARD) == exchanges(path, assignment_of(""), BACKWARD) == {}
+    assert exchanges(path, assignment_of("TP"), FORWARD) == {"fold": [("all-reduce", "tp", 512)]}
+    assert exchanges(path, assignment_of("TP"), BACKWARD) == {}
+    assert exchanges(path, assignment_of("CR"), FORWARD) == {
         "up": [(scatter, "kp1", 2048)], "fold": [(scatter, "kp1", 512)], "down": [(scatter, "kp1", 512)],
     }  # fmt: skip
-    assert exchanges(path, WAYS["CR"], BACKWARD) == {
+    assert exchanges(path, assignment_of("CR"), BACKWARD) == {
         "down input gradient": [(gather, "kp1", 512)] * 2,  # of its own output, and of fold's
         "fold gradient": [(gather, "kp1", 2048)],
     }
-    assert exchanges(path, WAYS["RC"], FORWARD) == {
+    assert exchanges(path, assignment_of("RC"), FORWARD) == {
         "up": [(gather, "kp2", 2048)], "down": [(gather, "kp2", 512)],
     }  # fmt: skip
-    assert exchanges(path, WAYS["RC"], BACKWARD) == {"down input gradient": [("all-reduce", "kp2", 512)]}
-    by_hidden = Way((("tp", ("hidden",)),), "cuts up by what it contracts, and down; fold has no such side")
+    assert exchanges(path, assignment_of("RC"), BACKWARD) == {
+        "down input gradient": [("all-reduce", "kp2", 512)]
+    }
+    by_hidden = (("tp", ("hidden",)),)  # cuts up by what it contracts, and down; fold has no such side
     assert exchanges(path, by_hidden, FORWARD) == {
         "up": [("all-reduce", "tp", 2048)], "down": [(scatter, "tp", 512)],
     }  # fmt: skip
@@ -166,7 +167,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
 def splits(network):
     """Return how every kernel is cut under every known assignment."""
     (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
-    return [splits_of(structure, way.assignment) for way in (*WAYS.values(), SEQUENCE)]
+    return [splits_of(structure, assignment_of(way)) for way in WAYS]
 
 
 def test_a_new_type_is_a_file_and_a_name(copied):

@@ -18,6 +18,7 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 SCHEDULES = ("gpipe", "1f1b")
+RING, ALL_TO_ALL = CONTEXTS = ("ring", "all_to_all")
 
 
 def _positive(name: str, unit: str, meaning: str) -> Column:
@@ -196,6 +197,9 @@ INPUTS: tuple[Column, ...] = (
     text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each kind of layer"),
     Column("parallel.sequence", "bool", "", "true: TP cuts the tokens too, wherever it cuts nothing else"),
+    text(
+        "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
+    ),
     Column(
         "parallel.zero",
         "int",

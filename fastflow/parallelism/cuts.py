@@ -46,7 +46,7 @@ class Slot(NamedTuple):
 
     collective: Ints
     axes: Ints
-    of: Ints  # which columns: splits.STATISTICS, SUMMED or READ
+    of: Ints  # which columns: splits.STATISTICS, SUMMED, READ or SHARED
     cols: Ints
     rows_by: Ints
     cols_by: Ints
@@ -81,7 +81,7 @@ class Tables(NamedTuple):
 
 def _cutting(splits: Iterable[Split]) -> int:
     """Return the axes that cut any kernel, as bits."""
-    return reduce(or_, (split.products for split in splits), 0)
+    return reduce(or_, (one.rows | one.inner | one.cols | one.products for one in splits), 0)
 
 
 def uncut(graph: Graph, layouts: Layouts) -> Texts:

@@ -14,7 +14,7 @@ import numpy as np
 from fastflow._jit import kernel, lean_kernel
 from fastflow.parallelism.cuts import KINDS, Cuts, Slot
 from fastflow.parallelism.shards import CrossEdges, Supergraph
-from fastflow.parallelism.splits import READ, SUMMED
+from fastflow.parallelism.splits import READ, SHARED, SUMMED
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -89,6 +89,8 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
             cols += graph.summed_cols[row]
         elif slot.of[k] == READ:
             cols += graph.read_cols[row]
+        elif slot.of[k] == SHARED:
+            cols += graph.shared_cols[row]
         rows = ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.microbatches[p])
         cols = ceil_div(cols, shares.ways[here + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
@@ -177,7 +179,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         ranks = shares.ways[shares.sets * here + along]
         if ranks == 1:
             continue
-        weights = 1.0 * graph.batch[row] * local.inner[row] * local.cols[row]
+        weights = 1.0 * local.batch[row] * local.inner[row] * local.cols[row]
         collective, size = ALL_REDUCE, shares.operand[p] * weights
         tokens = 1.0 * ceil_div(graph.rows[row], ranks)  # of all micro-batches
         gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
@@ -203,7 +205,7 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
     out.group[rows] = (KINDS * cuts.sharing[k] + graph.layer_kind)[rows]
-    weights = 1.0 * graph.batch[rows] * local.inner[rows] * local.cols[rows]
+    weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     out.bytes[rows] = shares.operand[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
 

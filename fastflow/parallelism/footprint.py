@@ -49,7 +49,7 @@ def _fullest_stage(
         of_stage[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
             stage, cols = pipeline.stage[row], graph.cols[row]
-            owned = 1.0 * graph.weights[row] * graph.batch[row]
+            owned = 1.0 * graph.weights[row] * shards.batch[row]
             owned *= shards.inner[row] * shards.cols[row]
             of_stage[0, stage] += owned
             of_stage[2, stage] += np.ceil(owned / shards.owners[row])

@@ -7,15 +7,25 @@ cells. A kind's own cut takes the same devices, so that every layer has all of i
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.columns.inputs import ALL_TO_ALL
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.mesh import devices_along
-from fastflow.parallelism.splits import SEQUENCE, assignments, axes_that_split, number_of
+from fastflow.parallelism.splits import (
+    SEQUENCE,
+    ULYSSES,
+    assignment_of,
+    assignments,
+    axes_that_split,
+    number_of,
+)
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Texts
 from fastflow.workload.cutting import COLS, ROWS
@@ -64,9 +74,12 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     """
     kinds = len(LAYER_KINDS)
     layouts = Layouts(*(np.repeat(column[:, None], kinds, axis=1) for column in strategies))
-    layouts.assignment[inputs["parallel.sequence"] & (strategies.assignment == TENSOR)] = number_of(
-        SEQUENCE.assignment
-    )
+    is_tensor = strategies.assignment == TENSOR
+    asked = {SEQUENCE: inputs["parallel.sequence"], ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
+    for chosen in ([SEQUENCE], [ULYSSES], [SEQUENCE, ULYSSES]):
+        alike = reduce(and_, ((column == (cut in chosen)) for cut, column in asked.items()), is_tensor)
+        if alike.any():
+            layouts.assignment[alike] = number_of(assignment_of("TP", *chosen))
     reason = np.full(strategies.assignment.size, "", dtype=object)
     for kind, name in enumerate(LAYER_KINDS):
         key = f"parallel.{name}"

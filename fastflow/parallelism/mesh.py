@@ -8,10 +8,14 @@ import numpy as np
 
 from fastflow.tables import Ints
 
-AXES = ("kp1", "kp2", "tp", "dp", "lp")
-"""Parallel dimensions, each a column of degrees: kernel parallelism twice, tensor, data, pipeline."""
-MESHES = (("kp1", "kp2", "dp", "lp"), ("tp", "dp", "lp"))
-"""The axes that one mesh has at most: those of the paper's strategies, and those of tensor parallelism."""
+AXES = ("kp1", "kp2", "tp", "cp", "ep", "dp", "lp")
+"""Parallel dimensions, each a column of degrees: kernel parallelism twice, tensor, context, expert, data,
+pipeline."""
+MESHES = (
+    ("kp1", "kp2", "dp", "lp"), ("tp", "dp", "lp"), ("tp", "cp", "dp", "lp"), ("tp", "ep", "dp", "lp"),
+    ("tp", "cp", "ep", "dp", "lp"), ("kp1", "kp2", "tp", "dp", "lp"),
+)  # fmt: skip
+"""The axes that one mesh has at most: the first one that has all above 1 is a point's."""
 
 PIPELINE = AXES.index("lp")
 

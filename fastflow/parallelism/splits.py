@@ -19,15 +19,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fastflow.parallelism.mesh import axes
-from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
+from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
 from fastflow.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    BACKWARD,
+    BATCHED,
     FORWARD,
     INPUT_GRADIENT,
     NO_EXCHANGE,
     NO_GRADIENT,
+    ON_ACTIVATIONS,
     ON_WEIGHTS,
     PRODUCT,
     REDUCE_SCATTER,
@@ -44,30 +47,49 @@ assignment must not cut the batch of one kernel and the sequence of the next alo
 
 Assignment = tuple[tuple[str, tuple[str, ...]], ...]
 """Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
-network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols"."""
+network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
+"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt."""
 
 
-class Way(NamedTuple):
-    """A known way to split a network."""
+class Cut(NamedTuple):
+    """What an axis cuts, in a known way to split a network."""
 
-    assignment: Assignment
+    axis: str
+    dimensions: tuple[str, ...]
     source: str
 
 
-_DATA = ("dp", (ROWS,))
 _TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
+_DATA = Cut("dp", (ROWS,), "data parallelism")
+_DEEPFLOW, _OPTIMUS, _3D = "DeepFlow, section 3.3", "Optimus, arXiv:2104.05343", "3-D, arXiv:2105.14450"
 WAYS = {
-    "": Way((_DATA,), "data parallelism"),
-    "RC": Way((("kp1", (ROWS,)), ("kp2", (COLS,)), _DATA), "DeepFlow, section 3.3"),
-    "CR": Way((("kp1", (INNER, COLS)), _DATA), "DeepFlow, section 3.3"),
-    "TP": Way((("tp", _TENSOR), _DATA), "Shoeybi et al., Megatron-LM, arXiv:1909.08053"),
-    "2D": Way((("kp1", (INNER, COLS)), ("kp2", (COLS,)), _DATA), "Xu et al., Optimus, arXiv:2104.05343"),
+    "": (_DATA,),
+    "RC": (Cut("kp1", (ROWS,), _DEEPFLOW), Cut("kp2", (COLS,), _DEEPFLOW), _DATA),
+    "CR": (Cut("kp1", (INNER, COLS), _DEEPFLOW), _DATA),
+    "TP": (
+        Cut("tp", _TENSOR, "Megatron-LM, arXiv:1909.08053"),
+        Cut("cp", ("sequence",), "ring attention, arXiv:2310.01889"),
+        Cut("ep", ("groups.experts", ROWS), "GShard, arXiv:2006.16668"),
+        _DATA,
+    ),
+    "2D": (Cut("kp1", (INNER, COLS), _OPTIMUS), Cut("kp2", (COLS,), _OPTIMUS), _DATA),
+    "3D": (Cut("kp1", (ROWS,), _3D), Cut("kp2", (COLS,), _3D), Cut("tp", (INNER, COLS), _3D), _DATA),
 }
 """Known ways, by what a strategy calls them; its degrees are those of the axes, in their order."""
-SEQUENCE = Way((("tp", (*_TENSOR, "sequence")), _DATA), "Korthikanti et al., arXiv:2205.05198")
+SEQUENCE = Cut("tp", (*_TENSOR, "sequence"), "sequence parallelism, arXiv:2205.05198")
 """Tensor parallelism that splits the tokens wherever it splits nothing else."""
+ULYSSES = Cut("cp", ("activations.heads", "sequence"), "DeepSpeed Ulysses, arXiv:2309.14509")
+"""Context parallelism that deals heads out in attention, by all-to-all."""
 NAMES = tuple(WAYS)
-_known = {way.assignment: number for number, way in enumerate((*WAYS.values(), SEQUENCE))}
+
+
+def assignment_of(way: str, *others: Cut) -> Assignment:
+    """Return the assignment of a known way, with other cuts of some of its axes."""
+    cuts = {cut.axis: cut.dimensions for cut in (*WAYS[way], *others)}
+    return tuple(cuts.items())
+
+
+_known = {assignment_of(way): number for number, way in enumerate(WAYS)}
 _lock = threading.Lock()
 
 
@@ -87,6 +109,8 @@ STATISTICS_COLS = 4
 # A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
 # count twice.
 STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
+_ACTIVATIONS = "activations"
+_OF_ROWS = (ROWS, GROUPS)
 _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
 
 
@@ -96,11 +120,14 @@ def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     cuts: dimensions.
     """
     for name in cuts:
-        if name in form.type.sides:
-            return form.type.sides[name], name
-        for where, names in zip((ROWS, INNER, COLS), form.dims, strict=True):
-            if name in names and where in form.type.makes:
-                return where, name
+        of, _, one = name.rpartition(".")
+        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
+            continue
+        if one in form.type.sides:
+            return form.type.sides[one], one
+        for where, names in zip(SIDES, form.dims, strict=True):
+            if one in names and where in form.type.makes and of in ("", _ACTIVATIONS, where):
+                return where, one
     return "", ""
 
 
@@ -114,8 +141,8 @@ def rows_cut_by(structure: Structure, cuts: tuple[str, ...]) -> set[str]:
 
     More than one make no layout: a tensor that is split by batch is not what is read by sequence.
     """
-    found = {cut_at(cuts, facts.form) for facts in structure}
-    return {name for where, name in found if where == ROWS}
+    found = {(cut_at(cuts, facts.form), facts.form.type) for facts in structure}
+    return {name for (where, name), of in found if where and of.makes[where] == ROWS}
 
 
 def made(cuts: tuple[str, ...], form: Form) -> str:
@@ -135,8 +162,9 @@ def home(cuts: tuple[str, ...], form: Form | None) -> str:
 def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
     """Return the layout along an axis in which a pass over a tensor would be cut."""
     for name in cuts:
-        for where, names in ((ROWS, dims.rows), (COLS, dims.cols)):
-            if name == where or name in names:
+        of, _, one = name.rpartition(".")
+        for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
+            if (one in names or one == where != GROUPS) and of in ("", _ACTIVATIONS, where):
                 return where
     return BROADCAST
 
@@ -144,7 +172,12 @@ def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
 def taken(cuts: tuple[str, ...], form: Form) -> str:
     """Return the layout along an axis of what a kernel reads, by the kernel's own sides."""
     cut = side(cuts, form)
-    return form.type.reads[cut] if cut else BROADCAST
+    return form.type.reads[form.operand][cut] if cut else BROADCAST
+
+
+def is_shared(cuts: tuple[str, ...], form: Form) -> bool:
+    """Say whether all that share an operand of a kernel need all of it, since others are cut."""
+    return form.operand > 0 and side(cuts, form) != "" and taken(cuts, form) == BROADCAST
 
 
 def read(cuts: tuple[str, ...], form: Form) -> str:
@@ -181,8 +214,9 @@ def turned(have: str, want: str) -> int:
     return ALL_GATHER if want == BROADCAST else ALL_TO_ALL
 
 
-STATISTICS, SUMMED, READ = 0, 1, 2
-"""Columns of an exchange: none but those of statistics; those that a kernel sums; those that others read."""
+STATISTICS, SUMMED, READ, SHARED = 0, 1, 2, 3
+"""Columns of an exchange: none but those of statistics; those that a kernel sums; those that others read, or
+read as an operand that is shared alone."""
 
 
 class Exchange(NamedTuple):
@@ -208,7 +242,7 @@ class Split(NamedTuple):
     rows: int
     inner: int
     cols: int
-    products: int  # of a batched product, which are dealt out whole
+    products: int  # that are dealt out whole
     lies_rows: int  # rows and columns of the tensor that it makes, or whose gradient it makes
     lies_cols: int
     read_rows: int  # rows and columns of that as a product reads them
@@ -252,8 +286,16 @@ def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, 
         others = [one for one in reads if any(map(turned, lies, one))]  # that devices do not have
         if others:  # they share one copy
             same = zip(*others, strict=True)
-            yield READ, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
+            of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
+            yield of, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
         return
+    for maker, reader in facts.again:
+        want = along(read, reader)
+        kept = (
+            home(cuts, maker) if is_shared(cuts, reader) else one
+            for (_, cuts), one in zip(assignment, want, strict=True)
+        )
+        yield SHARED, tuple(kept), want
     for maker, adders in facts.sums:
         have = tuple(map(_summed, zip(*(along(added, one) for one in adders), strict=True)))
         if maker is None:  # whoever made it has not dealt it out
@@ -278,7 +320,9 @@ def _turn(of: int, have: Layout, want: Layout, names: Sequence[str]) -> Iterator
             after = now | {axis: wanted[axis] for axis in along}
             # a gather is of what there is after it; all-to-all, of what one device deals out
             whole = after if collective == ALL_GATHER else now
-            rows, cols = (axes(*(axis for axis in names if whole[axis] == where)) for where in (ROWS, COLS))
+            rows, cols = (
+                axes(*(axis for axis in names if whole[axis] in side)) for side in (_OF_ROWS, (COLS,))
+            )
             yield Exchange(collective, axes(*along), of, 0, rows, cols)
             now = after
 
@@ -290,7 +334,7 @@ def _exchanges(facts: Facts, assignment: Assignment) -> Iterator[Exchange]:
     found = sorted(dict.fromkeys(every), key=lambda one: (one.of, _IN_TURN.index(one.collective)))
     statistics = 0
     if facts.statistics:
-        cut = (INNER, COLS) if facts.kind == ON_WEIGHTS else (COLS,)
+        cut = (INNER, COLS, GROUPS) if facts.kind == ON_WEIGHTS else (COLS,)
         statistics = _along(assignment, facts.form, side, cut)
     for one in found:
         travels = statistics > 0 and one.axes == statistics and one.collective == ALL_GATHER
@@ -310,7 +354,7 @@ def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]
 @lru_cache(maxsize=4096)  # repeated layers are alike
 def _split(facts: Facts, assignment: Assignment) -> Split:
     form, on_weights = facts.form, facts.kind == ON_WEIGHTS
-    rows, inner, cols = (_along(assignment, form, side, (where,)) for where in (ROWS, INNER, COLS))
+    rows, inner, cols, groups = (_along(assignment, form, side, (where,)) for where in SIDES)
     forward = facts.phase == FORWARD
     products = [one for one in facts.readers if one.type.kind == PRODUCT]
     reader = products[0] if forward and products else Form(_READER, form.dims._replace(inner=form.dims.cols))
@@ -321,14 +365,16 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
     else:
         lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
         whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
+    is_pass, is_batched = facts.kind == ON_ACTIVATIONS, form.type.kind == BATCHED
+    contracts = is_batched and form.operand > 0 and facts.phase == BACKWARD  # the rows of the other operand
     return Split(
-        rows=0 if on_weights else rows,
-        inner=inner,
+        rows=0 if on_weights or contracts else rows | groups if is_pass else rows,
+        inner=rows if contracts else inner,
         cols=cols,
-        products=rows | inner | cols,
-        lies_rows=0 if on_weights else _along(assignment, form, home, (ROWS,)),
+        products=groups | cols if is_batched else 0 if is_pass else groups,
+        lies_rows=0 if on_weights else _along(assignment, form, home, _OF_ROWS),
         lies_cols=_along(assignment, form, home, (COLS,)),
-        read_rows=_along(assignment, reader, read, (ROWS,)),
+        read_rows=_along(assignment, reader, read, _OF_ROWS),
         read_cols=_along(assignment, reader, read, (COLS,)),
         sharing=rows if form.type.gradient != NO_GRADIENT else 0,
         reads=int(bool(products)),

@@ -1,4 +1,4 @@
-"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4-p1`, `TP-8-d4`, `d512` (Section 3.3)."""
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4`, `d512` (Section 3.3)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from fastflow.tables import Ints, Texts
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
-    "RC-KP1-KP2, CR-KP1, TP-TP, 2D-KP1-KP2 or none of them, then dDP and pLP, such as RC-4-2-d3-p2, CR-8-d4, "
-    "TP-8-d4 or d512"
+    "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none of them, then dDP and "
+    "pLP, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4 or d512; EP divides DP"
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
-# of each kernel cut, the axes that are its own
-_CUT_AXES = {name: tuple(axis for axis, _ in way.assignment if axis != "dp") for name, way in WAYS.items()}
+_LETTERS = {"cp": "c", "ep": "e", "dp": "d", "lp": "p"}
+"""Axes whose degree follows a letter; it is 1 where there is none."""
+_LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, letter in _LETTERS.items())
+# of each kernel cut, the axes whose degrees it lists
+_CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
 _CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
-_PATTERN = re.compile(rf"(?!-)({_CUTS})?(?:(?:^|-)d(\d{{1,99}}))?(?:(?:^|-)p(\d{{1,99}}))?", re.ASCII)
+_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}", re.ASCII)
 
 
 class Strategy(NamedTuple):
@@ -34,7 +37,9 @@ class Strategy(NamedTuple):
     kp1: int = 1
     kp2: int = 1
     tp: int = 1
-    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    dp: int = 1  # those beside ep
     lp: int = 1
 
     @property
@@ -52,8 +57,10 @@ class Strategy(NamedTuple):
         name = NAMES[self.kernel]
         words = [name] if name else []
         words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
-        words += [f"d{self.dp}"] if self.dp > 1 or not name else []
-        words += [f"p{self.lp}"] if self.lp > 1 else []
+        degrees = {"c": self.cp, "e": self.ep, "d": self.dp * self.ep, "p": self.lp}
+        words += [
+            f"{axis}{degree}" for axis, degree in degrees.items() if degree > 1 or (axis == "d" and not name)
+        ]
         return "-".join(words)
 
 
@@ -80,15 +87,18 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     Raises InputError when the text is no strategy or a degree is 0.
     """
     match = _PATTERN.fullmatch(text)
-    cut, dp, lp = match.groups() if match else (None, None, None)
-    name, *own = (cut or "").split("-")
-    degrees = [int(degree) for degree in (*own, dp, lp) if degree is not None]
-    if not degrees or 0 in degrees:
+    found = match.groupdict() if match else {}
+    name, *own = (found.pop("cut", None) or "").split("-")
+    given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
+    given |= zip(_CUT_AXES[name], map(int, own), strict=True)
+    foreign = {axis for axis in given if axis not in ("dp", "lp")} - {cut.axis for cut in WAYS[name]}
+    if not given or 0 in given.values() or foreign or given.get("dp", 1) % given.get("ep", 1):
         raise InputError(key, text, NOTATION)
-    if prod(degrees) > MOST_DEVICES:
+    given["dp"] = given.get("dp", 1) // given.get("ep", 1)
+    strategy = Strategy(NAMES.index(name), **given)
+    if strategy.devices > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
-    cuts = dict(zip(_CUT_AXES[name], map(int, own), strict=True))
-    return Strategy(NAMES.index(name), **cuts, dp=int(dp or 1), lp=int(lp or 1))
+    return strategy
 
 
 def parse_column(texts: Texts) -> tuple[Strategies, Texts]:

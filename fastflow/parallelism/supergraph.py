@@ -69,18 +69,21 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
         cols = ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
         activation_cols = ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
         out.activation_rows[row] = ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
-        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, rows, inner, cols)
-        out.batch[row] = graph.batch[row]
+        products, of_one = graph.products[row], rows
+        if products > 1 or kind == BATCHED:  # each has its share of the rows
+            of_one = ceil_div(graph.rows[row], products)
+            products = ceil_div(products, ways[here + cuts.products[k]] * (turns if kind == BATCHED else 1))
+            of_one = ceil_div(of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else turns))
+        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, of_one, inner, cols)
+        out.batch[row] = graph.batch[row] * products
         if kind == BATCHED:
-            products = graph.products[row]
-            out.batch[row] = ceil_div(products, ways[here + cuts.products[k]] * turns)
-            out.m[row] = graph.rows[row] // products
-            out.k[row], out.n[row] = graph.inner[row], graph.cols[row]
+            out.m[row], out.k[row], out.n[row] = of_one, inner, graph.cols[row]
+            rows = out.activation_rows[row]
         out.elements[row] = 0.0
         if kind == ON_ACTIVATIONS:
             out.elements[row] = 1.0 * rows * activation_cols
         elif kind == ON_WEIGHTS:
-            out.elements[row] = 1.0 * graph.batch[row] * inner * cols
+            out.elements[row] = 1.0 * out.batch[row] * inner * cols
             if shares.zero[p] > 0:  # each device updates its part
                 out.elements[row] = np.ceil(out.elements[row] / ways[here + cuts.sharing[k]])
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols

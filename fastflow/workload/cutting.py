@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ROWS, INNER, COLS = "rows", "inner", "cols"
-"""Sides of a kernel: of what it makes, and between the two that a product contracts."""
+ROWS, INNER, COLS, GROUPS = "rows", "inner", "cols", "groups"
+"""Sides of a kernel: of what it makes, and between the two that a product contracts. Groups of rows are
+dealt out whole: each goes to products of its own, such as an expert's."""
+SIDES = (ROWS, INNER, COLS, GROUPS)
 BROADCAST, PARTIAL = "B", "P"
 """Layouts of a tensor along an axis of the mesh, beside a split in a side."""
-OUTPUT = {ROWS: ROWS, COLS: COLS}
+OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 """Of a kernel that is cut as what it makes is."""
 
 
@@ -17,14 +19,15 @@ OUTPUT = {ROWS: ROWS, COLS: COLS}
 class Cutting:
     """How kernels of a type are timed and cut: the part of a `layers.KernelType` that splits go by.
 
-    `reads` and `makes` have an entry for every side that can be cut: how a tensor lies along the axis then,
-    split in one of the kernel's sides (the inner one is the columns of what it reads), broadcast or a partial
-    sum. Its gradient lies as it does, but that a broadcast one's is a partial sum, and the other way round.
+    `reads`, of each operand, and `makes` have an entry for every side that can be cut: how a tensor lies
+    along the axis then, split in one of the kernel's sides (the inner one is the columns of what it reads),
+    broadcast or a partial sum. Its gradient lies as it does, but that a broadcast one's is a partial sum, and
+    the other way round.
     """
 
     title: str  # on the screen
     kind: int  # of its forward kernel: PRODUCT and BATCHED are searched for tiles, others are passes
     gradient: int  # of the weights that it owns; NO_GRADIENT: it owns none
     sides: Mapping[str, str]  # of "rows", "inner" and "cols", those that cut it: which side
-    reads: Mapping[str, str]
+    reads: tuple[Mapping[str, str], ...]
     makes: Mapping[str, str]  # before anything is exchanged

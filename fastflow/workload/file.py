@@ -172,15 +172,17 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
     given = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEPT, "source"))
-    named = [key for key in ("rows", *kind.needs) if key in given]
+    named = [key for key in ("rows", "groups", *kind.needs) if key in given]
     sides = {key: _side(f"{where}.{key}", given[key], found.dimensions) for key in named}
     more: Any = {key: whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given}
     more |= {key: amount_of(f"{where}.{key}", given[key]) for key in AMOUNTS if key in given}
     rows, one = sides.get("rows", found.rows), Side(1)
-    inner = sides.get("vocabulary", sides.get("inner", one))
+    inner, groups = sides.get("vocabulary", sides.get("inner", one)), sides.get("groups", one)
     steps = whole(f"{where}.steps", given.get("steps", 1))
     if rows.size % steps:
         raise wrong(f"{where}.steps", f"a divisor of its {rows.size} rows", steps)
+    if groups.size > rows.size // steps:
+        raise wrong(f"{where}.groups", f"at most its {rows.size // steps} rows", groups.size)
     node = Node(
         name=given["name"],
         type=kind,
@@ -189,8 +191,9 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
         inner=inner.size,
         steps=steps,
         batch=sides.get("batch", one).size,
+        groups=groups.size,
         reads=_reads(f"{where}.reads", given.get("reads", before)) if "reads" in kind.takes else (),
-        dims=Dims(rows.names, inner.names, sides["cols"].names),
+        dims=Dims(rows.names, inner.names, sides["cols"].names, groups.names),
         **more,
     )
     return kind.of_file(where, node, sides, found.rows) if kind.of_file else node

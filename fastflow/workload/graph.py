@@ -49,6 +49,7 @@ class Dims(NamedTuple):
     rows: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
     cols: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 class Form(NamedTuple):
@@ -56,6 +57,7 @@ class Form(NamedTuple):
 
     type: Cutting
     dims: Dims = Dims()
+    operand: int = 0  # which of those that it reads, or makes the gradient of
 
 
 class Sum(NamedTuple):
@@ -63,6 +65,13 @@ class Sum(NamedTuple):
 
     maker: Form | None  # of the tensor that it is of; None outside the network
     adders: tuple[Form, ...]  # of the layer, this one's own among them
+
+
+class Again(NamedTuple):
+    """An operand of the next kernel of the backward pass, kept where it lies."""
+
+    maker: Form | None
+    reader: Form
 
 
 class Facts(NamedTuple):
@@ -73,6 +82,7 @@ class Facts(NamedTuple):
     form: Form  # of the forward kernel that it comes from
     readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
     sums: tuple[Sum, ...]
+    again: tuple[Again, ...]  # operands that all who share them need once more
     statistics: bool  # every row's maximum, sum or square must be known
     gradient: int
 
@@ -92,15 +102,17 @@ class Kernel(NamedTuple):
     cols: Ints | int = 1
     repeat: Ints | int = 1  # launches, one after the other
     batch: Ints | int = 1  # independent GEMMs in one launch, each cut
-    products: Ints | int = 1  # of BATCHED: products of activations in one launch, dealt out whole
+    products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
     flop_per_element: Floats | float = 0.0
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
+    again: tuple[Again, ...] = ()
     statistics: bool = False
     read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
+    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `again`
     summed_cols: Ints | int = 0  # columns of the gradients that it completes
-    weights: int = 0  # 1 on the one kernel that owns the inner x cols weights of its layer
+    weights: int = 0  # 1 on the one kernel that owns weights, inner x cols for each of its products
     gradient: int = NO_GRADIENT
     kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
     kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
@@ -114,7 +126,7 @@ class Kernel(NamedTuple):
 
 Structure = tuple[Facts, ...]
 """The kernels of a point, without their sizes."""
-_SYMBOLS = ("label", "form", "readers", "sums", "statistics")
+_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
 
@@ -142,6 +154,7 @@ class Graph(NamedTuple):
     bytes_per_element: Floats
     flop_per_element: Floats
     read_cols: Ints
+    shared_cols: Ints
     summed_cols: Ints
     weights: Ints
     gradient: Ints
@@ -178,12 +191,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(
-            tuple(
-                Facts(one.phase, one.kind, one.form, one.readers, one.sums, one.statistics, one.gradient)
-                for one in kernels
-            ),
-        ),
+        structures=(tuple(Facts(*(getattr(one, field) for field in Facts._fields)) for one in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         **flat,
@@ -297,7 +305,9 @@ def _model_flop(graph: Graph) -> Floats:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
             # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
-            passed = graph.inner[row] if graph.kind[row] == ON_WEIGHTS else graph.rows[row]
+            passed = graph.rows[row]
+            if graph.kind[row] == ON_WEIGHTS:
+                passed = graph.inner[row] * graph.products[row]
             flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
         total[graph.point[row]] += graph.repeat[row] * graph.batch[row] * flop
     return total

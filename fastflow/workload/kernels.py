@@ -22,6 +22,7 @@ from fastflow.workload.graph import (
     ON_WEIGHTS,
     PRODUCT,
     UPDATE,
+    Again,
     Kernel,
 )
 from fastflow.workload.layers import Amount, Network, Node, Size
@@ -71,14 +72,25 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
 def _forward(network: Network, i: int, size: Amount) -> Kernel:
     node = network.nodes[i].node
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
-    readers = tuple(network.nodes[reader].node.form for reader in network.readers[i])
+    forms = [[form for read, form in network.operands(at) if read == i] for at in network.readers[i]]
+    readers = tuple(form for one in forms for form in one)
     if node.type.kind == PRODUCT and not readers:
         readers = (node.form,)  # whoever takes the network's output reads it as one more product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
         readers=readers, read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
         peer_kind=network.neighbour(i, products),
     )  # fmt: skip
+    shared = sum(_shared(network, at) for at, one in zip(network.readers[i], forms, strict=True)
+                 if any(form.operand for form in one))  # fmt: skip
+    if isinstance(shared, np.ndarray) or shared:
+        kernel = kernel._replace(shared_cols=np.minimum(_cols(shared, kernel), node.output))
     return node.type.forward(network, i, kernel, size)
+
+
+def _shared(network: Network, i: int) -> Elements:
+    """Return the elements of the operand of a node that all of its rows need."""
+    node = network.nodes[i].node
+    return 1.0 * node.batch * node.inner * node.cols
 
 
 def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
@@ -108,6 +120,9 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
         placed = network.nodes[i]
         kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
         own = placed.node.type.backward(network, i, kernel, size)
+        if own and len(placed.node.type.reads) > 1:
+            before, at = (found, _last(found)) if found else (own, 0)
+            before[at] = _fetch_again(network, i, before[at])
         if own and i in gathers:
             last = _last(own)
             own[last] = _gather(network, i, gathers[i], own[last])
@@ -119,6 +134,12 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
                 found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
             start = len(found)
     return found
+
+
+def _fetch_again(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
+    again = tuple(Again(network.form(read), form) for read, form in network.operands(i) if form.operand)
+    return kernel._replace(again=again, shared_cols=_cols(_shared(network, i), kernel))
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
@@ -168,8 +189,8 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         pass_._replace(
             label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
             inner=_touched(placed.node), cols=placed.node.cols,
-            batch=placed.node.batch, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
-            wait=wait,
+            batch=placed.node.batch, products=placed.node.groups,
+            layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
         for placed, wait in zip(owners, waits, strict=True)

@@ -50,7 +50,7 @@ class Node(NamedTuple):
     """One forward kernel. Dimensions are those of the whole model: scalars, or columns of shape (points,).
 
     It makes rows x cols; a product contracts `inner`, a table has so many rows. Of `steps` launches, one
-    after the other, each has so many rows.
+    after the other, each has so many rows, which `groups` share: each has a product with weights of its own.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Node(NamedTuple):
     inner: Size = 1
     steps: Size = 1
     batch: Size = 1
+    groups: Size = 1
     reads: tuple[str, ...] = (INPUT,)  # a node of this layer, "layer.node" of one below, or INPUT
     width: Size | None = None  # columns of the output as others read it, where these are not `cols`
     moves: Amount | None = None  # elements read and written, per element of a pass's output
@@ -117,6 +118,13 @@ class Network(NamedTuple):
     trained: tuple[bool, ...]  # whether a node's output depends on weights, so that its gradient is wanted
     asks_input_gradient: bool  # whether the gradient of the network's own input is wanted
 
+    def share(self, i: int, read: int) -> Size:
+        """Return the elements of something that a node reads, as columns of its own rows."""
+        maker, own = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
+        if own.rows is maker.rows or not isinstance(own.rows, int):
+            return maker.output
+        return -(-int(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * int(own.steps)))
+
     def wants(self, read: int) -> bool:
         """Say whether the gradient of something that a node reads is wanted."""
         return self.asks_input_gradient if read == OUTSIDE else self.trained[read]
@@ -125,14 +133,21 @@ class Network(NamedTuple):
         """Return the form of the maker of something that a node reads, None outside the network."""
         return None if read == OUTSIDE else self.nodes[read].node.form
 
+    def operands(self, i: int) -> list[tuple[int, Form]]:
+        """Return what a node reads, and how; of a single tensor each operand is a part."""
+        node, reads = self.nodes[i].node, self.nodes[i].reads
+        if len(node.type.reads) == 1:  # all is read alike
+            return [(read, node.form) for read in reads]
+        forms = [node.form._replace(operand=operand) for operand in range(len(node.type.reads))]
+        return list(zip(reads * (len(forms) if len(reads) == 1 else 1), forms, strict=True))
+
     def read_cols(self, i: int, read: int) -> Size:
         """Return the columns of something that a pass reads; those that it makes, outside the network."""
         return self.nodes[i if read == OUTSIDE else read].node.output
 
-    def sums(self, i: int, reads: Sequence[int]) -> tuple[Sum, ...]:
-        """Return the wanted ones of the gradients of some tensors, to which a node adds alone."""
-        form = self.nodes[i].node.form
-        return tuple(Sum(self.form(read), (form,)) for read in reads if self.wants(read))
+    def sums(self, operands: Iterable[tuple[int, Form]]) -> tuple[Sum, ...]:
+        """Return the wanted ones of the gradients of some operands, to which a node adds alone."""
+        return tuple(Sum(self.form(read), (form,)) for read, form in operands if self.wants(read))
 
     def neighbour(self, i: int, others: Iterable[int]) -> int:
         """Return the kind of the first of some nodes that is in another layer; of this one where none is."""

@@ -1,8 +1,9 @@
 """What the kernels of small networks compute, on NumPy arrays, and a whole network with its gradients.
 
-A tensor is rows x columns. Rows are (batch, sequence); columns are the named dimensions of a side, in their
-order: `((name, size), ...)`, without a name where nothing is dealt out along it. The loss sums every output
-that nothing reads, times a fixed array of `seeds`; of a row-wise output, the roots of its rows.
+A tensor is rows x columns. Rows are (batch, sequence), or one of these for every expert; columns are the
+named dimensions of a side, in their order: `((name, size), ...)`, without a name where nothing is dealt out
+along it. The loss sums every output that nothing reads, times a fixed array of `seeds`; of a row-wise output,
+the roots of its rows.
 """
 
 from math import prod
@@ -26,6 +27,8 @@ class Op(NamedTuple):
     reads: tuple = ()
     vocabulary: tuple = ()  # side of a lookup's table, whose rows it reads
     layer: int = 0
+    spread: bool = False  # whether it has a row for every expert
+    grouped: bool = False  # whether those are dealt to the experts
 
 
 class Net(NamedTuple):
@@ -33,6 +36,7 @@ class Net(NamedTuple):
 
     batch: int
     sequence: int
+    experts: int
     input_cols: tuple  # side
     ops: tuple  # in forward order
     values: np.ndarray  # of the input
@@ -45,6 +49,11 @@ class Net(NamedTuple):
 
     def op(self, name):
         return next(op for op in self.ops if op.name == name)
+
+    def rows(self, name):
+        """Return the side of a tensor's rows."""
+        rows = (("batch", self.batch), ("sequence", self.sequence))
+        return (*rows, ("experts", self.experts)) if name != INPUT and self.op(name).spread else rows
 
     def cols(self, name):
         return self.input_cols if name == INPUT else self.op(name).cols
@@ -72,20 +81,53 @@ def folded(net, op, read, x):
     return x.reshape(x.shape[0], parts, -1), 1.0 + np.arange(parts)[None, :, None] / parts
 
 
-def heads(net, read, x):
+def heads(net, read, x, sequences):
     """Return a tensor as (sequences, rows of each, heads, columns of each)."""
     side = dict(net.cols(read))
     each = size(net.cols(read)) // side["heads"]
-    return x.reshape(-1, net.sequence, x.shape[1] // each, each)
+    return x.reshape(sequences, -1, x.shape[1] // each, each)
 
 
 def operands(net, op, xs):
-    """Return both operands of products by heads: halves of one tensor, or a tensor each."""
-    if len(xs) == 1:
-        both = heads(net, op.reads[0], xs[0])
-        half = both.shape[3] // 2
-        return both[..., :half], both[..., half:]
-    return tuple(heads(net, read, x) for read, x in zip(op.reads, xs, strict=True))
+    """Return both operands of products by heads: halves of one tensor, or a tensor each.
+
+    The right one has all rows of its sequences, the left one perhaps some.
+    """
+    sequences = xs[1].shape[0] // net.sequence
+    left, right = (heads(net, read, x, sequences) for read, x in zip(both(op), xs, strict=True))
+    if len(op.reads) == 1:
+        half = left.shape[3] // 2
+        return left[..., :half], right[..., half:]
+    return left, right
+
+
+def both(op):
+    """Return what a kernel reads as each of its operands."""
+    return op.reads * 2 if op.type == "batched_gemm" and len(op.reads) == 1 else op.reads
+
+
+def per_expert(net):
+    return (1.0 + np.arange(net.experts) / net.experts)[None, :, None]
+
+
+def spread(net, op, read, x):
+    """Return what a pass reads with the rows that it makes: one for every expert, or their sum."""
+    there = read != INPUT and net.op(read).spread
+    if op.spread and not there:
+        return (x[:, None, :] * per_expert(net)).reshape(-1, x.shape[1])
+    if there and not op.spread:
+        return (x.reshape(-1, net.experts, x.shape[1]) * per_expert(net)).sum(axis=1)
+    return x
+
+
+def unspread(net, op, read, dx):
+    """Return the gradient of what a pass reads, of that with the rows that it makes."""
+    there = read != INPUT and net.op(read).spread
+    if op.spread and not there:
+        return (dx.reshape(-1, net.experts, dx.shape[1]) * per_expert(net)).sum(axis=1)
+    if there and not op.spread:
+        return (dx[:, None, :] * per_expert(net)).reshape(-1, dx.shape[1])
+    return dx
 
 
 def is_scores(op):
@@ -103,10 +145,12 @@ def forward(net, op, xs, weights=None, first=None, total=lambda rows: rows):
     first: of a lookup, the ids of the table's rows. total: sums numbers a row over parts of the columns.
     """
     if op.type == "gemm":
-        return np.concatenate(xs, axis=1) @ weights
+        x = np.concatenate(xs, axis=1)
+        return np.einsum("tei,eio->teo", x.reshape(-1, *weights.shape[:2]), weights).reshape(x.shape[0], -1)
     if op.type == "lookup":
         return (net.ids[xs[0]][:, None] == first[None, :]) @ weights  # xs: numbers of the rows
     if op.type == "elementwise":
+        xs = [spread(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
         parts = [folded(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
         return np.tanh(sum((x * factor).sum(axis=1) for x, factor in parts))
     if op.type == "rowwise":
@@ -120,13 +164,18 @@ def backward(net, op, xs, y, dy, weights=None, first=None, roots=None, total=lam
     """Return the gradients of the operands, and of the weights or None; roots: of a row-wise kernel."""
     if op.type == "gemm":
         borders = np.cumsum([x.shape[1] for x in xs])[:-1]
-        return np.split(dy @ weights.T, borders, axis=1), np.concatenate(xs, axis=1).T @ dy
+        x = np.concatenate(xs, axis=1).reshape(-1, *weights.shape[:2])
+        out = dy.reshape(*x.shape[:2], -1)
+        dx = np.einsum("teo,eio->tei", out, weights).reshape(xs[0].shape[0], -1)
+        return np.split(dx, borders, axis=1), np.einsum("tei,teo->eio", x, out)
     if op.type == "lookup":
         return [], (net.ids[xs[0]][:, None] == first[None, :]).T @ dy
     if op.type == "elementwise":
         inner = ((1.0 - y * y) * dy)[:, None, :]
+        xs = [spread(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
         parts = [folded(net, op, read, x) for read, x in zip(op.reads, xs, strict=True)]
-        return [(np.ones_like(x) * factor * inner).reshape(x.shape[0], -1) for x, factor in parts], None
+        found = [(np.ones_like(x) * factor * inner).reshape(x.shape[0], -1) for x, factor in parts]
+        return [unspread(net, op, read, dx) for read, dx in zip(op.reads, found, strict=True)], None
     if op.type == "rowwise":
         n = size(op.cols)
         if dy is None:  # the sum of the roots: nothing that the forward pass has not summed
@@ -138,8 +187,10 @@ def backward(net, op, xs, y, dy, weights=None, first=None, roots=None, total=lam
         found = np.einsum("bqhk,bkhd->bqhd", out, right), np.einsum("bqhk,bqhd->bkhd", out, left)
     else:
         found = np.einsum("bqhd,bkhd->bqhk", out, right), np.einsum("bqhk,bqhd->bkhd", left, out)
-    if len(xs) == 1:
-        found = (np.concatenate(found, axis=3),)
+    if len(op.reads) == 1:  # halves of it
+        nothing = [np.zeros_like(part) for part in found]
+        pairs = ((found[0], nothing[0]), (nothing[1], found[1]))
+        found = [np.concatenate(pair, axis=3) for pair in pairs]
     return [part.reshape(x.shape) for part, x in zip(found, xs, strict=True)], None
 
 
@@ -148,7 +199,7 @@ def unsplit(net, asks_input_gradient):
     rows = np.arange(net.batch * net.sequence)
     made, first = {INPUT: net.values}, {}
     for op in net.ops:
-        xs = [made[read] for read in op.reads] or [rows]
+        xs = [made[read] for read in both(op)] or [rows]
         first[op.name] = np.arange(size(op.vocabulary))
         made[op.name] = forward(net, op, xs, net.weights.get(op.name), first[op.name])
     gradients = {name: np.zeros_like(value) for name, value in made.items()}
@@ -157,10 +208,10 @@ def unsplit(net, asks_input_gradient):
         dy = gradients[op.name]
         if not net.readers(op.name):
             dy = None if op.type == "rowwise" else net.seeds[op.name]
-        xs = [made[read] for read in op.reads] or [rows]
+        xs = [made[read] for read in both(op)] or [rows]
         roots = root(net, op, lambda rows: rows, xs[0]) if op.type == "rowwise" else None
         found, of = backward(net, op, xs, made[op.name], dy, net.weights.get(op.name), first[op.name], roots)
-        for read, part in zip(op.reads, found, strict=True):
+        for read, part in zip(both(op), found, strict=True):
             gradients[read] += part
         if of is not None:
             of_weights[op.name] = of

@@ -56,6 +56,7 @@ class Tensor:
 
     def __init__(self, mesh, sides, layout, parts):
         self.mesh, self.sides, self.layout, self.parts = mesh, sides, layout, parts
+        self.share = 1.0  # of its columns, that is exchanged
 
     def numbers(self, device, layout=None):
         layout = self.layout if layout is None else layout
@@ -68,7 +69,7 @@ class Tensor:
     def elements(self):
         """Elements of a part, the same number everywhere."""
         (count,) = {part.size for part in self.parts.values()}
-        return count
+        return count * self.share
 
     def moved(self, axes, layout):
         """Return the tensor in another layout, from parts of the devices along some axes alone."""
@@ -90,7 +91,9 @@ class Tensor:
             if (there != sums * copies).any():
                 raise PlanError(f"{self.layout} to {layout} along {axes}")
             parts[device] = part / copies
-        return Tensor(self.mesh, self.sides, layout, parts)
+        found = Tensor(self.mesh, self.sides, layout, parts)
+        found.share = self.share
+        return found
 
     def taken(self, want):
         """Return the tensor in another layout, for which every device takes a part of its own; else None."""

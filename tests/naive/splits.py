@@ -10,10 +10,10 @@ from math import prod
 import numpy as np
 
 from fastflow.parallelism.mesh import AXES, members
-from fastflow.parallelism.splits import READ, STATISTICS, SUMMED
+from fastflow.parallelism.splits import READ, SHARED, STATISTICS, SUMMED
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, UPDATE
 from tests.naive import maths
-from tests.naive.maths import INPUT, size
+from tests.naive.maths import INPUT, both, size
 from tests.naive.mesh import BROADCAST, PARTIAL, PlanError, Tensor, collective, joined, splits
 
 
@@ -37,21 +37,24 @@ class Machine:
     def __init__(self, net, mesh, assignment, named, asks_input_gradient):
         self.net, self.mesh, self.assignment, self.named = net, mesh, dict(assignment), named
         self.asks = asks_input_gradient
-        self.rows = (("batch", net.batch), ("sequence", net.sequence))
-        self.copies = {INPUT: [self._whole(net.values, net.input_cols)]}  # of every tensor
+        self.copies = {INPUT: [self._whole(net.values, INPUT)]}  # of every tensor
         self.sums = {}  # what was added to the gradient of every tensor; products' by layer first
         self.gradients = {}  # copies of those that are complete
         self.of_weights, self.roots = {}, {}
         self.early = {}  # exchanges that take further tensors
+        self.next_by_heads = None  # products whose shared operand comes again
         self.own_weights = {op.name: self._cut_weights(op) for op in net.ops if op.name in net.weights}
 
-    def _whole(self, values, cols):
+    def sides(self, name):
+        return self.net.rows(name), self.net.cols(name)
+
+    def _whole(self, values, name):
         layout = dict.fromkeys(self.mesh.degrees, BROADCAST)
-        return Tensor(self.mesh, (self.rows, cols), layout, dict.fromkeys(self.mesh.devices, values))
+        return Tensor(self.mesh, self.sides(name), layout, dict.fromkeys(self.mesh.devices, values))
 
     def dims(self, op):
         """Return the names of what a kernel's rows, inner dimension and columns can be cut in."""
-        rows = [name for name, _ in self.rows][: 1 if op.type == "batched_gemm" else 2]
+        rows = ["batch", "sequence"]
         sides = self.net.inner(op) if op.type in ("gemm", "lookup") else []
         inner = {tuple(name for name, _ in side if name) for side in sides}
         return rows, list(inner.pop()) if len(inner) == 1 else [], [name for name, _ in op.cols if name]
@@ -60,10 +63,19 @@ class Machine:
         """Return (side, dimension) that an axis cuts of a kernel, or BROADCAST: the first that it has.
 
         A side for a dimension: the first of the rows, the last of the others. The dimension of an inner
-        side is None where that is each operand's last. contracted: whether it may be an inner one.
+        side is None where that is each operand's last. Experts are rows of tensors. contracted: whether it
+        may be an inner one.
         """
         rows, inner, cols = self.dims(op)
         for name in self.assignment[axis]:
+            if name.startswith("activations."):
+                if op.type in ("gemm", "lookup") and contracted:  # else it is cut as a pass over it would be
+                    continue
+                name = name.removeprefix("activations.")
+            if name.startswith("groups."):
+                if not op.grouped:
+                    continue
+                name = name.removeprefix("groups.")
             if name == "inner" and op.type == "gemm" and contracted:
                 return "inner", None
             if name == "rows":
@@ -75,6 +87,8 @@ class Machine:
                 for side, found in sides.items():
                     if name in found:
                         return side, name
+                if op.grouped and name == "experts":
+                    return "rows", name
         return BROADCAST
 
     def cuts(self, op):
@@ -94,10 +108,11 @@ class Machine:
         """Return the layout of what a kernel makes."""
         return {axis: PARTIAL if found[0] == "inner" else found for axis, found in self.cuts(op).items()}
 
-    def read(self, op, name):
-        """Return the layout in which a kernel reads a tensor."""
+    def read(self, op, name, operand=0):
+        """Return the layout in which a kernel reads a tensor: all keys, of the queries that it has."""
         if op.type != "gemm":
-            return self.cuts(op)
+            cuts = self.cuts(op)
+            return cuts | dict.fromkeys(self.by_queries(op) if operand else (), BROADCAST)
         found = {}
         for axis, (side, *dim) in self.cuts(op).items():
             found[axis] = {"rows": ("rows", *dim), "inner": ("cols", *dim)}.get(side, BROADCAST)
@@ -109,40 +124,58 @@ class Machine:
         """Return the layout in which a kernel's backward pass reads its output's gradient."""
         return {axis: BROADCAST if found[0] == "inner" else found for axis, found in self.cuts(op).items()}
 
-    def added(self, op, name):
+    def by_queries(self, op):
+        """Return the axes along which products by heads have other queries, and the same keys."""
+        is_batched = op.type == "batched_gemm"
+        return {axis for axis, cut in self.cuts(op).items() if is_batched and cut == ("rows", "sequence")}
+
+    def added(self, op, name, operand=0):
         """Return the layout of what a kernel adds to a tensor's gradient."""
         if op.type != "gemm":
-            return self.cuts(op)
+            cuts = self.cuts(op)
+            return cuts | dict.fromkeys(self.by_queries(op) if operand else (), PARTIAL)
         partial = {axis for axis, found in self.cuts(op).items() if found[0] == "cols"}
         return self.read(op, name) | dict.fromkeys(partial, PARTIAL)
 
     def _cut_weights(self, op):
         """Return every device's part of an op's weights."""
+        weights = self.net.weights[op.name]
         return {
-            device: self.net.weights[op.name][np.ix_(*self.weight_numbers(op, device))]
+            device: weights[np.ix_(*self.weight_numbers(op, device)[-weights.ndim :])]
             for device in self.mesh.devices
         }
 
     def weight_numbers(self, op, device):
-        """Return which rows and columns of an op's weights a device has."""
+        """Return which experts, rows and columns of an op's weights a device has."""
         inner, before, cuts = [], 0, self.cuts(op)
         for side in self.net.inner(op):
             cut = {axis: found[1] or last(side) for axis, found in cuts.items() if found[0] == "inner"}
             inner.append(before + self.mesh.numbers(device, side, cut))
             before += size(side)
-        return np.concatenate(inner), self.mesh.numbers(device, op.cols, splits(cuts, "cols"))
+        experts = (("experts", self.net.experts) if op.grouped else ("", 1),)
+        own = {axis: name for axis, name in splits(cuts, "rows").items() if name == "experts"}
+        return (
+            self.mesh.numbers(device, experts, own),
+            np.concatenate(inner),
+            self.mesh.numbers(device, op.cols, splits(cuts, "cols")),
+        )
 
     def run(self, kernels, plan):
         """Do what a plan says; kernels: of the network, plan: the splits of each."""
-        for kernel, split in zip(kernels, plan, strict=True):
+        for number, (kernel, split) in enumerate(zip(kernels, plan, strict=True)):
             op = self.of(kernel)
             self.check_cut(kernel, split, op)
+            self.check_again(kernels, number)
+            if kernel.again:
+                self.next_by_heads = next(
+                    self.of(one) for one in kernels[number:] if one.label.endswith("left gradient")
+                )
             if kernel.phase == FORWARD:
                 self.forward(op, kernel, split)
             elif kernel.phase == BACKWARD:
                 self.backward(op, kernel, split)
             elif kernel.phase == UPDATE and kernel.statistics:
-                axes = names(split.inner | split.cols)
+                axes = names(split.inner | split.cols | split.products)
                 if self.statistics(split) != axes:
                     raise PlanError(f"{kernel.label}: its statistics along {axes}")
 
@@ -151,13 +184,35 @@ class Machine:
 
     def check_cut(self, kernel, split, op):
         """Check the sides that a plan cuts: each axis the one of the first dimension that the kernel has."""
-        found = {"rows": split.rows, "inner": split.inner, "cols": split.cols}
-        for side, mask in found.items():
-            if kernel.phase == UPDATE and side == "rows":
+        found = {"rows": split.rows, "inner": split.inner, "cols": split.cols, "products": split.products}
+        is_batched = op.type == "batched_gemm"
+        expected = {side: set() for side in found}
+        for axis, cut in self.cuts(op).items():
+            side = cut[0]
+            if side == BROADCAST:
                 continue
-            expected = {axis for axis, cut in self.cuts(op).items() if cut[0] == side}
-            if names(mask) != expected:
-                raise PlanError(f"{kernel.label} is cut in {side} along {names(mask)}, not {expected}")
+            if cut == ("rows", "sequence") and kernel.label.endswith("right gradient"):
+                side = "inner"
+            elif (is_batched and cut[1] == "batch") or (op.type == "gemm" and cut[1] == "experts"):
+                side = "products"
+            elif is_batched and side == "cols":
+                expected["products"].add(axis)
+            if kernel.phase != UPDATE or side != "rows":
+                expected[side].add(axis)
+        for side, mask in found.items():
+            if names(mask) != expected[side]:
+                raise PlanError(f"{kernel.label} is cut in {side} along {names(mask)}, not {expected[side]}")
+
+    def check_again(self, kernels, number):
+        """Check that shared operands come once more before products by heads, and nowhere else."""
+        backward = [kernel for kernel in kernels if kernel.phase == BACKWARD]
+        expected = set()
+        for place, kernel in enumerate(backward):
+            if kernel.label.endswith("left gradient"):
+                before = [i for i in range(place) if not backward[i].side] or list(range(place))[-1:]
+                expected.add(backward[before[-1] if before else place].label)
+        if bool(kernels[number].again) != (kernels[number].label in expected):
+            raise PlanError(f"{kernels[number].label}: operands that are fetched again")
 
     def statistics(self, split):
         """Return the axes along which statistics of rows are summed."""
@@ -165,9 +220,12 @@ class Machine:
             axis for one in split.exchanges if one.of == STATISTICS or one.cols for axis in names(one.axes)
         }
 
-    def operand(self, op, name):
-        """Return a tensor as a kernel reads it, from what a device has."""
-        return self.pick(self.copies[name], self.read(op, name), f"{op.name} reads {name}")
+    def operands(self, op):
+        """Return what a kernel reads as it reads it, from what a device has."""
+        return [
+            self.pick(self.copies[name], self.read(op, name, at), f"{op.name} reads {name}")
+            for at, name in enumerate(both(op))
+        ]
 
     def pick(self, copies, want, what):
         for one in copies:
@@ -198,13 +256,13 @@ class Machine:
         """Return the weights of a device, and of a table the ids of its rows."""
         if op.name not in self.own_weights:
             return {}
-        return {"weights": self.own_weights[op.name][device], "first": self.weight_numbers(op, device)[0]}
+        return {"weights": self.own_weights[op.name][device], "first": self.weight_numbers(op, device)[1]}
 
     def row_numbers(self, op, device):
-        return self.mesh.numbers(device, self.rows, splits(self.cuts(op), "rows"))
+        return self.mesh.numbers(device, self.net.rows(op.name), splits(self.cuts(op), "rows"))
 
     def forward(self, op, kernel, split):
-        xs = [self.operand(op, name) for name in op.reads]
+        xs = self.operands(op)
 
         def work(device, total):
             parts = [x.parts[device] for x in xs] or [self.row_numbers(op, device)]
@@ -213,11 +271,36 @@ class Machine:
             return maths.forward(self.net, op, parts, total=total, **self.on(op, device))
 
         parts = self.totals(op, split, work)
-        tensor = Tensor(self.mesh, (self.rows, op.cols), self.made(op), parts)
+        tensor = Tensor(self.mesh, self.sides(op.name), self.made(op), parts)
         (tensor,) = self.exchange(kernel, split, SUMMED, [(tensor, self.lies(op.name))])
-        readers = self.net.readers(op.name)
-        want = [self.read(one, op.name) for one in readers] or [self.read_outside(op)]
-        self.copies[op.name] = self.read_too(kernel, split, [(tensor, want)])[0]
+        readers = [
+            (one, at)
+            for one in self.net.readers(op.name)
+            for at, name in enumerate(both(one))
+            if name == op.name
+        ]
+        want = [self.read(one, op.name, at) for one, at in readers] or [self.read_outside(op)]
+        right = [at > 0 and one.type == "batched_gemm" for one, at in readers]
+        lacking = [at for at, one in zip(right, want, strict=False) if tensor.taken(one) is None]
+        of = SHARED if lacking and all(lacking) else READ
+        if of == SHARED:
+            shares = [self.share(one) for (one, _), at in zip(readers, right, strict=True) if at]
+            tensor.share = min(1.0, sum(shares))
+        self.copies[op.name] = self.read_too(kernel, split, [(tensor, want)], of)[0]
+
+    def share(self, op):
+        """Return the share of the columns of what products by heads read as an operand."""
+        return 0.5 if len(op.reads) == 1 else 1.0
+
+    def fetch_again(self, op, kernel, split):
+        """Bring the keys, or values, of all queries to products by heads once more."""
+        name, axes = both(op)[1], self.by_queries(op)
+        want, lies = self.read(op, name, 1), self.lies(name)
+        have = {axis: lies[axis] if axis in axes else here for axis, here in want.items()}
+        tensor = self.pick(self.copies[name], have, f"{kernel.label}: {name} again")
+        tensor.share = self.share(op)
+        (found,) = self.exchange(kernel, split, SHARED, [(tensor, want)])
+        self.pick([found], want, f"{op.name} reads {name} again")
 
     def read_outside(self, op):
         """Return how an output is wanted: a product's as one more product, of its own cut, reads it."""
@@ -226,7 +309,7 @@ class Machine:
         turned = {"rows": lambda cut: cut, "inner": lambda cut: ("cols", last(op.cols))}
         return {axis: turned.get(cut[0], lambda cut: BROADCAST)(cut) for axis, cut in self.cuts(op).items()}
 
-    def read_too(self, kernel, split, tensors, more=False):
+    def read_too(self, kernel, split, tensors, of=READ, more=False):
         """Return the copies of tensors, each with the layouts wanted of it, once they are exchanged."""
         turned = []
         for tensor, want in tensors:
@@ -236,7 +319,7 @@ class Machine:
                 found = {one[axis] for one in others}
                 wanted[axis] = found.pop() if len(found) == 1 else BROADCAST
             turned.append((tensor, wanted))
-        found = self.exchange(kernel, split, READ, turned, more)
+        found = self.exchange(kernel, split, of, turned, more)
         return [[one] if new is one else [one, new] for (one, _), new in zip(tensors, found, strict=True)]
 
     def exchange(self, kernel, split, of, tensors, more=False):
@@ -254,7 +337,7 @@ class Machine:
                 name = COLLECTIVES[one.collective]
                 turns = {axis for axis in want if collective(tensor.layout[axis], want[axis]) == name}
                 sides = [names(one.rows_by), names(one.cols_by)]
-                if turns == names(one.axes) and self.sides(tensor, name, turns) == sides:
+                if turns == names(one.axes) and self.split_sides(tensor, name, turns) == sides:
                     layout = tensor.layout | {axis: want[axis] for axis in turns}
                     new = tensor.moved(turns, layout)
                     elements += max(tensor.elements, new.elements)
@@ -269,7 +352,7 @@ class Machine:
             self.check_bytes(kernel, one, elements, count)
         return [tensor for tensor, _ in tensors]
 
-    def sides(self, tensor, collective, turns):
+    def split_sides(self, tensor, collective, turns):
         """Return the axes that split the rows, and the columns, of a tensor as an exchange counts it."""
         gone = turns if collective == "all-gather" else set()
         return [set(splits(tensor.layout, side)) - gone for side in ("rows", "cols")]
@@ -283,7 +366,7 @@ class Machine:
         def ways(mask):
             return prod(self.mesh.degrees[axis] for axis in names(mask))
 
-        cols = kernel.summed_cols if one.of == SUMMED else kernel.read_cols
+        cols = {SUMMED: kernel.summed_cols, SHARED: kernel.shared_cols}.get(one.of, kernel.read_cols)
         said = kernel.rows / ways(one.rows_by) * cols / ways(one.cols_by)
         if said < elements or (said > elements and not others):
             raise PlanError(f"{kernel.label}: {one} of {said} elements, which are {elements}")
@@ -309,7 +392,7 @@ class Machine:
             if self.net.readers(op.name):
                 total = joined(self.sums[op.name])
             else:
-                total = self._whole(self.net.seeds[op.name], op.cols).moved((), self.gradient_lies(op.name))
+                total = self._whole(self.net.seeds[op.name], op.name).moved((), self.gradient_lies(op.name))
             self.gradients[op.name] = [total]
         return self.gradients[op.name]
 
@@ -329,7 +412,7 @@ class Machine:
         if completing:  # its own output's first, which it reads itself
             self.complete(kernel, split, ends, more=True)
         dy = self.gradient(op)
-        xs = [self.operand(op, name) for name in op.reads]
+        xs = self.operands(op)
         y = None if op.name in self.own_weights else self.pick(self.copies[op.name], self.cuts(op), op.name)
 
         def work(device, total):
@@ -342,19 +425,19 @@ class Machine:
         found = self.totals(op, split, work)
         if kernel.gradient:
             self.sum_weights(op, split, {device: part for device, (_, part) in found.items()})
-        reads = self.wanted(op)
-        if op.type == "batched_gemm":  # a kernel each for the gradients of two tensors
-            reads = [
-                name for name in reads if name == op.reads[0 if left else -1] and (not left or op.reads[1:])
-            ]
+        reads = [(at, name) for at, name in enumerate(both(op)) if name in self.wanted(op)]
+        if op.type == "batched_gemm":  # a kernel each for the gradients of two operands
+            reads = [one for one in reads if one[0] == (0 if left else 1)]
         if not to_weights:
             self.add(op, kernel, split, reads, {device: parts for device, (parts, _) in found.items()})
         if completing:
             self.complete(kernel, split, [one for one in completes if one not in ends])
+        if kernel.again:
+            self.fetch_again(self.next_by_heads, kernel, split)
 
     def sum_weights(self, op, split, parts):
         """Sum the gradients of weights where they are partial."""
-        rows = {axis for axis, found in self.cuts(op).items() if found[0] == "rows"}
+        rows = {axis for axis, found in self.cuts(op).items() if found[0] == "rows" and found[1] != "experts"}
         if names(split.sharing) != rows:
             raise PlanError(
                 f"{op.name}: weights' gradients are summed along {names(split.sharing)}, not {rows}"
@@ -366,9 +449,10 @@ class Machine:
     def add(self, op, kernel, split, reads, parts):
         """Add what a kernel's backward pass makes to the gradients of what it reads."""
         ready = []
-        for name in reads:
-            own = {device: part[op.reads.index(name)] for device, part in parts.items()}
-            tensor = Tensor(self.mesh, (self.rows, self.net.cols(name)), self.added(op, name), own)
+        for at, name in reads:
+            own = {device: part[at] for device, part in parts.items()}
+            tensor = Tensor(self.mesh, self.sides(name), self.added(op, name, at), own)
+            tensor.share = self.share(op) if op.type == "batched_gemm" else 1.0
             if op.type == "gemm" and name != INPUT:
                 key = name, op.layer
                 self.sums.setdefault(key, []).append(tensor)
@@ -391,7 +475,7 @@ class Machine:
     def complete(self, kernel, split, ops, more=False):
         """Exchange the gradients of some ops' outputs as their backward passes read them."""
         tensors = [(self.completed(one)[0], [self.differentiated(one)]) for one in ops]
-        for one, copies in zip(ops, self.read_too(kernel, split, tensors, more), strict=True):
+        for one, copies in zip(ops, self.read_too(kernel, split, tensors, READ, more), strict=True):
             self.gradients[one.name] = copies
 
     def gradient_of_input(self):

@@ -1,4 +1,7 @@
-"""Strategy notation (3.3): a cut such as RC-{KP1}-{KP2} or none, d{DP} and p{LP}; each may be left out."""
+"""Strategy notation (3.3): a cut such as RC-{KP1}-{KP2} or none, d{DP} and p{LP}; each may be left out.
+
+After TP-{TP} there may be c{CP}, and e{EP}, which are some of the devices of d{DP}.
+"""
 
 DIGITS = "0123456789"
 
@@ -10,7 +13,8 @@ def degree(word):
     return int(word)
 
 
-CUTS = {"": (), "RC": ("kp1", "kp2"), "CR": ("kp1",), "TP": ("tp",), "2D": ("kp1", "kp2")}
+CUTS = {"": (), "RC": ("kp1", "kp2"), "CR": ("kp1",), "TP": ("tp",), "2D": ("kp1", "kp2"),
+        "3D": ("kp1", "kp2", "tp")}  # fmt: skip
 
 
 def parse(text):
@@ -22,7 +26,12 @@ def parse(text):
     if len(own) < len(CUTS[kernel]):
         return None
     found = dict(zip(CUTS[kernel], map(degree, own), strict=True))
-    for letter, name in (("d", "dp"), ("p", "lp")):
+    more = (("c", "cp"), ("e", "ep")) if kernel == "TP" else ()
+    for letter, name in (*more, ("d", "dp"), ("p", "lp")):
         if rest and rest[0].startswith(letter):
             found[name], rest = degree(rest[0][1:]), rest[1:]
-    return None if rest or None in found.values() else (kernel, found)
+    if rest or None in found.values() or found.get("dp", 1) % found.get("ep", 1):
+        return None
+    if "ep" in found:
+        found["dp"] = found.get("dp", 1) // found["ep"]
+    return kernel, found

@@ -1,10 +1,14 @@
-"""Independent products of two activations, rows x inner times inner x cols each, dealt out whole."""
+"""Independent products of two activations, rows x inner times inner x cols each.
+
+They are dealt out whole, or by the rows of the left operand: all devices need all of the right one then
+(attention's keys and values).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fastflow.workload.cutting import COLS, INNER, OUTPUT, ROWS
+from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, ROWS
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
 from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
 from fastflow.yaml_file import MOST, listed, wrong
@@ -20,18 +24,19 @@ def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
 
 
 def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
-    node, reads = network.nodes[i].node, network.nodes[i].reads
-    if not any(map(network.wants, reads)):
+    node = network.nodes[i].node
+    if not any(map(network.wants, network.nodes[i].reads)):
         return []
-    of_left, of_right, cols = network.sums(i, reads[:1]), network.sums(i, reads[1:]), node.cols
-    if len(reads) == 1:  # parts of one tensor, which is complete after the second
-        of_left, of_right, cols = (), of_left, node.rows + node.cols
-    left = _sized(kernel, node, node.rows, node.cols, node.inner)
-    right = _sized(kernel, node, node.inner, node.rows, node.cols)
-    return [
-        left._replace(label=f"{node.name} left gradient", sums=of_left, summed_cols=node.inner),
-        right._replace(label=f"{node.name} right gradient", sums=of_right, summed_cols=cols),
-    ]
+    found = []
+    for (read, form), name in zip(network.operands(i), ("left", "right"), strict=True):
+        sides = (node.inner, node.rows, node.cols) if form.operand else (node.rows, node.cols, node.inner)
+        found.append(
+            _sized(kernel, node, *sides)._replace(
+                label=f"{node.name} {name} gradient", form=form, sums=network.sums([(read, form)]),
+                summed_cols=sides[-1],
+            )
+        )  # fmt: skip
+    return found
 
 
 def _of_file(where: str, node: Node, sides: Mapping[str, Side], model: Side) -> Node:
@@ -44,9 +49,10 @@ def _of_file(where: str, node: Node, sides: Mapping[str, Side], model: Side) -> 
         allowed = f"such that batch x rows x cols is a multiple of the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, batch)
     names = sides["batch"].names
-    of_rows = tuple(name for name in names if name in model.names)
+    rows_of_one = tuple(name for name in sides["rows"].names if name in model.names)
+    groups = tuple(name for name in names if name in model.names)
     of_cols = tuple(name for name in names if name not in model.names)
-    return node._replace(width=width, dims=Dims(of_rows, (), of_cols))
+    return node._replace(width=width, dims=Dims(rows_of_one, (), of_cols, groups))
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
@@ -65,9 +71,12 @@ TYPE = KernelType(
     title="batched product",
     kind=BATCHED,
     gradient=NO_GRADIENT,
-    sides={ROWS: ROWS, INNER: COLS, COLS: COLS},
-    reads=OUTPUT,
-    makes=OUTPUT,
+    sides={ROWS: GROUPS, INNER: COLS, COLS: COLS},
+    reads=(
+        {ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
+        {ROWS: BROADCAST, COLS: COLS, GROUPS: ROWS},
+    ),
+    makes={ROWS: ROWS, COLS: COLS, GROUPS: ROWS},
     needs=("batch", "rows", "inner", "cols"),
     takes=("reads",),
     forward=_forward,

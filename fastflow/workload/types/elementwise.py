@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastflow.workload.cutting import OUTPUT
+from fastflow.workload.cutting import COLS, OUTPUT, ROWS
 from fastflow.workload.graph import NO_GRADIENT, ON_ACTIVATIONS, Kernel
 from fastflow.workload.layers import AMOUNTS, Amount, KernelType, Network, Node
 from fastflow.yaml_file import wrong
@@ -32,8 +32,8 @@ def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Ke
     flop = node.flop if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * size, flop_per_element=flop, sums=network.sums(i, wanted),
-            summed_cols=sum((network.read_cols(i, read) for read in wanted), 0),
+            bytes_per_element=moves * size, flop_per_element=flop, sums=network.sums(network.operands(i)),
+            summed_cols=sum((network.share(i, read) for read in wanted), 0),
         )
     ]  # fmt: skip
 
@@ -52,11 +52,11 @@ TYPE = KernelType(
     title="elementwise",
     kind=ON_ACTIVATIONS,
     gradient=NO_GRADIENT,
-    sides=OUTPUT,
-    reads=OUTPUT,
+    sides={ROWS: ROWS, COLS: COLS},
+    reads=(OUTPUT,),
     makes=OUTPUT,
     needs=("cols",),
-    takes=("rows", "steps", "reads", *AMOUNTS),
+    takes=("rows", "steps", "groups", "reads", *AMOUNTS),
     forward=_forward,
     backward=_backward,
     check=_check,

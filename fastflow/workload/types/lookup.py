@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.workload.cutting import BROADCAST, COLS, INNER, OUTPUT, PARTIAL, ROWS
+from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel
 from fastflow.workload.layers import AMOUNTS, Amount, KernelType, Network
 
@@ -29,8 +29,8 @@ TYPE = KernelType(
     title="lookup",
     kind=ON_ACTIVATIONS,
     gradient=SPARSE,
-    sides=OUTPUT,  # the table is cut by the name of its rows alone
-    reads={ROWS: ROWS, INNER: INNER, COLS: BROADCAST},
+    sides={ROWS: ROWS, COLS: COLS},  # the table is cut by the name of its rows alone
+    reads=({ROWS: ROWS, INNER: INNER, COLS: BROADCAST},),
     makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
     needs=("vocabulary", "cols"),
     takes=("rows", *AMOUNTS),

@@ -1,4 +1,4 @@
-"""A product with weights of its own: rows x inner times inner x cols.
+"""A product with weights of its own: rows x inner times inner x cols, or a group of rows each times its own.
 
 Row-Column gathers what it reads, and the gradient of its output.
 """
@@ -9,14 +9,14 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
+from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import DENSE, INPUT_GRADIENT, PRODUCT, WEIGHT_GRADIENT, Kernel, Sum
 from fastflow.workload.layers import OUTSIDE, Amount, KernelType, Network, Node
 from fastflow.yaml_file import listed, wrong
 
 
 def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
-    return kernel  # which is one
+    return kernel._replace(products=network.nodes[i].node.groups)
 
 
 def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
@@ -25,7 +25,7 @@ def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Ke
     node = placed.node
     to_weights = kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
-        gradient=DENSE, side=1,
+        products=node.groups, gradient=DENSE, side=1,
     )  # fmt: skip
     wanted = [read for read in placed.reads if network.wants(read)]
     if not wanted:
@@ -39,7 +39,7 @@ def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Ke
     rest = sum((network.nodes[read].node.output for read in placed.reads if read != OUTSIDE), 0)
     cols = (node.inner - rest if read == OUTSIDE else network.nodes[read].node.output for read, _ in summed)
     product = kernel._replace(
-        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner,
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner, products=node.groups,
         wait=1 if recurs else 2,
         peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
         sums=tuple(
@@ -82,10 +82,10 @@ TYPE = KernelType(
     kind=PRODUCT,
     gradient=DENSE,
     sides={ROWS: ROWS, INNER: INNER, COLS: COLS},
-    reads={ROWS: ROWS, INNER: INNER, COLS: BROADCAST},
-    makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS},
+    reads=({ROWS: ROWS, INNER: INNER, COLS: BROADCAST, GROUPS: GROUPS},),
+    makes={ROWS: ROWS, INNER: PARTIAL, COLS: COLS, GROUPS: GROUPS},
     needs=("inner", "cols"),
-    takes=("rows", "steps", "reads"),
+    takes=("rows", "steps", "groups", "reads"),
     forward=_forward,
     backward=_backward,
     check=_check,
