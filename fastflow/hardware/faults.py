@@ -110,7 +110,7 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
     parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)
-        for number, level in zip(level_numbers(inputs), chip.levels, strict=True)
+        for number, level in enumerate(chip.levels)
     ]
     parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
     parts += [
