@@ -208,24 +208,30 @@ def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
 def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     """Return result columns as the DataFrame that `to_frame` makes of them as Arrow tables.
 
-    A few rows without gaps go there directly, in half the time.
+    A few rows without gaps go there directly, in a quarter of the time: as blocks of one type each, which
+    pandas takes since version 3, rather than as so many columns that it looks at and puts together.
     """
-    first, rows = tables[0], tables[0]["point"].size
-    names = schema.names
-    if (
-        len(tables) > 1
-        or rows > _DIRECTLY
-        or not all(map(_is_whole, map(first.__getitem__, names), schema.types))
-    ):
-        return to_frame([to_arrow(table, schema) for table in tables])
     import pandas as pd
 
-    columns: dict[str, Any] = {name: first[name] for name in names}
-    written = [name for name, column in columns.items() if column.dtype.kind in _TEXTS]
-    texts = pd.Series(np.concatenate([columns[name].astype(object) for name in written])).array
-    for i, name in enumerate(written):  # a slice of an array of texts takes less than making another
-        columns[name] = texts[i * rows : (i + 1) * rows]
-    frame = pd.DataFrame(columns, index=pd.RangeIndex(rows))
+    internals = getattr(pd.api, "internals", None)
+    first, rows, names = tables[0], tables[0]["point"].size, schema.names
+    columns = [first[name] for name in names]
+    if (
+        internals is None
+        or len(tables) > 1
+        or rows > _DIRECTLY
+        or not all(map(_is_whole, columns, schema.types))
+    ):
+        return to_frame([to_arrow(table, schema) for table in tables])
+    places: dict[Any, list[int]] = {}
+    for i, column in enumerate(columns):
+        places.setdefault("text" if column.dtype.kind in _TEXTS else column.dtype, []).append(i)
+    written = places.pop("text")
+    blocks = [(np.array([columns[i] for i in same]), np.array(same)) for same in places.values()]
+    texts = pd.Series(np.concatenate([columns[i].astype(object) for i in written])).array
+    for number, i in enumerate(written):  # a slice of an array of texts takes less than making another
+        blocks.append((texts[number * rows : (number + 1) * rows], np.array([i])))
+    frame: pd.DataFrame = internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(rows), pd.Index(names))
     known = ((name, _described(name)) for name in names)  # which the schema has from there
     frame.attrs = _about(schema, {name: column.unit for name, column in known if column and column.unit})
     return frame
