@@ -32,7 +32,7 @@ def column_order(grid: Grid) -> list[str]:
     names = result_order(grid.levels)
     swept = [key for key in grid.keys if key not in names]
     after = names.index("tiling") + 1
-    return names[:after] + swept + names[after:]
+    return [*names[:after], *swept, *names[after:]]
 
 
 def kind_of(name: str, grid: Grid) -> str:
