@@ -227,7 +227,9 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     for i, column in enumerate(columns):
         places.setdefault("text" if column.dtype.kind in _TEXTS else column.dtype, []).append(i)
     written = places.pop("text")
-    blocks = [(np.array([columns[i] for i in same]), np.array(same)) for same in places.values()]
+    blocks: list[tuple[Any, NDArray[np.int64]]] = [
+        (np.array([columns[i] for i in same]), np.array(same)) for same in places.values()
+    ]
     texts = pd.Series(np.concatenate([columns[i].astype(object) for i in written])).array
     for number, i in enumerate(written):  # a slice of an array of texts takes less than making another
         blocks.append((texts[number * rows : (number + 1) * rows], np.array([i])))
