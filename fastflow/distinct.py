@@ -114,13 +114,13 @@ def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
 def once_a_kind(function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str) -> Result:
     """Return the function's (nested) table for all points, computed on one point of each kind.
 
-    inputs: columns of shape (points,), of which the function sees those whose keys begin with one of
-    the prefixes; points that agree in these are of a kind.
+    inputs: columns of shape (points,), of which the function reads those whose keys begin with one of
+    the prefixes, and sees no others of several points; points that agree in these are of a kind.
     """
-    seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
     rows = next(iter(inputs.values())).size
     if rows == 1:
-        return function(seen)
+        return function(inputs)
+    seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
     first, place = kinds(seen.values(), rows)
     return take(function(take(seen, first)), place)
 

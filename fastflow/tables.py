@@ -51,6 +51,11 @@ def is_repeated(column: NDArray[Any]) -> bool:
     return column.size > 1 and not any(column.strides)
 
 
+def single(column: NDArray[Any]) -> Any:
+    """Return the value of a column of one row, which Python computes with faster; or the column."""
+    return column.item() if column.size == 1 else column
+
+
 Rows = TypeVar("Rows")
 
 

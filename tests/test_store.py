@@ -347,3 +347,23 @@ def test_a_frame_of_a_few_rows_is_the_one_by_way_of_arrow(overrides):
     other = schema.to_frame([schema.to_arrow(table, about) for table in tables])
     pd.testing.assert_frame_equal(frame, other, check_exact=True)
     assert frame.attrs == other.attrs
+
+
+def test_a_frame_of_a_few_rows_needs_no_arrow_unless_pandas_takes_no_blocks(monkeypatch):
+    tables, about = execute.collect(study_of("tech=n12,n7"))
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "to_arrow", None)
+        frame = schema.frame_of(tables, about)
+    monkeypatch.delattr(pd.api, "internals")  # as in version 2
+    pd.testing.assert_frame_equal(frame, schema.frame_of(tables, about), check_exact=True)
+
+
+def test_a_frame_of_a_few_rows_can_be_worked_on():
+    tables, about = execute.collect(study_of("tech=n12,n7"))
+    frame = schema.frame_of(tables, about)
+    before = tables[0]["time_s"].copy()
+    frame.loc[0, "time_s"], frame.loc[1, "tech"], frame["twice"] = 0.0, "other", 2 * frame.time_s
+    assert frame.time_s.tolist() == [0.0, before[1]]
+    assert frame.tech.tolist() == ["n12", "other"]
+    assert frame.set_index("tech").twice["other"] == 2 * before[1]
+    assert tables[0]["time_s"].tolist() == before.tolist()  # the rest of the frame, and its source, stay

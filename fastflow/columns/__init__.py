@@ -57,7 +57,8 @@ def find_result(name: str) -> Column | None:
     return next((column for column in every if _is_of(name, column.name)), None)
 
 
-def result_order(levels: int) -> list[str]:
+@cache
+def result_order(levels: int) -> tuple[str, ...]:
     """Return the names of all result columns, in order, for a chip with `levels` on-chip levels."""
     names: list[str] = []
     for column in RESULTS:
@@ -65,4 +66,4 @@ def result_order(levels: int) -> list[str]:
             names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
         else:
             names.append(column.name)
-    return names
+    return tuple(names)

@@ -53,21 +53,23 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
-    return {
-        key: _converted(key, value) if _is_kept(key, value) else convert(key, value)
+    read = {
+        key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()
-        if _may_be_input(key) and not _is_absent(key, value)
     }
+    return {key: value for key, value in read.items() if value is not None}
 
 
-def _is_kept(key: str, value: Any) -> bool:
-    """Say whether a value's conversion may be kept: a file's content may change under its name."""
-    return isinstance(value, str | float | int) and key not in FILES
+def _input(key: str, value: Any) -> Scalar | None:
+    """Return the value of an input in its unit, None for a leaf that is none; raises InputError."""
+    if not is_of_model(key) or is_documentation(key) or _is_absent(key, value):
+        return None
+    return convert(key, value)
 
 
-@lru_cache(maxsize=10_000)
-def _may_be_input(key: str) -> bool:
-    return is_of_model(key) and not is_documentation(key)
+# every call has the same figures but for a few; a file's content may change under its name
+_kept = lru_cache(maxsize=10_000, typed=True)(_input)
+_MAY_BE_KEPT = (str, float, int)
 
 
 def _is_absent(key: str, value: Any) -> bool:
@@ -99,9 +101,6 @@ def convert(key: str, value: Any) -> Scalar:
         where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
         raise InputError(key, value, f"an input of the model{close or where}")
     return convert_to(column, key, value)
-
-
-_converted = lru_cache(maxsize=10_000, typed=True)(convert)  # every call has the same figures but for a few
 
 
 def convert_to(column: Column, key: str, value: Any) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from pathlib import Path
@@ -110,7 +111,7 @@ class Repository(CachingConfigRepository):
             else:
                 path = f"{source.path}/{name}"
             try:
-                held = Path(path).stat()
+                held = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
             except (OSError, ValueError):  # gone since, or no name of a file
                 held = None
             if held is not None and stat.S_ISREG(held.st_mode):

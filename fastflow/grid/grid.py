@@ -150,7 +150,7 @@ class Grid(NamedTuple):
         rows = self.row[share.block.combinations(share.points)]
         first, place = kinds([rows], rows.size)
         inputs = {
-            key: _spread(values if values.size == 1 else values[rows[first]], place)
+            key: repeated(values, rows.size) if values.size == 1 else _spread(values[rows[first]], place)
             for key, values in self.batches[share.batch].columns.items()
             if key.startswith(section)
         }
@@ -209,9 +209,9 @@ def batches_of(
     batches = []
     for b, rows in enumerate(members.values()):
         batch[rows], row[rows] = b, np.arange(len(rows))
-        first = combinations[rows[0]]
-        columns = {key: to_column(key, [combinations[i][key] for i in rows]) for key in first}
-        batches.append(
-            InputBatch({key: values[:1] if _is_one(values) else values for key, values in columns.items()})
-        )
+        points = [combinations[i] for i in rows]
+        columns = {key: to_column(key, [point[key] for point in points]) for key in points[0]}
+        if len(points) > 1:
+            columns = {key: values[:1] if _is_one(values) else values for key, values in columns.items()}
+        batches.append(InputBatch(columns))
     return tuple(batches), batch, row

@@ -116,15 +116,15 @@ def _instances(scope: Texts, mcus: Floats, bundles: Floats) -> Floats:
     return np.where(scope == "mcu", mcus, np.where(scope == "bundle", bundles, 1.0))
 
 
-def _component(inputs: Inputs, named: Mapping[str, Bools], attribute: str) -> Floats:
+def _component(inputs: Inputs, named: Mapping[str, Bools | None], attribute: str) -> Floats:
     """Return an attribute of the library component that each row names; NaN where it is none.
 
-    named: which rows name each component. Raises KeyError for a component without the attribute.
+    named: which rows name each component, None: all. Raises KeyError for a component without the attribute.
     """
     column: Floats | float = np.nan
     for name, rows in named.items():
         own = inputs[f"tech.memory.{name}.{attribute}"]
-        if rows.all():
+        if rows is None:
             return own
         column = np.where(rows, own, column)
     return np.broadcast_to(column, inputs["chip.tdp"].shape)
@@ -148,7 +148,7 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
         rows_of = ((name, names == name) for name in library)
-        named = {name: rows for name, rows in rows_of if rows.any()}
+        named = {name: None if rows.all() else rows for name, rows in rows_of if rows.any()}
         attributes = {
             field: _component(inputs, named, field) / scales.get(field, 1.0)
             for field in Sram._fields

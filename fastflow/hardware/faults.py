@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
-from fastflow.hardware.chip import Chip, components_known, level_numbers
+from fastflow.hardware.chip import Chip, components_known
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Texts, table, unnamed
@@ -22,7 +22,7 @@ from fastflow.tables import Bools, Floats, Inputs, Texts, table, unnamed
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
     reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
-    _name_levels(inputs, reason)
+    _name_levels(inputs, chip, reason)
     _name_pins(inputs, reason)
     _name_supplies(inputs, reason)
     _name_sums(inputs, reason)
@@ -59,10 +59,10 @@ def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
             reason[i] = str(InputError(f"{group}.name", other, allowed))
 
 
-def _name_levels(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+def _name_levels(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
     """Name a level whose component the technology does not have."""
     library = sorted(components_known(inputs))
-    for number in level_numbers(inputs):
+    for number in range(len(chip.levels)):
         key = f"chip.memory.l{number}.component"
         names, place = vocabulary(inputs[key])
         unknown = np.array([name not in library for name in names], dtype=np.bool_)
@@ -86,15 +86,19 @@ def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
             )
 
 
+_SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
+
+
 def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
     """Name a breakdown whose shares sum to more than 1."""
-    for name in ("area", "power", "perimeter"):
-        parts = {key: column for key, column in inputs.items() if key.startswith(f"chip.{name}.")}
+    every = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
+    for prefix in _SHARES:
+        parts = {key: column for key, column in every.items() if key.startswith(prefix)}
         total = np.sum(list(parts.values()), axis=0)
         for i in unnamed(total > 1.0 + 1e-9, reason):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
             expected = f"shares that sum to at most 1; these are {shares}"
-            reason[i] = str(InputError(f"chip.{name}", f"{total[i]:.4g}", expected))
+            reason[i] = str(InputError(prefix[:-1], f"{total[i]:.4g}", expected))
 
 
 class Component(NamedTuple):
@@ -110,7 +114,7 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
     parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)
-        for number, level in zip(level_numbers(inputs), chip.levels, strict=True)
+        for number, level in enumerate(chip.levels)
     ]
     parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
     parts += [

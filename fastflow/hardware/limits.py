@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.hardware.chip import Chip, level_numbers, node_scaling
+from fastflow.hardware.chip import Chip, node_scaling
 from fastflow.tables import Bools, Floats, Inputs, unnamed
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
@@ -24,7 +24,7 @@ LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them o
 
 def name_limits(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
     """Name for every point the first quantity that no chip can have, where it has no reason yet."""
-    for name, column in _scaled_areas(inputs):
+    for name, column in _scaled_areas(inputs, chip):
         for i in unnamed(~(column >= LEAST_AREA), reason):
             reason[i] = (
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
@@ -52,11 +52,11 @@ def _wrong(wrong: Bools, reason: NDArray[np.object_]) -> Iterator[tuple[int, int
         yield int(wrong[:, i].argmax()), int(i)
 
 
-def _scaled_areas(inputs: Inputs) -> Iterator[tuple[str, Floats]]:
+def _scaled_areas(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
     """Yield the areas of what is repeated, as small as its technology makes it [m^2]."""
     area_scale, _ = node_scaling(inputs)
     yield "tech.core.nominal_area", inputs["tech.core.nominal_area"] / area_scale
-    for name in np.unique([inputs[f"chip.memory.l{number}.component"] for number in level_numbers(inputs)]):
+    for name in np.unique([inputs[f"chip.memory.l{number}.component"] for number in range(len(chip.levels))]):
         key = f"tech.memory.{name}.cell_area"
         if key in inputs:  # a component that is none has been named
             yield key, inputs[key] / area_scale
@@ -69,7 +69,7 @@ def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float
     yield "the cores' supply [V]", chip.cores.voltage, MOST
     yield "the cores' clock [Hz]", chip.cores.frequency, MOST
     yield "the cores' power [W]", chip.core_power, MOST
-    for number, level in zip(level_numbers(inputs), chip.levels, strict=True):
+    for number, level in enumerate(chip.levels):
         yield f"the number of banks of l{number}", level.design.banks, MOST_UNITS
         yield f"the capacity of l{number} [B]", level.design.capacity, MOST_BYTES
         yield f"the bandwidth of l{number} [B/s]", level.design.bandwidth, MOST
@@ -89,7 +89,7 @@ def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float
 
 def _rates(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
     """Yield every rate that kernels reach."""
-    for number, level in zip(level_numbers(inputs), chip.levels, strict=True):
+    for number, level in enumerate(chip.levels):
         yield f"what kernels reach of l{number} [B/s]", level.design.bandwidth * level.utilization
     reached = chip.dram.bandwidth * inputs["chip.dram_utilization"]
     yield "what kernels reach of main memory [B/s]", reached

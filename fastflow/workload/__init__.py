@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.tables import Bools, Inputs, Ints, Texts, take
+from fastflow.tables import Bools, Inputs, Ints, Texts, single, take
 from fastflow.workload import file, gemm, lstm, operator, rnn
 from fastflow.workload.family import Family
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
@@ -55,7 +55,7 @@ def _build(inputs: Inputs, numbers: Precision) -> Graph:
 def _kernels(points: Inputs, numbers: Precision) -> list[Kernel]:
     """Return the kernels of points that share the structure of their graph."""
     family = family_of(points)
-    return family.kernels(family.network(points), points, numbers)
+    return family.kernels(family.network(points), points, Precision(*map(single, numbers)))
 
 
 def count_kernels(inputs: Inputs) -> Ints:

@@ -16,7 +16,7 @@ each row's maximum and sum.
 from __future__ import annotations
 
 from fastflow.column import Column, count
-from fastflow.tables import Inputs
+from fastflow.tables import Inputs, single
 from fastflow.workload.family import Family, independent
 from fastflow.workload.graph import EMBEDDING, HIDDEN, SOFTMAX, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
@@ -39,8 +39,10 @@ OTHER_LAYERS = 2  # embedding and softmax
 
 def network(points: Inputs) -> Network:
     """Return the network of language models that share their number of layers."""
-    h, batch, vocabulary = points["model.hidden"], points["model.batch"], points["model.vocabulary"]
-    steps, layers = points["model.sequence"], int(points["model.layers"][0])
+    h, batch, vocabulary, steps = (
+        single(points[f"model.{size}"]) for size in ("hidden", "batch", "vocabulary", "sequence")
+    )
+    layers = int(points["model.layers"][0])
     tokens = batch * steps
     embedding = Node(
         name="embedding", type=lookup.TYPE, rows=tokens, cols=h, inner=vocabulary, reads=(),
