@@ -17,7 +17,7 @@ from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, PIPELINE
-from fastflow.parallelism.splits import Exchange, Split, assignments, rows_cut_by, splits_of
+from fastflow.parallelism.splits import Exchange, Split, assignments, cut_in_two, splits_of
 from fastflow.parallelism.strategy import COLUMN_ROW
 from fastflow.tables import Ints, Texts
 from fastflow.workload.graph import (
@@ -97,16 +97,15 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
         ways = [every[one] for one in layouts.assignment[i].tolist()]
         cuts = _cutting(split for way in ways for split in splits_of(structure, way))
         for name, dimensions in dict.fromkeys(one for way in ways for one in way):
-            axis, by, dims = AXES.index(name), rows_cut_by(structure, dimensions), ", ".join(dimensions)
+            axis, dims = AXES.index(name), ", ".join(dimensions)
+            where, by = cut_in_two(structure, dimensions)
             for point in alike[layouts.degrees[alike, 0, axis] > 1].tolist():
                 if not cuts >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
                     allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
                     reason[point] = str(InputError(f"degree of {name}", degree, allowed))
-                elif len(by) > 1:
-                    allowed = (
-                        f"an axis that cuts rows in one dimension; the kernels have {', '.join(sorted(by))}"
-                    )
+                elif where:
+                    allowed = f"an axis that cuts {where} in one dimension; the kernels have {', '.join(by)}"
                     reason[point] = str(InputError(f"parallel.layout: axes.{name}", dims, allowed))
     return reason.astype(str)
 
