@@ -4,7 +4,7 @@ import random
 import shutil
 
 KEYS = [
-    "tech", "mem", "net", "chip", "system", "model", "parallel", "tiling", "engine", "placement", "output",
+    "tech", "mem", "net", "chip", "system", "model", "precision", "parallel", "tiling", "engine", "placement", "output",
     "trace",
     "picture", "report", "model.batch", "model.hidden", "model.dtype", "model.devices", "model.name",
     "model.strategy",

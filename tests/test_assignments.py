@@ -15,7 +15,7 @@ from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import INPUT, Layer, Node, connect
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 
 ROWS = ("batch", "sequence")
@@ -59,7 +59,7 @@ def block():
 
 def exchanges(network, way, phase):
     """Return what every kernel of a pass exchanges: label to (collective, axes, columns)."""
-    found = kernels(network, True, Precision(*[np.full(1, 2.0)] * 4))
+    found = kernels(network, True, UNSIZED)
     (structure,) = stack(found, 1).structures
     said = {}
     for kernel, split in zip(found, splits_of(structure, way.assignment), strict=True):
@@ -122,7 +122,7 @@ def test_a_product_in_two_dimensions():
     )
     found = exchanges(network, WAYS["2D"], FORWARD)
     assert found["first"] == [("reduce-scatter", "kp1", 4), ("all-gather", "kp2", 4)]
-    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     one = splits_of(structure, WAYS["2D"].assignment)[0]
     assert (one.inner, one.cols, one.rows) == (axes("kp1"), axes("kp2"), axes("dp"))
     gather = one.exchanges[1]
