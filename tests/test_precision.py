@@ -56,6 +56,7 @@ def exchanged(overrides):
         (("precision.master=none",), (12, 4, 2, 0), (0, 8, 10, 12)),
         (("precision.state=bf16",), (12, 4, 2, 0), (0, 8, 10, 12)),
         (("precision.weight=fp32",), (14, 6, 4, 0), (0, 8, 10, 14)),
+        (("precision.gradient=bf16", "model.dtype=fp32"), (14, 6, 4, 0), (0, 8, 10, 14)),
     ],
 )
 def test_bytes_a_weight_are_those_of_megatron(overrides, further, whole, part):

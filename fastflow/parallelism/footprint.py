@@ -79,10 +79,10 @@ def footprint(
 ) -> Footprint:
     """Return what a device of the stage that needs most memory holds.
 
-    Every weight has a gradient when training, also an embedding row that
-    no token touched. Activations are those that the backward pass reads again, for all steps and for
-    as many micro-batches as the schedule has in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices
-    with the same weights have a part each of optimizer state and masters (1), gradients (2), weights (3).
+    Every weight has a gradient when training, also an embedding row that no token touched. Activations are
+    those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
+    in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices with the same weights have a part each of
+    optimizer state and masters (1), gradients (2), weights (3).
     """
     gradient = np.where(training, precision.gradient, 0.0)
     by_stage = (precision.master + precision.state, gradient, precision.weight)
