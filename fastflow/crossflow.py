@@ -35,9 +35,10 @@ from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows,
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision, precision
 
-# what a chip and its faults depend on, and what a strategy does
+# what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training")
 
 
 class Parallelism(NamedTuple):
@@ -90,11 +91,11 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     every = (dict(inputs), every_chip, parallelism, every_count)
     given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
     stages = spread.strategies.lp
-    numbers = precision(given)
+    numbers = once_a_kind(precision, given, *TYPES)
     graph = build_graph(given, numbers)
     refuse(timed, uncut(graph, spread.layouts))
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
-    shards = cut(graph, spread.layouts, stages, count, given["parallel.zero"], numbers.operand)
+    shards = cut(graph, spread.layouts, stages, count, given["parallel.zero"], numbers)
     timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
     launches = all_launches(graph, count)
     refuse(timed, untimed(graph, rate, timing))

@@ -17,6 +17,13 @@ BUDGETS = [
 """The shares of the library's chips."""
 
 
+def mixed(points, **roles):
+    """Return the columns of `precision=mixed`, and of roles that have another type; shape (points,)."""
+    every = {"weight": "operand", "activation": "operand", "gradient": "operand"}
+    every |= {"state": "fp32", "master": "auto"} | roles
+    return {f"precision.{role}": np.full(points, name) for role, name in every.items()}
+
+
 def cases(count):
     """Return the settings of a property: `count` cases, the same ones on every run."""
     return settings(

@@ -4,8 +4,8 @@ import random
 import shutil
 
 KEYS = [
-    "tech", "mem", "net", "chip", "system", "model", "parallel", "tiling", "engine", "placement", "output",
-    "trace",
+    "tech", "mem", "net", "chip", "system", "model", "precision", "parallel", "tiling", "engine", "placement",
+    "output", "trace",
     "picture", "report", "model.batch", "model.hidden", "model.dtype", "model.devices", "model.name",
     "model.strategy",
     "parallel.strategy", "parallel.microbatches", "chip.tdp", "chip.die_area", "chip.area.core",

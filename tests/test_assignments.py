@@ -16,7 +16,7 @@ from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import INPUT, Layer, Node, connect
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 
 SEQUENCE = assignment_of("TP", TOKENS_TOO)
@@ -63,7 +63,7 @@ def block():
 
 def exchanges(network, way, phase):
     """Return what every kernel of a pass exchanges: label to (collective, axes, columns a token)."""
-    found = kernels(network, True, Precision(*[np.full(1, 2.0)] * 4))
+    found = kernels(network, True, UNSIZED)
     (structure,) = stack(found, 1).structures
     said = {}
     for kernel, split in zip(found, splits_of(structure, way), strict=True):
@@ -182,7 +182,7 @@ def test_a_layer_of_experts_has_two_all_to_alls():
         "combine gradient": [("all-to-all", "ep", TOP * H)],
         "up input gradient": [("all-to-all", "ep", TOP * H)],
     }
-    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     for facts, split in zip(structure, splits_of(structure, way), strict=True):
         if facts.gradient and facts.form.dims.groups:  # of weights that devices along ep have for themselves
             assert split.sharing == axes("cp", "dp")
@@ -197,7 +197,7 @@ def test_a_product_in_two_dimensions():
     )
     found = exchanges(network, assignment_of("2D"), FORWARD)
     assert found["first"] == [("reduce-scatter", "kp1", 4), ("all-gather", "kp2", 4)]
-    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     one = splits_of(structure, assignment_of("2D"))[0]
     assert (one.inner, one.cols, one.rows) == (axes("kp1"), axes("kp2"), axes("dp"))
     gather = one.exchanges[1]
@@ -212,7 +212,7 @@ def test_a_product_in_three_dimensions():
     )
     found = exchanges(network, assignment_of("3D"), FORWARD)
     assert found["first"] == [("reduce-scatter", "tp", 4), ("all-gather", "kp2", 4)]
-    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     one = splits_of(structure, assignment_of("3D"))[0]
     assert (one.rows, one.cols, one.inner) == (axes("kp1", "dp"), axes("kp2"), axes("tp"))
 

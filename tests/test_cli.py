@@ -170,6 +170,8 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ("model=gemm parallel.strategy=d7", "parallel.strategy=d7"),
         ("parallel.strategy=x", "parallel.strategy=x (from the command line)"),
         ("model.dtype=fp8", "one of fp16, bf16, fp32"),
+        ("precision.gradient=fp8", "one of operand, fp16, bf16, fp32"),
+        ("parallel.strategy=auto chip.tdp=1W", "no time can be predicted"),
         ("model=gemm model.dtype=bf16 chip.rate.bf16=0", "bf16"),
         ("tech=n12,n7", "needs -m"),
         ("model.batch=[1", "cannot be read"),

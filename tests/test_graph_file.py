@@ -16,11 +16,12 @@ from fastflow.workload import build_graph, count_kernels
 from fastflow.workload.file import outline, read_network
 from fastflow.workload.graph import PHASES, model_flop
 from fastflow.workload.precision import precision
-from tests.checks import cases, near
+from tests.checks import cases, mixed, near
 from tests.exchanges import exchanges
 from tests.naive import graph as naive
 
 DOCS = Path(__file__).parent.parent / "docs" / "graphs.md"
+OF_GRAPHS = ("model.", "precision.")  # what a graph follows from
 KINDS = ["product", "input gradient", "weight gradient", "pass", "weights", "batched"]
 
 
@@ -29,7 +30,7 @@ def graph_of(path, training=True, dtype="fp16", optimizer="sgd"):
         "model.name": np.array(["graph"]), "model.file": np.array([str(path)]),
         "model.training": np.array([training]), "model.dtype": np.array([dtype]),
         "model.optimizer": np.array([optimizer]),
-    }  # fmt: skip
+    } | mixed(1)  # fmt: skip
     assert count_kernels(columns).tolist() == [build_graph(columns, precision(columns)).point.size]
     return build_graph(columns, precision(columns))
 
@@ -77,7 +78,7 @@ def test_the_language_model_as_a_file(compose, file, training, dtype, optimizer)
     """The docs' example is `model=lstm_lm`, column for column."""
     path = file(examples_of_the_docs()["lstm_lm"])
     point = compose("model=lstm_lm", f"model.dtype={dtype}", f"model.optimizer={optimizer}")
-    columns = {key: np.array([value]) for key, value in point.items() if key.startswith("model.")}
+    columns = {key: np.array([value]) for key, value in point.items() if key.startswith(OF_GRAPHS)}
     columns["model.training"][:] = training
     known = build_graph(columns, precision(columns))
     got = graph_of(path, training, dtype, optimizer)
@@ -320,7 +321,7 @@ def test_a_file_is_chosen_as_any_model(file, compose):
     path = file(MLP)
     point = compose("model=graph", f"model.file={path}", "model.optimizer=adam")
     assert point["model.file"] == path
-    columns = {key: np.array([value]) for key, value in point.items() if key.startswith("model.")}
+    columns = {key: np.array([value]) for key, value in point.items() if key.startswith(OF_GRAPHS)}
     got = build_graph(columns, precision(columns))
     assert rows_of(got) == naive.kernels(yaml.safe_load(MLP), training=True)
 
@@ -341,7 +342,7 @@ def test_points_of_several_files(file):
         "model.name": np.full(3, "graph"), "model.file": np.array([paths[one] for one in order]),
         "model.training": np.full(3, True), "model.dtype": np.full(3, "fp16"),
         "model.optimizer": np.full(3, "sgd"),
-    }  # fmt: skip
+    } | mixed(3)  # fmt: skip
     together = build_graph(columns, precision(columns))
     alone = [graph_of(path) for path in paths]
     assert count_kernels(columns).tolist() == [alone[one].point.size for one in order]

@@ -12,7 +12,7 @@ from fastflow.workload import build_graph, count_kernels, fewest_rows
 from fastflow.workload import operator as subject
 from fastflow.workload.graph import FORWARD, ON_ACTIVATIONS
 from fastflow.workload.precision import DTYPE_BYTES, precision
-from tests.checks import cases, near
+from tests.checks import cases, mixed, near
 from tests.exchanges import exchanges
 from tests.naive import operator as naive
 
@@ -31,7 +31,7 @@ def columns(points):
 
 def graph_of(points):
     inputs = columns(points)
-    return build_graph(inputs, precision(inputs))
+    return build_graph(inputs, precision(inputs | mixed(len(points))))
 
 
 def test_every_operator_is_known():

@@ -22,7 +22,7 @@ from fastflow.parallelism.supergraph import cut
 from fastflow.workload import build_graph
 from fastflow.workload.graph import COLLECTIVES
 from fastflow.workload.precision import precision
-from tests.checks import cases
+from tests.checks import cases, mixed
 from tests.naive import sharding
 from tests.naive import strategy as naive
 
@@ -161,11 +161,12 @@ def test_distributed_gemm(points):
     }  # fmt: skip
     columns = {key: np.full(len(points), value) for key, value in inputs.items()}
     columns |= {f"model.{side}": np.array([point[i] for point in points]) for i, side in enumerate("mkn")}
-    graph = build_graph(columns, precision(columns))
+    numbers = precision(columns | mixed(len(points)))
+    graph = build_graph(columns, numbers)
     kernels = np.array([KERNELS[point[3]] for point in points])
     degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
     layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)))
-    shards = cut(graph, layouts, once, once, 0 * once, np.full(len(points), element))
+    shards = cut(graph, layouts, once, once, 0 * once, numbers)
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
@@ -184,13 +185,14 @@ def test_distributed_gemm(points):
 @given(
     st.integers(1, 300), st.integers(1, 8), st.integers(1, 4000), st.integers(1, 64),
     st.sampled_from(["", "RC", "CR"]), ways, ways, ways, st.sampled_from([1, 1, 3]),
+    st.sampled_from(["operand", "fp32"]),
 )  # fmt: skip
-@example(64, 1, 31, 8, "", 1, 1, 4, 1)  # on either side of the border, and on it
-@example(64, 1, 32, 8, "", 1, 1, 4, 1)
-@example(64, 1, 33, 8, "", 1, 1, 4, 1)
+@example(64, 1, 31, 8, "", 1, 1, 4, 1, "operand")  # on either side of the border, and on it
+@example(64, 1, 32, 8, "", 1, 1, 4, 1, "fp32")
+@example(64, 1, 33, 8, "", 1, 1, 4, 1, "operand")
 @cases(150)
 def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
-    batch, sequence, vocabulary, hidden, kernel, kp1, kp2, dp, microbatches
+    batch, sequence, vocabulary, hidden, kernel, kp1, kp2, dp, microbatches, gradient
 ):
     kp1, kp2 = (kp1 if kernel else 1), (kp2 if kernel == "RC" else 1)
     inputs = {
@@ -199,15 +201,18 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
         "model.training": True,
     }  # fmt: skip
     columns = {key: np.array([value]) for key, value in inputs.items()}
-    graph = build_graph(columns, precision(columns))
+    numbers = precision(columns | mixed(1, gradient=gradient))
+    graph = build_graph(columns, numbers)
     layouts = Layouts(
         np.full((1, 3), KERNELS[kernel]), np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1))
     )
-    shards = cut(graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), np.array([2.0]))
+    shards = cut(graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), numbers)
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient
     got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]
-    assert got == sharding.table_gradient(batch * sequence, vocabulary, hidden, 2, kernel, kp1, kp2, dp)
+    assert got == sharding.table_gradient(
+        batch * sequence, vocabulary, hidden, 4 if gradient == "fp32" else 2, kernel, kp1, kp2, dp
+    )
 
 
 @pytest.mark.parametrize(

@@ -247,14 +247,18 @@ def test_points_of_a_grid_are_searched_beside_each_other():
     assert together.best["tech"] == "n5"
 
 
-def test_models_compete_with_strategies_unless_they_are_not_to():
-    rest = [text for text in POINT if not text.startswith("model.hidden=")]
-    grid = (*rest, "model.hidden=2048,4096", "parallel.strategy=d16,RC-1-4-d4", "steps=2", "starts=1")
+@pytest.mark.parametrize(
+    ("key", "values"), [("model.hidden", [2048, 4096]), ("precision", ["mixed", "fp32_gradients"])]
+)
+def test_models_compete_with_strategies_unless_they_are_not_to(key, values):
+    rest = [text for text in POINT if not text.startswith(f"{key}=")]
+    axis = f"{key}={','.join(map(str, values))}"
+    grid = (*rest, axis, "parallel.strategy=d16,RC-1-4-d4", "steps=2", "starts=1")
     ranking = fastflow.search(*grid).ranking
     assert ranking["rank"].tolist() == [1, 2, 3, 4]
     apart = fastflow.search(*grid, "compete=strategies").ranking
     assert apart["rank"].tolist() == [1, 2, 1, 2]
-    assert apart["model.hidden"].tolist() == [2048, 2048, 4096, 4096]
+    assert apart[key].tolist() == np.repeat(values, 2).tolist()
 
 
 @pytest.mark.parametrize("objective", ["energy", "edp", "time_area"])

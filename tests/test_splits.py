@@ -12,7 +12,7 @@ from fastflow.parallelism.splits import SEQUENCE, ULYSSES, WAYS, assignment_of, 
 from fastflow.workload import layers
 from fastflow.workload.graph import HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 from tests.checks import cases
 from tests.naive import maths
@@ -20,7 +20,6 @@ from tests.naive.maths import INPUT, Net, Op, size
 from tests.naive.mesh import Mesh
 from tests.naive.splits import Machine
 
-BYTES = Precision(*(np.array([number]) for number in (2.0, 4.0, 0.0, 3.0)))
 NAMES = (
     "batch", "sequence", "hidden", "heads", "feed_forward", "vocabulary", "gates", "rows", "inner", "cols",
     "experts", "groups.experts", "activations.heads",
@@ -92,7 +91,7 @@ def filled(ops, batch, sequence, input_cols, seed):
 
 def execute(net, mesh, assignment, named, asks_input_gradient):
     """Run the plan of a network, and compare with the network as a whole; False where there is no plan."""
-    found = kernels(network(net, named, asks_input_gradient), True, BYTES)
+    found = kernels(network(net, named, asks_input_gradient), True, UNSIZED)
     (structure,) = stack(found, 1).structures
     if any(cut_in_two(structure, cuts)[0] for _, cuts in assignment):
         return False

@@ -17,7 +17,7 @@ from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import KernelType
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 from fastflow.yaml_file import wrong
 
@@ -91,7 +91,7 @@ def predicted(path, strategies, training="true,false"):
 
 def exchanges(path, way, phase):
     """Return what kernels exchange: label to (collective, axes, columns)."""
-    found = kernels(read_network(str(path)), True, Precision(*[np.full(1, 2.0)] * 4))
+    found = kernels(read_network(str(path)), True, UNSIZED)
     (structure,) = stack(found, 1).structures
     said = {}
     for kernel, split in zip(found, splits_of(structure, way), strict=True):
@@ -166,7 +166,7 @@ def test_nothing_else_knows_a_type(file, monkeypatch, name):
 
 def splits(network):
     """Return how every kernel is cut under every known assignment."""
-    (structure,) = stack(kernels(network, True, Precision(*[np.full(1, 2.0)] * 4)), 1).structures
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
     return [splits_of(structure, assignment_of(way)) for way in WAYS]
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastflow.workload import build_graph, count_kernels
 from fastflow.workload.graph import LAYER_KINDS, PHASES, model_flop
 from fastflow.workload.precision import UPDATE_FLOP, precision
-from tests.checks import near
+from tests.checks import mixed, near
 from tests.exchanges import exchanges
 from tests.naive import optimizers
 
@@ -18,8 +18,9 @@ def inputs(**given):
     return {f"model.{key}": np.array(np.broadcast_to(value, size)) for key, value in every.items()}
 
 
-def graph_of(**given):
+def graph_of(roles=(), **given):
     columns = inputs(**given)
+    columns |= mixed(columns["model.name"].size, **dict(roles))
     return build_graph(columns, precision(columns))
 
 
@@ -114,11 +115,49 @@ def test_only_the_update_reads_weight_gradients():
 @pytest.mark.parametrize("optimizer", sorted(UPDATE_FLOP))
 @pytest.mark.parametrize(("dtype", "element"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
 def test_an_update_does_and_moves_what_its_rule_says(optimizer, dtype, element):
-    graph = graph_of(**LSTM | {"optimizer": optimizer, "dtype": dtype})
-    rows = [row for row, (name, *_) in enumerate(rows_of(graph)) if name.endswith(" update")]
-    assert len(rows) == 4
-    assert (graph.flop_per_element[rows] == optimizers.operations(optimizer)).all()
-    assert (graph.bytes_per_element[rows] == optimizers.moved(optimizer, element)).all()
+    of = {"gradient": element, "weight": element, "master": 4 if element < 4 else 0, "state": 4}
+    check_update(graph_of(**LSTM | {"optimizer": optimizer, "dtype": dtype}), optimizer, of)
+
+
+@pytest.mark.parametrize("optimizer", sorted(UPDATE_FLOP))
+@pytest.mark.parametrize(
+    ("roles", "bytes_of"),
+    [
+        ({"gradient": "fp32"}, {"gradient": 4, "weight": 2, "master": 4, "state": 4}),
+        ({"state": "bf16"}, {"gradient": 2, "weight": 2, "master": 4, "state": 2}),
+        ({"master": "none"}, {"gradient": 2, "weight": 2, "master": 0, "state": 4}),
+        ({"master": "operand"}, {"gradient": 2, "weight": 2, "master": 2, "state": 4}),
+        ({"weight": "fp32"}, {"gradient": 2, "weight": 4, "master": 0, "state": 4}),
+        ({"weight": "fp32", "master": "fp32"}, {"gradient": 2, "weight": 4, "master": 4, "state": 4}),
+        ({"activation": "fp32"}, {"gradient": 2, "weight": 2, "master": 4, "state": 4}),
+    ],
+)
+def test_an_update_moves_every_role_in_its_type(optimizer, roles, bytes_of):
+    check_update(graph_of(roles, **LSTM | {"optimizer": optimizer}), optimizer, bytes_of)
+
+
+def check_update(graph, optimizer, bytes_of):
+    """Check what the update and the norm before it do and move a weight, all kernels of them."""
+    update, norm = (
+        [row for row, (name, *_) in enumerate(rows_of(graph)) if name.endswith(end)]
+        for end in (" update", " gradient norm")
+    )
+    assert len(update) == len(norm) == 4
+    assert (graph.flop_per_element[update] == optimizers.operations(optimizer)).all()
+    assert (graph.bytes_per_element[update] == optimizers.moved(optimizer, **bytes_of)).all()
+    assert (graph.bytes_per_element[norm] == bytes_of["gradient"]).all()
+
+
+def test_passes_move_activations():
+    """In their type, forward and backward; points that differ in types alone have their own bytes each."""
+    columns = inputs(**LSTM | {"batch": np.full(2, 6)})
+    wide = mixed(2) | {"precision.activation": np.array(["operand", "fp32"])}
+    graph = build_graph(columns, precision(columns | wide))
+    one, other = graph.bytes_per_element.reshape(2, -1)
+    passes = (one > 0) & (graph.phase.reshape(2, -1)[0] != PHASES.index("update"))
+    assert passes.sum() > 4
+    assert (other[passes] == 2 * one[passes]).all()
+    assert (other[~passes] == one[~passes]).all()
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -33,12 +33,12 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
             found = _predicted(composer, overrides, run)
-            ranking = found.ranking
-            if ranking is not None:
-                ranked = later.enter_context(opened(ranking.run, output + RANKING))
             row = {name: values[0] for name, values in found.table.items()}
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
+            ranking = found.ranking
+            if ranking is not None:
+                ranked = later.enter_context(opened(ranking.run, output + RANKING))
             _complete(run, to_arrow(found.table, store.schema), store, missing)
         kernels = explain(found.prediction, found.place)
         point.breakdown(row, kernels, explain_layout(found.prediction, found.place), run.grid.levels)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fastflow.column import Column, count, text
 from fastflow.workload import FAMILIES
-from fastflow.workload.precision import DTYPE_BYTES, STATES
+from fastflow.workload.precision import DTYPE_BYTES, MASTER_TYPES, ROLE_TYPES, STATES
 
 SCOPES = ("mcu", "bundle", "global")
 DATAFLOWS = ("weight", "activation", "output", "best")
@@ -230,6 +230,21 @@ INPUTS: tuple[Column, ...] = (
     count("tiling.seed", "seed of the tile sequence", low=0),
     Column("tiling.overlap", "float", "", "order of the soft maximum of times; 0: the maximum", 0.0, 64.0),
     Column("tiling.parts", "int", "", "largest number of parts of the inner dimension (split-K)", 1.0, 64.0),
+    # --- data types by the roles of tensors
+    *(
+        text(f"precision.{role}", f"data type of {what}; operand: that of model.dtype", ROLE_TYPES)
+        for role, what in (
+            ("weight", "weights"),
+            ("activation", "activations and of their gradients"),
+            ("gradient", "weight gradients, held and summed"),
+            ("state", "optimizer state"),
+        )
+    ),
+    text(
+        "precision.master",
+        "data type of master weights; auto: fp32 where weights have fewer bytes; none: no master weights",
+        MASTER_TYPES,
+    ),
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),
     text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),

@@ -24,7 +24,7 @@ from fastflow.workload.file import read_network
 
 Scalar = float | int | bool | str
 
-SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "parallel", "tiling")
+SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "precision", "parallel", "tiling")
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""

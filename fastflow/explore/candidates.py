@@ -17,7 +17,7 @@ from fastflow.optimize.space import Space, space_of
 from fastflow.parallelism.strategy import AUTO, every_strategy
 from fastflow.tables import Columns, Floats, Ints, Texts
 
-COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model"), "all": ("",)}
+COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model", "precision"), "all": ("",)}
 """The groups and sections whose choices compete, by the name for it; "" stands for every one."""
 _STRATEGY = "parallel.strategy"
 

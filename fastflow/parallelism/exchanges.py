@@ -44,7 +44,9 @@ class Shares(NamedTuple):
     ranks: Ints  # devices that share the rows of a layer
     microbatches: Ints  # (points,)
     zero: Ints  # stage of ZeRO: what devices with the same weights have parts of, (points,)
-    operand: Floats  # [B], (points,)
+    weight: Floats  # bytes of a number by its role, (points,)
+    activation: Floats
+    gradient: Floats
     stages: Ints  # (points,)
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
 
@@ -94,7 +96,7 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
         rows = ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.microbatches[p])
         cols = ceil_div(cols, shares.ways[here + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
-        out.bytes[row] = shares.operand[p] * graph.batch[row] * rows * cols
+        out.bytes[row] = shares.activation[p] * graph.batch[row] * rows * cols
         out.group[row] = KINDS * slot.axes[k] + own
 
 
@@ -152,7 +154,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
             continue
         group = peer if gathers or there > here else own
         ranks = shares.ranks[p, group]
-        part = shares.operand[p] * graph.batch[row] * local.rows[row] * ceil_div(cols, here)
+        part = shares.activation[p] * graph.batch[row] * local.rows[row] * ceil_div(cols, here)
         out.collective[row] = ALL_GATHER if gathers else ALL_TO_ALL
         out.bytes[row] = part * lacks * ranks / (ranks - 1.0)  # of which a rank keeps its own share
         out.ranks[row], out.group[row] = (
@@ -180,9 +182,9 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         if ranks == 1:
             continue
         weights = 1.0 * local.batch[row] * local.inner[row] * local.cols[row]
-        collective, size = ALL_REDUCE, shares.operand[p] * weights
+        collective, size = ALL_REDUCE, shares.gradient[p] * weights
         tokens = 1.0 * ceil_div(graph.rows[row], ranks)  # of all micro-batches
-        gathered = shares.operand[p] * ranks * tokens * local.activation_cols[row]
+        gathered = shares.gradient[p] * ranks * tokens * local.activation_cols[row]
         passes = 2.0  # of the table, to sum it for everyone
         if shares.zero[p] > 0:
             collective, passes = REDUCE_SCATTER, 1.0
@@ -206,7 +208,7 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
     out.group[rows] = (KINDS * cuts.sharing[k] + graph.layer_kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
-    out.bytes[rows] = shares.operand[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
+    out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
 
 def write_send(
@@ -224,4 +226,4 @@ def write_send(
     cols = -(-graph.sends_cols[rows] // ways)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
     out.group[rows] = KINDS * pipeline + own
-    out.bytes[rows] = shares.operand[p] * graph.batch[rows] * local.activation_rows[rows] * cols
+    out.bytes[rows] = shares.activation[p] * graph.batch[rows] * local.activation_rows[rows] * cols

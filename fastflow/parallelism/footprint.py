@@ -32,7 +32,7 @@ class Footprint(NamedTuple):
 
 @kernel
 def _fullest_stage(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, a_whole: Floats, a_part: Floats, operand: Floats
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, a_whole: Floats, a_part: Floats, activation: Floats
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """Return weights, a device's part of them, and kept activations of the stage that needs most [elements],
     and which it is. a_whole, a_part: bytes that a device has of every weight, and of one in its part.
@@ -67,7 +67,7 @@ def _fullest_stage(
         for stage in range(stages):
             kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
             total = of_stage[0, stage] * a_whole[p] + of_stage[2, stage] * a_part[p]
-            total += kept * operand[p]
+            total += kept * activation[p]
             if total > needed:
                 needed, fullest[p] = total, stage
                 weights[p], parts[p], activations[p] = of_stage[0, stage], of_stage[2, stage], kept
@@ -79,25 +79,25 @@ def footprint(
 ) -> Footprint:
     """Return what a device of the stage that needs most memory holds.
 
-    Every weight has a gradient of the operands' type when training, also an embedding row that
-    no token touched. Activations are those that the backward pass reads again, for all steps and for
-    as many micro-batches as the schedule has in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices
-    with the same weights have a part each of optimizer state and masters (1), gradients (2), weights (3).
+    Every weight has a gradient when training, also an embedding row that no token touched. Activations are
+    those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
+    in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices with the same weights have a part each of
+    optimizer state and masters (1), gradients (2), weights (3).
     """
-    gradient = np.where(training, precision.operand, 0.0)
-    by_stage = (precision.master + precision.state, gradient, precision.operand)
+    gradient = np.where(training, precision.gradient, 0.0)
+    by_stage = (precision.master + precision.state, gradient, precision.weight)
     whole, part = np.zeros((2, zero.size))
     for first, size in enumerate(by_stage, start=1):
         whole += np.where(zero < first, size, 0.0)
         part += np.where(zero >= first, size, 0.0)
     weights, parts, activations, stage = _fullest_stage(
-        graph.numbers, shards.numbers, pipeline, whole, part, precision.operand
+        graph.numbers, shards.numbers, pipeline, whole, part, precision.activation
     )
     held = [np.where(zero >= first, parts, weights) for first in (1, 2, 3)]
     return Footprint(
-        weights=held[2] * precision.operand + held[0] * precision.master,
+        weights=held[2] * precision.weight + held[0] * precision.master,
         gradients=held[1] * gradient,
         optimizer=held[0] * precision.state,
-        activations=activations * precision.operand,
+        activations=activations * precision.activation,
         stage=stage,
     )

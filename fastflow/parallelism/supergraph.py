@@ -27,7 +27,7 @@ from fastflow.parallelism.exchanges import (
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import devices_along
 from fastflow.parallelism.shards import CrossEdges, Supergraph
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Ints
 from fastflow.workload.graph import (
     BATCHED,
     INPUT_GRADIENT,
@@ -38,6 +38,7 @@ from fastflow.workload.graph import (
     WEIGHT_GRADIENT,
     Graph,
 )
+from fastflow.workload.precision import Precision
 
 
 @lean_kernel
@@ -99,11 +100,11 @@ def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) 
 
 
 def cut(
-    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, operand_bytes: Floats
+    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, precision: Precision
 ) -> Supergraph:
     """Cut every kernel of the graph as its point's strategy says.
 
-    stages, microbatches, zero (its stage), operand_bytes: shape (points,).
+    stages, microbatches, zero (its stage): shape (points,).
     """
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
@@ -118,7 +119,9 @@ def cut(
         ranks=layouts.ranks,
         microbatches=microbatches,
         zero=np.array(zero),  # a column that kernels take
-        operand=operand_bytes,
+        weight=precision.weight,
+        activation=precision.activation,
+        gradient=precision.gradient,
         stages=stages,
         differ=layouts.differ,
     )

@@ -12,7 +12,7 @@ from fastflow.tables import Bools, Inputs, Ints, Texts, single, take
 from fastflow.workload import file, gemm, lstm, operator, rnn
 from fastflow.workload.family import Family
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
-from fastflow.workload.precision import Precision, precision
+from fastflow.workload.precision import UNSIZED, Precision
 from fastflow.workload.types import TYPES
 
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
@@ -35,7 +35,7 @@ def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
     points = inputs["model.training"].size
     if points == 1:
         return _build(model, numbers)
-    first, place = kinds(model.values(), points)
+    first, place = kinds([*model.values(), *numbers], points)
     return spread(_build(take(model, first), take(numbers, first)), place)
 
 
@@ -67,7 +67,7 @@ def count_kernels(inputs: Inputs) -> Ints:
     for rows in _structures(inputs):
         one = take(dict(inputs), rows[:1])
         quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else len(_kernels(one, precision(one)))
+        count[rows] = quick(one) if quick else len(_kernels(one, UNSIZED))
     return count
 
 

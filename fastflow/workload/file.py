@@ -16,7 +16,7 @@ from fastflow.workload.family import Family
 from fastflow.workload.graph import LAYER_KINDS, Dims
 from fastflow.workload.kernels import kernels
 from fastflow.workload.layers import AMOUNTS, INPUT, Layer, Network, Node, Side, connect
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 from fastflow.yaml_file import (
     MistakeError,
@@ -86,8 +86,7 @@ def _of_version(path: str, changed: int, size: int) -> _Version:
 
 @lru_cache(maxsize=64)
 def _count(path: str, changed: int, size: int, training: bool) -> int:
-    nothing = Precision(*[0.0] * len(Precision._fields))  # type: ignore[arg-type]
-    return len(kernels(_of_version(path, changed, size).network, training, nothing))
+    return len(kernels(_of_version(path, changed, size).network, training, UNSIZED))
 
 
 class _Found(NamedTuple):

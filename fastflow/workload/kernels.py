@@ -36,14 +36,14 @@ NORM_FLOP = 2.0
 
 def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
     """Return the kernels of one iteration, in the order in which a device launches them."""
-    found = forward(network, training, precision.operand)
+    found = forward(network, training, precision.activation)
     if training:
-        found += backward(network, precision.operand) + update(network, precision)
+        found += backward(network, precision.activation) + update(network, precision)
     return found
 
 
 def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
-    """Return the kernels of the forward pass; size: bytes of an element, (points,)."""
+    """Return the kernels of the forward pass; size: bytes of an activation, (points,)."""
     crossing = _crossing(network, [True] * len(network.nodes))
     found = []
     for i, placed in enumerate(network.nodes):
@@ -111,7 +111,7 @@ def _cols(elements: Elements, kernel: Kernel) -> Ints:
 
 
 def backward(network: Network, size: Amount) -> list[Kernel]:
-    """Return the kernels of the backward pass; size: bytes of an element, (points,)."""
+    """Return the kernels of the backward pass; size: bytes of an activation, (points,)."""
     gathers = _gathers(network)
     crossing = _crossing(network, network.trained)
     found: list[Kernel] = []
@@ -181,7 +181,7 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
     )  # fmt: skip
     norm = change._replace(
         label="gradient norm", statistics=True,
-        bytes_per_element=precision.operand, flop_per_element=NORM_FLOP,
+        bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
     )  # fmt: skip
     owners = [placed for placed in network.nodes if placed.node.has_weights]
     until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics

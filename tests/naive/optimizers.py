@@ -48,13 +48,13 @@ def operations(optimizer):
     return Counted.done
 
 
-def moved(optimizer, element):
-    """Return the bytes that updating one weight moves, the operands of the model having `element` bytes.
+def moved(optimizer, gradient, weight, master, state):
+    """Return the bytes that updating one weight moves, from the bytes of a number of each role.
 
-    Each tensor is read, or written, once. Below 4 bytes there is a master weight of 4, which is read and
-    written, and the model's own weight is written alone.
+    Each tensor is read, or written, once. Where there is a master weight, that is read and written, and the
+    model's own weight is written alone.
     """
-    read = [element, 4 if element < 4 else element]  # gradient, weight
-    written = [4, element] if element < 4 else [element]
-    states = [4] * RULES[optimizer][1]
+    read = [gradient, master or weight]
+    written = [master, weight] if master else [weight]
+    states = [state] * RULES[optimizer][1]
     return sum(read + written + states + states)

@@ -14,7 +14,7 @@ from fastflow.measured.kind import Measurements, register
 from fastflow.measured.points import replaced
 from fastflow.tables import Columns, Floats, Ints
 from fastflow.timing.host import operator_call
-from fastflow.workload.precision import DTYPE_BYTES
+from fastflow.workload.precision import precision
 
 _TENSORS = "model.tensors"
 
@@ -52,7 +52,7 @@ class Operators(Measurements):
         file = self.file.take(rows)
         there = file.filled("min_bytes")
         elements = inputs["model.rows"].astype(np.float64) * inputs["model.cols"].astype(np.float64)
-        size = np.array([DTYPE_BYTES[dtype] for dtype in inputs["model.dtype"].tolist()])
+        size = precision(inputs).activation
         moved = file.numbers("min_bytes") / (elements * size)
         column = find_input(_TENSORS)
         most = column.high if column is not None else np.inf
