@@ -210,6 +210,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "gradient_B": memory.gradients,
         "optimizer_B": memory.optimizer,
         "activation_B": memory.activations,
+        "buffer_B": memory.buffers,
         "fullest_stage": memory.stage,
     }
     for axis, name in enumerate(AXES):

@@ -50,7 +50,7 @@ def test_what_holds_of_every_point(points, predict, model):
     assert (got["exposed_comm_s"] <= got["comm_s"] * (1 + 1e-12)).all()
     shares = [name for name in got if name.endswith("_bound_frac")]
     assert np.allclose(sum(got[name] for name in shares), 1.0)
-    parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B")
+    parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "buffer_B")
     assert np.allclose(got["footprint_B"], sum(got[name] for name in parts))
     assert ((got["mfu"] > 0.0) & (got["mfu"] <= 1.0)).all()
     assert np.allclose(got["mfu"], got["flop"] / (time * got["devices"] * got["compute_flops"]))

@@ -44,6 +44,13 @@ def test_memory_is_that_of_the_paper(stages):
     assert stages["activation_B"].nunique() == 1
 
 
+def test_a_part_is_made_of_a_whole(stages):
+    """Of 512 x 2048 weights there is a gathered copy in stage 3, and a gradient before it is dealt out."""
+    assert stages["buffer_B"].tolist() == [0, 0, 2 * 512 * 2048, 4 * 512 * 2048]
+    parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "buffer_B")
+    assert (stages["footprint_B"] == sum(stages[part] for part in parts)).all()
+
+
 @pytest.mark.parametrize(("stage", "volume"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_volume_is_that_of_the_paper(overrides, stage, volume):
     """Section 7: as much as data parallelism up to stage 2, half as much again in stage 3."""

@@ -78,6 +78,9 @@ RESULTS: tuple[Column, ...] = (
         "B",
         "activations of one device, kept for the backward pass; A and C of a single GEMM",
     ),
+    Column(
+        "buffer_B", "float", "B", "whole copies of weights and gradients that ZeRO deals out, of one device"
+    ),
     Column("fullest_stage", "int", "", "pipeline stage with the largest footprint, counted from 0"),
     Column("dram_capacity_B", "float", "B", "main memory capacity of one device"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),

@@ -11,7 +11,7 @@ from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.pipeline_order import in_flight
-from fastflow.workload.graph import Graph
+from fastflow.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 
 
@@ -22,12 +22,13 @@ class Footprint(NamedTuple):
     gradients: Floats
     optimizer: Floats
     activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
+    buffers: Floats  # copies of weights and gradients of which it holds a part
     stage: Ints  # which stage that is
 
     @property
     def total(self) -> Floats:
         """All of it [B]."""
-        return self.weights + self.gradients + self.optimizer + self.activations
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
 @kernel
@@ -99,5 +100,17 @@ def footprint(
         gradients=held[1] * gradient,
         optimizer=held[0] * precision.state,
         activations=activations * precision.activation,
+        buffers=_buffers(graph, shards, zero),
         stage=stage,
     )
+
+
+def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
+    """Return the bytes of the largest weights that are gathered to be used, and gradient that is dealt out."""
+    if not (zero > 1).any():
+        return np.zeros(zero.size)
+    of_kernel, dealt = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
+    used = (of_kernel == 3) & (graph.phase != UPDATE)
+    gathered = np.where(used, shards.fetch.bytes * graph.repeat, 0.0)
+    made = np.where((of_kernel > 1) & dealt, shards.gradient.bytes, 0.0)
+    return most_by_point(graph, gathered) + most_by_point(graph, made)
