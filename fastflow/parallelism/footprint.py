@@ -22,8 +22,8 @@ class Footprint(NamedTuple):
     gradients: Floats
     optimizer: Floats
     activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
-    buffers: Floats  # copies of weights and gradients of which it holds a part
     stage: Ints  # which stage that is
+    buffers: Floats  # copies of weights and gradients of which it holds a part
 
     @property
     def total(self) -> Floats:
@@ -100,13 +100,13 @@ def footprint(
         gradients=held[1] * gradient,
         optimizer=held[0] * precision.state,
         activations=activations * precision.activation,
-        buffers=_buffers(graph, shards, zero),
         stage=stage,
+        buffers=_buffers(graph, shards, zero),
     )
 
 
 def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
-    """Return the bytes of the largest weights that are gathered to be used, and gradient that is dealt out."""
+    """Return the bytes of the largest weights that are gathered, and of the largest gradient dealt out."""
     if not (zero > 1).any():
         return np.zeros(zero.size)
     of_kernel, dealt = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
