@@ -12,6 +12,7 @@ from fastflow.workload import FAMILIES
 from fastflow.workload.precision import DTYPE_BYTES, MASTER_TYPES, ROLE_TYPES, STATES
 
 SCOPES = ("mcu", "bundle", "global")
+OPERANDS = ("registers", "l1")
 DATAFLOWS = ("weight", "activation", "output", "best")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
@@ -150,6 +151,10 @@ INPUTS: tuple[Column, ...] = (
     text("chip.blocks.vector", "thread block tiles of the kernel library on vector lanes"),
     text("chip.blocks.batched_vector", "thread block tiles of batched products on vector lanes"),
     text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
+    text("chip.blocks.operands", "where matrix units read operands: registers, or L1 itself", OPERANDS),
+    count("chip.blocks.cluster", "thread blocks that read the columns of B together, on matrix units"),
+    Column("chip.blocks.persistent", "bool", "", "whether a block's end overlaps with the next one's start"),
+    _nonnegative("chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"),
     _nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
     _positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
     _nonnegative(
@@ -171,6 +176,7 @@ INPUTS: tuple[Column, ...] = (
             _positive("chip.pinned.core_Hz", "Hz", "core clock"),
             _positive("chip.pinned.core_V", "V", "core voltage"),
             _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
+            _positive("chip.pinned.matrix_boost_W", "W", "the same where matrix units are those, if it differs"),
             _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
             _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
             _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),

@@ -7,8 +7,11 @@ the inner dimension in slabs, with its part of C in registers and the slabs of A
   blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
   bundle at once, and each such round begins and ends with one trip through the memories;
 - *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
-  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it;
-- *next level* (L2): every block's slabs, and C;
+  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
+  their operands in L1 themselves, 64 rows of the block at a time (wgmma, NVIDIA PTX documentation);
+- *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
+  that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
+  that is: so few blocks do not draw the whole bandwidth (Little's law);
 - *beyond it*: what neighbours that run together do not share. Blocks that run at once lie in a square, and
   the operands are read once for each square, or once at all where the cache outside holds them;
 - *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
@@ -39,10 +42,16 @@ from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
+STAGES = 4.0  # slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
+LANES = 16.0  # of a warp
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
+SPECIALISED = 2.0  # times the order where some warps load and others multiply, so that they wait less
+ROWS_OF_A_GROUP = 64.0  # that a group of four warps multiplies at once, where units read L1 themselves
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
 MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
 
 
 class Library(NamedTuple):
@@ -53,6 +62,10 @@ class Library(NamedTuple):
     warp_m: Floats  # largest tile of a warp
     warp_n: Floats
     latency: Floats  # of one access through all levels [s]
+    step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
+    shared: Bools  # whether the units read their operands in L1 themselves
+    cluster: Floats  # blocks that read the columns of B together
+    persistent: Bools  # whether a block's end overlaps with the next one's start
     launch: Floats  # overhead of a launch [s]
     drive: Floats  # power that all units draw at the highest clock, over the budget
     strided: Floats  # time added where both operands are strided, as a share of compute
@@ -147,9 +160,14 @@ class _Gemm(NamedTuple):
     peak: float
     bundles: float
     registers: float
+    room: float
     warp_m: float
     warp_n: float
     latency: float
+    step: float
+    shared: bool
+    cluster: float
+    persistent: bool
     launch: float
     drive: float
     order: float
@@ -178,7 +196,10 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 @kernel
 def _together(gemm: _Gemm, a: float, b: float) -> float:
     """Return how many blocks are on a bundle at once."""
-    return float(max(1.0, np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))))
+    fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
+    if gemm.step > 0.0:
+        fit = min(fit, np.floor(gemm.room / (STAGES * (a + b) * STEP_BYTES)))
+    return float(max(1.0, fit))
 
 
 @kernel
@@ -208,15 +229,22 @@ def _time_blocks(
     if gemm.miss > 0.0:
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
         extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
-    times[0] = padded * idle / gemm.flops * (1.0 + extra) + np.ceil(waves / together) * 2.0 * gemm.latency
+    rounds = np.ceil(waves / together)
+    trips = 1.0 if gemm.persistent else rounds
+    times[0] = padded * idle / gemm.flops * (1.0 + extra) + trips * 2.0 * gemm.latency
 
+    if gemm.step > 0.0 and not gemm.persistent:
+        times[0] += gemm.batch * gemm.m * gemm.n * size * parts / bandwidth[dealt + 1]
     warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
     slabs = blocks * (a + b) * depth * size
     c = gemm.batch * gemm.m * gemm.n * size
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     for level in range(1, dealt + 1):
         moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
-    moved[dealt + 1] = slabs + c
+        if gemm.shared:
+            moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+            moved[level] = blocks * depth * size * (max(a, b) + a * b / ROWS_OF_A_GROUP)
+    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
     if parts > 1.0:
         moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts
     rows, columns = gemm.batch * gemm.m * gemm.k * size, gemm.batch * gemm.k * gemm.n * size
@@ -226,6 +254,8 @@ def _time_blocks(
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
     for level in range(levels + 1):
         times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
+    at_once = STEP_BYTES * (LANES if min(a, b) == 1.0 else 1.0)
+    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / at_once) * gemm.step)
     times[levels + 2] = gemm.launch * (2.0 if parts > 1.0 else 1.0)
 
     total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
@@ -247,7 +277,8 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         float(machines.unit_k[p]),
         float(machines.unit_n[p]),
     )
-    strided = products.strided[g]
+    strided, shared = products.strided[g], library.shared[p]
+    order = machines.order[p] * (SPECIALISED if shared else 1.0)
     # Numba takes this many keywords only where none of their values is a condition
     cost = library.strided[p] if strided else 0.0
     miss = library.miss[p] if strided else 0.0
@@ -261,12 +292,17 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         peak=library.peak_flops[p],
         bundles=machines.bundles[p],
         registers=library.registers[p],
+        room=machines.capacity[p, max(machines.dealt[p], 0)],
         warp_m=library.warp_m[p],
         warp_n=library.warp_n[p],
         latency=library.latency[p],
+        step=library.step[p],
+        shared=shared,
+        cluster=library.cluster[p],
+        persistent=library.persistent[p],
         launch=library.launch[p],
         drive=library.drive[p],
-        order=machines.order[p],
+        order=order,
         strided=cost,
         reach=library.reach[p],
         miss=miss,
@@ -323,10 +359,16 @@ def run_blocks(
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
+            if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
+                continue  # of a vector each lane of a warp reads lines of its own
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
-            for parts in range(1, machines.parts[p] + 1):
+            parts = 0
+            while True:
+                parts += 1 if parts < FEW_PARTS else parts // 2
+                if parts > machines.parts[p]:
+                    break
                 depth = np.ceil(gemm.k / parts / slab) * slab
                 short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
                 if parts > 1 and (short or unsplit >= 2.0 * gemm.bundles):

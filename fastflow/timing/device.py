@@ -72,8 +72,12 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             warp_m=warp_m,
             warp_n=warp_n,
             latency=latency,
+            step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
+            shared=by_matrix & (inputs["chip.blocks.operands"] == "l1"),
+            cluster=np.where(by_matrix, inputs["chip.blocks.cluster"], 1).astype(np.float64),
+            persistent=by_matrix & inputs["chip.blocks.persistent"],
             launch=inputs["chip.launch_overhead"],
-            drive=inputs.get("chip.pinned.boost_W", np.zeros(dtype.size)) / inputs["chip.tdp"],
+            drive=_drive(inputs, by_matrix),
             strided=inputs["chip.strided.cost"],
             reach=inputs["chip.strided.reach"],
             miss=inputs["chip.strided.miss"],
@@ -83,6 +87,14 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]
         ),
     )
+
+
+def _drive(inputs: Inputs, by_matrix: Bools) -> Floats:
+    """Return the power that the units which multiply draw at the highest clock, over the budget."""
+    power = inputs.get("chip.pinned.boost_W", np.zeros(by_matrix.size))
+    of_matrix = inputs.get("chip.pinned.matrix_boost_W", power)
+    drive: Floats = np.where(by_matrix & ~np.isnan(of_matrix), of_matrix, power) / inputs["chip.tdp"]
+    return drive
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:
