@@ -16,7 +16,7 @@ from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
 from fastflow.network.algorithms import WAYS
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, cheapest, price
-from fastflow.network.nccl import ALL_WAYS, Spread, price_library
+from fastflow.network.nccl import ALL_WAYS, Spread, check_choice, price_library
 from fastflow.network.routes import Route, neighbours, routes_of
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
@@ -343,9 +343,12 @@ def collective_times(
 ) -> Floats:
     """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
 
-    inputs, wires: of one point; libraries: that wires refer to; size [B], ranks: shape (collectives,). Raises InputError for no network.
+    inputs, wires: of one point; libraries: that wires refer to; size [B], ranks: shape (collectives,).
+    Raises InputError for no network, or for an algorithm asked of a library.
     """
-    wanted = ALGORITHMS.index(str(inputs["system.collective"][0])) - 1
+    name = str(inputs["system.collective"][0])
+    check_choice(str(inputs["system.library"][0]), name)
+    wanted = ALGORITHMS.index(name) - 1
     intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires[:-1])
     time = np.empty(size.size)
     for among in np.unique(ranks):

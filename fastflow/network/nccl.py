@@ -32,9 +32,10 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.distinct import kinds
+from fastflow.errors import InputError
 from fastflow.network.algorithms import WAYS, Patterns
 from fastflow.network.patterns import NEIGHBOURS, Group
-from fastflow.network.routing import reach
+from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, SWITCH, Topology
 from fastflow.tables import Bools, Floats, Inputs, Ints, repeated, where_read
 from fastflow.workload.graph import ALL_REDUCE, ALL_TO_ALL, BROADCAST, COLLECTIVES, NO_EXCHANGE, POINT_TO_POINT
@@ -84,6 +85,11 @@ class Spread(NamedTuple):
 RANKS, INSIDE, MACHINES, RING0, RING1, PAIRS0, PAIRS1, SEND0, SEND1, HAS_SWITCH = range(len(Spread._fields))
 
 
+def _ports(kind: int, ranks: int) -> int:
+    """Return how many ports of a device lead to the other ranks along a dimension of a machine."""
+    return ranks - 1 if kind == FULL else 1 if kind == SWITCH else min(ranks - 1, 2)
+
+
 def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -> Spread:
     """Return how a group lies on machines, which are the packages of a network."""
     inner = topology.level == 0
@@ -94,9 +100,11 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
     packages = np.unique(where // package)
     machines = packages.size
     inside = -(-group.ranks // machines)
+    factors, aligned = split(topology.size, devices, *group.arrays())
+    near = [(topology.kind[j], ranks) for j, ranks, _ in factors.tolist() if inner[j]] if aligned else []
     ring0 = patterns.neighbours[0]
-    if inside > 1 and (topology.kind[inner] == FULL).all():
-        ring0 = float(topology.share[inner][0]) / (inside - 1)  # rings over all links among these ranks
+    if near:  # rings over all ports that lead to ranks of the group
+        ring0 = float(topology.share[inner][0]) / sum(_ports(kind, ranks) for kind, ranks in near)
     ring1 = 0.0
     if machines > 1:
         across = Group((machines,), (int(packages[1] - packages[0]) * package,))
@@ -113,6 +121,12 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
         send1=patterns.pipeline[1],
         has_switch=float(inner.sum() == 1 and bool((topology.kind[inner] == SWITCH).all())),
     )
+
+
+def check_choice(library: str, collective: str) -> None:
+    """Refuse an algorithm for a library that chooses itself; raises InputError."""
+    if library == "nccl" and collective != "auto":
+        raise InputError("system.collective", collective, "auto; system.library=nccl chooses by itself")
 
 
 def libraries(inputs: Inputs) -> tuple[Ints, Floats]:
@@ -257,7 +271,10 @@ def _price_trees(
 
 
 def sent(collective: int, way: int, ranks: int, inside: int) -> float:
-    """Return what a rank sends on average by a way that offers the collective [share of S]."""
+    """Return what a rank sends on average by a way that offers the collective [share of S].
+
+    collective: of workload.graph.COLLECTIVES; way: from WAYS on; inside: ranks of each machine.
+    """
     if collective == NO_EXCHANGE or ranks == 1:
         return 0.0
     if way == NVLS:
