@@ -400,7 +400,8 @@ def all_reduce_errors(point, wanted):
     for ranks in range(2, 9):
         made = recipe(machine, ranks, group_of([(ranks, 1)]))
         latency, per_byte = price(
-            made.offered, made.offset, made.phases, inf, bandwidth, 0.0, point["net.intra.latency"], memory, 8.4e-6,
+            made.offered, made.offset, made.phases, inf, bandwidth, 0.0, point["net.intra.latency"],
+            memory, 8.4e-6,  # the base latency of a ring
         )  # fmt: skip
         for row in rows:
             if int(row["ranks"]) == ranks:
@@ -411,7 +412,7 @@ def all_reduce_errors(point, wanted):
 
 
 def test_all_reduces_of_eight_a100(compose):
-    """The paper's algorithms, with NCCL's own table of latencies: rings are near, and so is what is fastest."""
+    """The paper's algorithms, with NCCL's own table of latencies: rings are near, and the fastest too."""
     point = compose("system=dgx_a100")
     assert point["chip.pinned.intra_Bps"] == pytest.approx(
         point["net.intra.maximum_links"] * point["net.intra.nominal_frequency"] / 8

@@ -132,7 +132,9 @@ INPUTS: tuple[Column, ...] = (
     _nonnegative("net.library.send", "", "NCCL: launch of a direct send by LL, over that of a ring"),
     _nonnegative("net.library.send_simple", "", "NCCL: the same by Simple"),
     _nonnegative("net.library.fill", "s", "NCCL: time that a direct send by LL takes longer from 64 KiB on"),
-    _nonnegative("net.library.peer", "", "NCCL: latency that every peer of a direct send adds, in steps by LL"),
+    _nonnegative(
+        "net.library.peer", "", "NCCL: latency that every peer of a direct send adds, in steps by LL"
+    ),
     _nonnegative(
         "net.library.block", "", "NCCL: share by which a whole block of threads is slower than one warp"
     ),

@@ -268,8 +268,8 @@ def communicate(
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
-    inputs: columns of `system` and `placement`; libraries: that wires refer to; launches of every kernel in an iteration, shape (kernels,),
-    as graph and shards; the others of shape (points,).
+    inputs: columns of `system` and `placement`; libraries: that wires refer to; launches of every kernel in
+    an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
     prices = _prices(routes, of_point, wires, libraries, len(LAYER_KINDS) * len(shards.groups.sets))

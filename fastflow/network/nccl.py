@@ -1,27 +1,27 @@
 """Collectives as NCCL runs them: its protocols, rings, trees, switches that reduce, and direct sends.
 
-A message goes by one of three protocols. LL stores 4 bytes with a flag of 4, which the receiver polls: least
-latency, half of the bandwidth. LL128 keeps 8 of 128 bytes for flags. Simple sends bytes alone, and fences: all
-of the bandwidth, most latency. A collective costs the launch of its kernel, which takes the longer the more
-buffering its protocol sets up, a latency for each step, and its bytes over the links.
+A message goes by one of three protocols. LL stores 4 bytes with a flag of 4, which the receiver polls: the
+least latency, half of the bandwidth. LL128 keeps 8 of 128 bytes for flags. Simple sends bytes alone behind a
+fence: all of the bandwidth, the most latency. A collective costs the launch of its kernel, which is longer
+with a protocol that has larger buffers to fill, a latency for each step, and its bytes over the links.
 
-- Ring: n - 1 steps of S / n for a reduce-scatter, an all-gather or a broadcast (whose pieces are S), twice as many
-  for an all-reduce. NCCL has as many rings as a machine has links, and between machines as it has network cards,
-  so a ring's bytes are spread over the cards of all of a machine's ranks.
-- Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as the
-  next. Within one machine it is never faster than the ring, and is not offered.
-- Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all. NCCL
-  has no use for it among two ranks. Across machines the parts of S are summed over trees.
-- Direct: to each peer a send of its own, for all-to-all and send.
+- Ring: n - 1 steps of S / n for a reduce-scatter, an all-gather, or a broadcast (there of S, in pieces that
+  follow each other); twice as many for an all-reduce. NCCL has as many rings as a machine has links, and
+  between machines as it has network cards: bytes are spread over the cards of all of a machine's ranks.
+- Tree: up and down a chain within every machine and a double binary tree across them; all-reduce alone, as
+  the next. Within one machine it is never faster than the ring, and is not offered.
+- Switch: one that reduces (NVLS). A rank sends all of S for others to reduce, and 1 / n of the sums to all.
+  NCCL does not use it among two ranks. Across machines the parts of S are summed over trees.
+- Direct: a send of its own to each peer, for all-to-all and send.
 
-What a rank keeps (S / n) is read, written and read again by the receiver's kernel: out of place. LL, whose stores
-carry it in turn with all others, has no copy apart.
+What a rank keeps (S / n) moves three times through its memory, out of place. LL, whose stores carry it in
+turn with all other bytes, has no such copy. Additions are free beside the links.
 
-Two latencies grow with the message until its threads are in use, and then stay: a step and launch of LL by `block`
-up to 4 KiB a rank, which is a block's 512 threads of 8 B, and a direct LL send by `fill` up to 64 KiB a peer, which
-is the piece of one channel. Each is the smaller of two ways, one for either side. So the time of every way is
-affine in S, as that of other algorithms, and the least of all is taken: the choice of NCCL's tuner, by the times
-of this model.
+Two latencies grow with the message until its threads are in use, and then stay: launch and steps of LL by
+`block` up to 4 KiB a rank, which is 8 B of each of a block's 512 threads, and a direct LL send by `fill` up
+to 64 KiB a peer, which is what one channel takes. Each is the smaller of two ways, for either side. So the
+time of every way is affine in S, as that of other algorithms, and the fastest is taken: NCCL's tuner chooses
+by the times of a model too, here they are this one's.
 """
 
 from __future__ import annotations
@@ -38,13 +38,21 @@ from fastflow.network.patterns import NEIGHBOURS, Group
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, SWITCH, Topology
 from fastflow.tables import Bools, Floats, Inputs, Ints, repeated, where_read
-from fastflow.workload.graph import ALL_REDUCE, ALL_TO_ALL, BROADCAST, COLLECTIVES, NO_EXCHANGE, POINT_TO_POINT
+from fastflow.workload.graph import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    COLLECTIVES,
+    NO_EXCHANGE,
+    POINT_TO_POINT,
+)
 
 NAMES = (
     "ring LL", "ring LL", "ring LL128", "ring Simple", "tree LL", "tree LL128", "tree Simple",
     "NVLS", "direct LL", "direct LL", "direct Simple",
 )  # fmt: skip
-"""Of the ways, as results name them; they are numbered from WAYS on. Where one is twice, its full form is second."""
+"""Of the ways, as results name them; numbered from WAYS on. Of a name that is there twice, the second is of
+threads that are all in use."""
 RING, TREE, NVLS, DIRECT = WAYS, WAYS + 4, WAYS + 7, WAYS + 8  # the first of each
 ALL_WAYS = WAYS + len(NAMES)
 
@@ -177,8 +185,9 @@ def price_library(
 ) -> None:
     """Write the latency [s] and the time per byte of S [s/B] of every way of NCCL, of every collective.
 
-    where: a Spread; library: scalars as KEYS; bandwidths and memory as `collectives.price` takes them. latency,
-    per_byte: shape (collectives, ALL_WAYS); infinite where not offered, zero where nothing is exchanged.
+    where: a Spread; library: scalars as KEYS; bandwidths and memory as `collectives.price` takes them.
+    latency, per_byte: shape (collectives, ALL_WAYS); infinite where not offered, zero where nothing is
+    exchanged.
     """
     latency[:, :], per_byte[:, :] = np.inf, np.inf
     _put(latency, per_byte, NO_EXCHANGE, RING, 0.0, 0.0)
@@ -188,9 +197,7 @@ def price_library(
         if ranks == 1.0:
             _put(latency, per_byte, collective, RING, 0.0, 0.0)
         elif collective in (ALL_TO_ALL, POINT_TO_POINT):
-            _price_direct(
-                where, library, bandwidth0, bandwidth1, memory, step, collective, latency, per_byte
-            )
+            _price_direct(where, library, bandwidth0, bandwidth1, memory, step, collective, latency, per_byte)
         else:
             _price_rings(where, library, bandwidth0, bandwidth1, memory, collective, latency, per_byte)
     if ranks > 1.0:

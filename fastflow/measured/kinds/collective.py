@@ -56,7 +56,7 @@ class Collectives(Measurements):
         return super().plan(composer, overrides, parsed)
 
     def _machine(self, systems: Sequence[str]) -> str | None:
-        """Return the machine dgx_X of the library where X is in the name of every device, if it is but one."""
+        """Return the machine dgx_X where X is in the name of every device, if that is one of the library."""
         found = [
             [name for name in systems if name.startswith("dgx_") and _names(device, name[len("dgx_") :])]
             for device in self.devices
