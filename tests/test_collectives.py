@@ -394,7 +394,7 @@ def all_reduce_errors(point, wanted):
     """Return the relative errors of all-reduces on an NVSwitch machine, one for each measurement."""
     with whole("allreduce_a100").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    bandwidth = point["chip.pinned.intra_Bps"] * point["net.intra.utilization"]
+    bandwidth = point["chip.pinned.intra_Bps"] * 16 / 18  # flits of a packet that are payload
     memory = point["chip.pinned.dram_Bps"] * point["chip.dram_utilization"]
     machine, errors = topology(8, 1, "switch", "1d", "switch", "1d", 1, 1.0), []
     for ranks in range(2, 9):

@@ -98,6 +98,25 @@ def _flat(routes: list[Route]) -> _Recipes:
 
 @kernel
 def _price(
+    recipes: _Recipes, route: Ints, wires: Wires, first: Ints, latency: Floats, per_byte: Floats
+) -> None:
+    """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
+
+    route, wires: of each kind of link; first: its first price, (kinds of link + 1,); latency, per_byte: shape
+    (prices, collectives, ways).
+    """
+    for link in range(route.size):
+        for which in range(first[link + 1] - first[link]):
+            one, at = recipes.first[route[link]] + which, first[link] + which
+            price(
+                recipes.offered[one], recipes.offset[one], recipes.phases,
+                wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
+                wires.memory[link], wires.overhead[link], latency[at], per_byte[at],
+            )  # fmt: skip
+
+
+@kernel
+def _price_libraries(
     recipes: _Recipes,
     route: Ints,
     wires: Wires,
@@ -106,25 +125,18 @@ def _price(
     latency: Floats,
     per_byte: Floats,
 ) -> None:
-    """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
+    """Write the same, in place of it, of every kind of link that has a library.
 
-    route, wires: of each kind of link; libraries: scalars as nccl.KEYS, a row each; first: its first price,
-    (kinds of link + 1,); latency, per_byte: shape (prices, collectives, ways), infinite beyond WAYS.
+    libraries: scalars as nccl.KEYS, a row each.
     """
     for link in range(route.size):
-        for which in range(first[link + 1] - first[link]):
-            one, at = recipes.first[route[link]] + which, first[link] + which
-            if wires.library[link] >= 0:
+        if wires.library[link] >= 0:
+            for which in range(first[link + 1] - first[link]):
+                one, at = recipes.first[route[link]] + which, first[link] + which
                 price_library(
                     recipes.spread[one], libraries[wires.library[link]],
                     wires.intra[link], wires.inter[link], wires.memory[link], latency[at], per_byte[at],
                 )  # fmt: skip
-                continue
-            price(
-                recipes.offered[one], recipes.offset[one], recipes.phases,
-                wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-                wires.memory[link], wires.overhead[link], latency[at], per_byte[at],
-            )  # fmt: skip
 
 
 class _Prices(NamedTuple):
@@ -152,7 +164,10 @@ def _prices(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats
     recipes, route = _flat(routes), of_point[first]
     first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
     latency, per_byte = np.full((2, first_price[-1], KINDS, _ways(libraries)), np.inf)
-    _price(recipes, route, take(wires, first), libraries, first_price, latency, per_byte)
+    links = take(wires, first)
+    _price(recipes, route, links, first_price, latency, per_byte)
+    if libraries.size:
+        _price_libraries(recipes, route, links, libraries, first_price, latency, per_byte)
     count = np.array([len(one.orders) for one in routes], dtype=np.int64)
     first_order = np.cumsum(count) - count
     return _Prices(

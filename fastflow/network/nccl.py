@@ -59,7 +59,7 @@ ALL_WAYS = WAYS + len(NAMES)
 BLOCK_BYTES = 4096.0  # 512 threads of a block store 8 B each
 CHANNEL_BYTES = 65536.0  # the least that a send gives to one of several channels
 LL, LL128 = 2.0, 128.0 / 120.0  # bytes that are sent for one of payload
-OWN = 3.0  # bytes of memory traffic for each byte that a rank keeps
+OWN = 3.0  # bytes of memory traffic for each byte that a rank keeps; calibrated with the scalars of conf/net
 
 _STEPS = ("ll", "ll128", "simple")
 KEYS = (

@@ -47,13 +47,25 @@ class Collectives(Measurements):
         self.assumed: list[str] = []
 
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
-        """Plan the system; where none is chosen, the machine of the file's device. Raises InputError."""
+        """Plan the system; raises InputError.
+
+        Where none is chosen, it is the machine of the file's device, or as many of it as ranks need.
+        """
         said = {override.key_or_group for override in parsed}
         machine = None if "system" in said else self._machine(composer.choices("system"))
-        if machine is not None:
-            overrides = (f"system={machine}", *overrides)
-            self.assumed.append(f"system: {machine} (assumed from the device; system=NAME sets it)")
-        return super().plan(composer, overrides, parsed)
+        if machine is None:
+            return super().plan(composer, overrides, parsed)
+        chosen = (f"system={machine}", *overrides)
+        run = super().plan(composer, chosen, parsed)
+        inputs, ranks = run.grid.first_inputs(), int(self.ranks.max())
+        devices, package = (int(inputs[f"system.{key}"][0]) for key in ("devices", "package.devices"))
+        if ranks > devices and "system.devices" not in said:
+            devices = -(-ranks // package) * package
+            run = super().plan(composer, (*chosen, f"system.devices={devices}"), parsed)
+        self.assumed.append(
+            f"system: {machine}, {devices} devices (assumed from the file; system=NAME sets it)"
+        )
+        return run
 
     def _machine(self, systems: Sequence[str]) -> str | None:
         """Return the machine dgx_X where X is in the name of every device, if that is one of the library."""
