@@ -128,11 +128,17 @@ def test_a_tapered_network_is_slower_by_its_taper():
 
 
 def test_what_is_sent():
-    assert nccl.sent(ALL_REDUCE, nccl.NVLS, 8, 8) == 1.125
-    assert nccl.sent(ALL_REDUCE, nccl.RING, 8, 8) == 1.75
-    assert nccl.sent(POINT_TO_POINT, nccl.DIRECT, 2, 2) == 1.0
-    assert nccl.sent(COLLECTIVES.index("all-gather"), nccl.RING, 4, 4) == 0.75
-    assert nccl.sent(0, nccl.RING, 4, 4) == nccl.sent(ALL_REDUCE, nccl.RING, 1, 1) == 0.0
+    """A ring sends what the others need, a switch takes all and gives every rank its share of the sums."""
+    shares = nccl.sent(8, 8)
+    ring, switch, direct = (way - nccl.RING for way in (nccl.RING, nccl.NVLS, nccl.DIRECT))
+    assert shares[ALL_REDUCE, switch] == 1.125
+    assert shares[ALL_REDUCE, ring] == 1.75
+    assert shares[COLLECTIVES.index("all-gather"), ring] == 0.875
+    assert shares[COLLECTIVES.index("all-to-all"), direct] == 0.875
+    assert shares[POINT_TO_POINT, direct] == 1.0
+    assert not nccl.sent(1, 1).any()
+    made = recipe(topology(16, 8, "switch", "1d", "switch", "1d", 1, 1.0), 16, group_of([(16, 1)]))
+    assert np.array_equal(made.sent[:, nccl.RING :], nccl.sent(16, 8))
 
 
 # --- in the model

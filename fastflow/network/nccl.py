@@ -26,6 +26,7 @@ by the times of a model too, here they are this one's.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -127,7 +128,7 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
         pairs1=patterns.all_pairs[1],
         send0=patterns.pipeline[0],
         send1=patterns.pipeline[1],
-        has_switch=float(inner.sum() == 1 and bool((topology.kind[inner] == SWITCH).all())),
+        has_switch=float(topology.kind[inner].tolist() == [SWITCH]),
     )
 
 
@@ -277,14 +278,16 @@ def _price_trees(
         _put(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
 
 
-def sent(collective: int, way: int, ranks: int, inside: int) -> float:
-    """Return what a rank sends on average by a way that offers the collective [share of S].
+@lru_cache(maxsize=1024)
+def sent(ranks: int, inside: int) -> Floats:
+    """Return what a rank sends on average [share of S], shape (collectives, ways from WAYS on).
 
-    collective: of workload.graph.COLLECTIVES; way: from WAYS on; inside: ranks of each machine.
+    inside: ranks of each machine.
     """
-    if collective == NO_EXCHANGE or ranks == 1:
-        return 0.0
-    if way == NVLS:
-        return 1.0 + 1.0 / inside
     once = (ranks - 1) / ranks
-    return {ALL_REDUCE: 2.0 * once, POINT_TO_POINT: 1.0}.get(collective, once)
+    of_collective = {ALL_REDUCE: 2.0 * once, POINT_TO_POINT: 1.0, NO_EXCHANGE: 0.0}
+    found = np.empty((len(COLLECTIVES), len(NAMES)))
+    for collective in range(len(COLLECTIVES)):
+        found[collective] = of_collective.get(collective, once) if ranks > 1 else 0.0
+    found[:, NVLS - WAYS] = 1.0 + 1.0 / inside if ranks > 1 else 0.0
+    return found

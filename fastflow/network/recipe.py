@@ -47,9 +47,7 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
     spread = nccl.spread(topology, devices, group, patterns)
     shape = (len(COLLECTIVES), WAYS)
     offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros((len(COLLECTIVES), nccl.ALL_WAYS))
-    for collective, way in np.ndindex(sending.shape):
-        if way >= WAYS:
-            sending[collective, way] = nccl.sent(collective, way, ranks, int(spread.inside))
+    sending[:, WAYS:] = nccl.sent(ranks, int(spread.inside))
     offset, rows = [0], []
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:
