@@ -188,7 +188,7 @@ def test_a_smaller_share_of_the_budget_for_cores_slows_long_products_down():
 
 
 def test_full_power_is_a_relatives(compose):
-    """`boost_W` by the written rule: a relative's, by units and clock, and by the budget's share for cores."""
+    """`boost_W` by the written rule: a relative's, by units, clock and the share for cores."""
     on_chip = [f"chip.power.{part}" for part in ("core", "l2", "l1", "l0")]
     for chip, relative, units in (
         ("h200_sxm", "h100_sxm", 1), ("h100_nvl", "h100_sxm", 1), ("gb200", "b200_sxm", 152 / 148),
