@@ -36,7 +36,7 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
     none = np.zeros(0, np.int64)
     work = KernelWork(
         none, none, none, none, none, none != none, np.zeros(0), np.zeros(0),
-        np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
+        np.array([2.0]), np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
         np.array([False]), np.array([0.0]), np.array([1]),
     )  # fmt: skip
     hierarchies, sets, *_ = hierarchies_of(device(one, generate(one)), work, thinned)

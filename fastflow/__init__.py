@@ -68,9 +68,10 @@ def predict_gemm(
     """Predict the time of matrix products C[m, n] = A[m, k] B[k, n] on one chip [s].
 
     m, k, n, batch: whole numbers, or arrays of equal length, shape (products,); batch is the number of
-    independent products in one launch. chip: a chip of the library, such as `"a100"`; dtype: `"fp16"`,
-    `"bf16"` or `"fp32"`. Returns an array of shape (products,), or a zero-dimensional array for single
-    numbers. Raises InputError for an unknown chip or data type, or a size below 1.
+    independent products in one launch. chip: a chip of the library, such as `"a100"`; dtype: a data type
+    that it has, such as `"fp16"` or `"fp8"`, whose time includes quantising A (docs/model.md). Returns an
+    array of shape (products,), or a zero-dimensional array for single numbers. Raises InputError for an
+    unknown chip or data type, or a size below 1.
     """
     from fastflow.api import predict_gemm
 

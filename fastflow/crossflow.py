@@ -34,7 +34,7 @@ from fastflow.timing.roofline import KernelWork, Timing, time_kernels
 from fastflow.timing.schedule import Timeline, schedule
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
 from fastflow.workload.graph import Graph
-from fastflow.workload.precision import Precision, precision
+from fastflow.workload.precision import Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
@@ -86,7 +86,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
-    reason = first_of(faults, misfits, crowded, oversized(inputs), refused)
+    unable = once_a_kind(untrainable, inputs, *TYPES)
+    reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
 
     timed = np.flatnonzero(reason == "")
     every = (dict(inputs), every_chip, parallelism, every_count)
@@ -174,6 +175,7 @@ def _time_kernels(
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
         element_bytes=numbers.operand,
+        output_bytes=numbers.output,
         samples=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.samples", 0),
         seed=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.seed", 0),
         brute=inputs["tiling.search"] == "brute",

@@ -91,6 +91,7 @@ def launched(designs, catalogues, gemms):
         pass_bytes=column([0 for _ in gemms]),
         pass_flop=column([0 for _ in gemms]),
         element_bytes=each("size"),
+        output_bytes=each("size"),
         samples=none,
         seed=none,
         brute=column([False for _ in designs], np.bool_),

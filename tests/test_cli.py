@@ -169,7 +169,7 @@ def test_an_infeasible_point_in_a_grid_is_a_row_with_its_reason(cli, tmp_path):
         ("chip.utilization=1.2", "at most 1"),
         ("model=gemm parallel.strategy=d7", "parallel.strategy=d7"),
         ("parallel.strategy=x", "parallel.strategy=x (from the command line)"),
-        ("model.dtype=fp8", "one of fp16, bf16, fp32"),
+        ("model.dtype=fp12", "one of fp32, tf32, bf16, fp16, fp8, fp8_block, int8, nvfp4, mxfp4"),
         ("precision.gradient=fp8", "one of operand, fp16, bf16, fp32"),
         ("parallel.strategy=auto chip.tdp=1W", "no time can be predicted"),
         ("model=gemm model.dtype=bf16 chip.rate.bf16=0", "bf16"),

@@ -11,7 +11,7 @@ import fastflow
 from fastflow.workload import build_graph, count_kernels, fewest_rows
 from fastflow.workload import operator as subject
 from fastflow.workload.graph import FORWARD, ON_ACTIVATIONS
-from fastflow.workload.precision import DTYPE_BYTES, precision
+from fastflow.workload.precision import OUTPUT_BYTES, precision
 from tests.checks import cases, mixed, near
 from tests.exchanges import exchanges
 from tests.naive import operator as naive
@@ -59,7 +59,7 @@ points = st.fixed_dictionaries(
         "rows": st.integers(1, 2**20),
         "cols": st.integers(1, 2**20),
         "tensors": st.sampled_from([0, 0, 1, 2, 3, 7]),
-        "dtype": st.sampled_from(sorted(DTYPE_BYTES)),
+        "dtype": st.sampled_from(sorted(OUTPUT_BYTES)),
         "training": st.booleans(),
     }
 )
@@ -75,7 +75,7 @@ def test_kernels_of_every_point(points):
     assert (np.diff(graph.offset) == count_kernels(inputs)).all()
     for p in range(len(points)):
         one = {key.removeprefix("model."): column[p] for key, column in inputs.items()}
-        known, given, size = subject.OPERATORS[one["op"]], one["tensors"], DTYPE_BYTES[one["dtype"]]
+        known, given, size = subject.OPERATORS[one["op"]], one["tensors"], OUTPUT_BYTES[one["dtype"]]
         moved = given or naive.tensors(one["op"])
         backward = 2 * given - 1 if given else naive.ROWS[one["op"]][1]
         trained = int(one["training"] and naive.ROWS[one["op"]][1] > 0)

@@ -118,6 +118,7 @@ def test_kernels_on_their_devices(points, data):
         **dict(zip(names, table, strict=True)),
         strided=column([False for _ in kernels], np.bool_),
         element_bytes=column([p.element for p in points]),
+        output_bytes=column([p.element for p in points]),
         samples=column([p.samples for p in points], np.int64),
         seed=column([p.seed for p in points], np.int64),
         brute=column([data.draw(st.booleans()) for _ in points], np.bool_),

@@ -103,6 +103,7 @@ def device_and_work(design):
     work = KernelWork(
         point=same(0), m=m, k=k, n=n, batch=same(2), strided=same(False, np.bool_),
         pass_bytes=same(0.0, float), pass_flop=same(0.0, float), element_bytes=one(design.element),
+        output_bytes=one(design.element),
         samples=one(design.samples, np.int64), seed=one(design.seed, np.int64),
         brute=one(False, np.bool_), blocks=one(False, np.bool_), overlap=one(0.0), parts=one(1, np.int64),
     )  # fmt: skip

@@ -17,6 +17,12 @@ SCENARIOS = {
     "a gemm on one device": {},
     "fp32": {"model.dtype": "fp32"},
     "bf16": {"model.dtype": "bf16"},
+    **{
+        f"a gemm in {dtype}": {
+            "model.dtype": dtype, f"chip.rate.{dtype}": 1.0, f"chip.matrix.{dtype}": True,
+        }
+        for dtype in ("tf32", "fp8", "fp8_block", "int8", "nvfp4", "mxfp4")
+    },
     "starved of power, at minimum voltage": {
         "chip.power.core": 0.03, "chip.power.dram": 0.04, "chip.power.inter": 0.005,
         "chip.power.intra": 0.001,

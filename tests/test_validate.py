@@ -449,7 +449,7 @@ BAD_FILES = [
     ("m,n,k,time_s\n1,2,3,-1e-6\n", f"time_s=-1e-6 (from some.csv, line 2) is invalid: {TIME}"),
     (
         "m,n,k,dtype,time_s\n1,2,3,fp8,1\n",
-        "dtype=fp8 (from some.csv, line 2) is invalid: expected one of fp16",
+        "dtype=fp8 (from some.csv, line 2) is invalid: expected a data type of chip V100-SXM2-16GB: fp16",
     ),
     (
         "m,n,k,dtype,time_s\n1,2,3,bf16,1\n",

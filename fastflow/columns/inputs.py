@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fastflow.column import Column, count, text
 from fastflow.workload import FAMILIES
-from fastflow.workload.precision import DTYPE_BYTES, MASTER_TYPES, ROLE_TYPES, STATES
+from fastflow.workload.precision import FORMATS, MASTER_TYPES, ROLE_TYPES, STATES
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
@@ -275,7 +275,7 @@ INPUTS: tuple[Column, ...] = (
     ),
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),
-    text("model.dtype", "data type of the operands", tuple(DTYPE_BYTES)),
+    text("model.dtype", "data type of the operands", tuple(FORMATS)),
     Column("model.training", "bool", "", "true: forward, backward and update; false: forward only"),
     text("model.optimizer", "optimizer", tuple(STATES)),
     count("model.devices", "number of accelerators in the published study"),

@@ -30,7 +30,8 @@ class KernelWork(NamedTuple):
     strided: Bools  # both operands are stored along the inner dimension
     pass_bytes: Floats
     pass_flop: Floats
-    element_bytes: Floats
+    element_bytes: Floats  # of operands
+    output_bytes: Floats
     samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
     seed: Ints
     brute: Bools  # by brute force

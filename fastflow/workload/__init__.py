@@ -116,7 +116,9 @@ def oversized(inputs: Inputs) -> Texts:
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the points of every structure."""
-    shared = [inputs[key] for key in ("model.training", *STRUCTURE) if key in inputs]
-    first, place = kinds(shared, inputs["model.training"].size)
+    points = inputs["model.training"].size
+    of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    shared = [inputs[key] for key in ("model.training", *of_types, *STRUCTURE) if key in inputs]
+    first, place = kinds(shared, points)
     for structure in range(first.size):
         yield np.flatnonzero(place == structure)

@@ -47,6 +47,7 @@ class Family(NamedTuple):
     rows: Rows  # see `fewest_rows`
     sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
     structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
+    quantizes: bool = False  # so do points that differ in `model.dtype`
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long

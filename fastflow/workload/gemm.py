@@ -1,23 +1,77 @@
-"""`model=gemm`: one matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training."""
+"""`model=gemm`: one matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
+
+A product of numbers of 8 or 4 bits quantises A first, unless that is done already (`model.quantized`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from fastflow.column import Column, count
-from fastflow.tables import Inputs
+from fastflow.distinct import look_up
+from fastflow.tables import Floats, Inputs
 from fastflow.workload.family import Family, alone, independent
-from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import Layer, Network, Node, connect
-from fastflow.workload.types import product
+from fastflow.workload.graph import HIDDEN, Kernel
+from fastflow.workload.layers import INPUT, Amount, Layer, Network, Node, connect
+from fastflow.workload.precision import OUTPUT_BYTES, QUANTIZED_BYTES
+from fastflow.workload.types import elementwise, product, rowwise
+
+# Find the largest magnitude of a block: its sign off, compare. Quantise: multiply by the scale, round.
+_MAXIMUM_FLOP, _QUANTISE_FLOP = 2.0, 2.0
+
+
+def _narrow(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    """Return a pass that reads elements of `size` bytes once, and writes such of `moves` bytes."""
+    node = network.nodes[i].node
+    assert node.moves is not None
+    return kernel._replace(bytes_per_element=size + node.moves, flop_per_element=node.flop)
+
+
+_QUANTISE = replace(elementwise.TYPE, name="quantise", title="quantise", forward=_narrow)
 
 
 def network(points: Inputs) -> Network:
     """Return the network of each point's product; A and C lie in memory beside B."""
     m, k, n = (points[f"model.{side}"] for side in "mkn")
+    dtype, batch = points["model.dtype"], points["model.batch"]
+    written = look_up(QUANTIZED_BYTES, dtype)
+    own, quantising = 1.0 * k, []
+    if written[0] > 0.0:
+        own *= written / look_up(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        if not points["model.quantized"][0]:
+            quantising = _quantising(points, written)
+            own += k
     node = Node(
-        name="gemm", type=product.TYPE, rows=m, cols=n, inner=k, batch=points["model.batch"],
-        keeps=n, keeps_whole=k,
+        name="gemm", type=product.TYPE, rows=m, cols=n, inner=k, batch=batch,
+        reads=(quantising[-1].name if quantising else INPUT,), keeps=n,
+        keeps_whole=np.rint(own).astype(np.int64),
     )  # fmt: skip
-    return connect([Layer("gemm", HIDDEN, (node,))], asks_input_gradient=True)
+    return connect([Layer("gemm", HIDDEN, (*quantising, node))], asks_input_gradient=True)
+
+
+def _quantising(points: Inputs, written: Floats) -> list[Node]:
+    """Return the passes that quantise A; written: bytes an element, (points,).
+
+    A scale of a whole tensor is known once all of it was read, so that it is read twice. Scales of rows and
+    of blocks are found by who quantises them.
+    """
+    rows, k = points["model.m"] * points["model.batch"], points["model.k"]
+    once = Node(
+        name="quantise", type=_QUANTISE, rows=rows, cols=k, moves=written,
+        flop=_MAXIMUM_FLOP + _QUANTISE_FLOP, keeps=0, keeps_whole=0,
+    )  # fmt: skip
+    if points["model.dtype"][0] != "fp8":
+        return [once]
+    return [
+        once._replace(name="maximum", type=elementwise.TYPE, moves=1.0, flop=_MAXIMUM_FLOP),
+        Node(
+            name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
+            keeps=0, keeps_whole=0,
+        ),
+        once._replace(reads=("scale",), flop=_QUANTISE_FLOP),
+    ]  # fmt: skip
 
 
 FAMILY = Family(
@@ -31,8 +85,15 @@ FAMILY = Family(
             "model.transposed", "bool", "", "true: B is stored as n x k, so both operands are read along k"
         ),
     ),
+    structure=(
+        Column(
+            "model.quantized", "bool", "", "true: A is of model.dtype already; false: quantising it is timed"
+        ),
+    ),
+    quantizes=True,
     network=network,
     kernels=alone,
     rows=independent("model.m"),
+    multiplied=("model.m", "model.batch"),
     transposed="model.transposed",
 )

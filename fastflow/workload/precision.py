@@ -4,6 +4,9 @@ Products compute in the operands' type, `model.dtype`; the group `precision` say
 others is held, moved and summed. By default weights, activations and gradients are of the operands' type,
 and every 2-byte weight has a 4-byte master copy that the optimizer updates (Micikevicius et al., Mixed
 Precision Training, ICLR 2018). Momentum keeps one state a weight, Adam two, of 4 bytes each.
+
+Types of fewer than 2 bytes are of products alone: their results, and so activations, are bf16, and they do
+not train.
 """
 
 from __future__ import annotations
@@ -13,23 +16,54 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.distinct import look_up
-from fastflow.tables import Floats, Inputs
+from fastflow.errors import InputError
+from fastflow.tables import Floats, Inputs, Texts
 
-DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+class Format(NamedTuple):
+    """Bytes of an element of a data type, with its share of the scales of its block."""
+
+    operand: float  # that a product reads
+    output: float  # that it writes
+    quantized: float = 0.0  # that quantising an activation writes; 0 where nothing is quantised
+
+
+# Scales: fp8_block has one of fp32 for 1 x 128 activations and for 128 x 128 weights, which are most of what
+# a product reads where its bytes matter (DeepSeek-V3, arXiv:2412.19437, section 3.3); nvfp4 one of fp8 for 16
+# elements (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv:2509.25149); mxfp4 one of 8 bits for
+# 32 (OCP Microscaling Formats, version 1.0). Those of fp8 and int8, a tensor's or a row's, are few.
+# Results are bf16, int8's too once its int32 sums are multiplied by both scales, as TensorRT-LLM's
+# SmoothQuant kernels do.
+FORMATS = {
+    "fp32": Format(4.0, 4.0),
+    "tf32": Format(4.0, 4.0),
+    "bf16": Format(2.0, 2.0),
+    "fp16": Format(2.0, 2.0),
+    "fp8": Format(1.0, 2.0, 1.0),
+    "fp8_block": Format(1.0 + 4.0 / 128**2, 2.0, 1.0 + 4.0 / 128),
+    "int8": Format(1.0, 2.0, 1.0),
+    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16),
+    "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
+}
+OUTPUT_BYTES = {name: one.output for name, one in FORMATS.items()}
+QUANTIZED_BYTES = {name: one.quantized for name, one in FORMATS.items()}
+_OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
+_ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 OPERAND, AUTO, NONE = "operand", "auto", "none"
-ROLE_TYPES = (OPERAND, *DTYPE_BYTES)
+ROLE_TYPES = (OPERAND, *_ROLE_BYTES)
 MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself
 UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
-_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | DTYPE_BYTES
+_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES
 
 
 class Precision(NamedTuple):
     """Bytes of a number by role, shape (points,)."""
 
     operand: Floats  # of products
+    output: Floats  # of products
     weight: Floats
     activation: Floats  # and the gradients of activations
     gradient: Floats  # of a weight
@@ -54,21 +88,33 @@ def precision(inputs: Inputs) -> Precision:
     Without training there are no masters and no states.
     """
     training, how = inputs["model.training"], inputs["precision.master"]
-    operand = look_up(DTYPE_BYTES, inputs["model.dtype"])
+    operand = look_up(_OPERAND_BYTES, inputs["model.dtype"])
+    output = look_up(OUTPUT_BYTES, inputs["model.dtype"])
 
-    def of(role: str) -> Floats:
+    def of(role: str, default: Floats = operand) -> Floats:
         own = look_up(_OWN_BYTES, inputs[f"precision.{role}"])
-        return np.where(own > 0.0, own, operand)
+        return np.where(own > 0.0, own, default)
 
     weight = of("weight")
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
     master = np.where(how == AUTO, needed, np.where(how == NONE, 0.0, of("master")))
     return Precision(
         operand=operand,
+        output=output,
         weight=weight,
-        activation=of("activation"),
+        activation=of("activation", output),
         gradient=of("gradient"),
         master=np.where(training, master, 0.0),
         state=np.where(training, of("state") * look_up(STATES, inputs["model.optimizer"]), 0.0),
         update_flop=look_up(UPDATE_FLOP, inputs["model.optimizer"]),
     )
+
+
+def untrainable(inputs: Inputs) -> Texts:
+    """Say for every point that trains in a data type of inference alone so; empty where it can, (points,)."""
+    types, training = inputs["model.dtype"], inputs["model.training"]
+    reason = np.full(types.size, "", dtype=object)
+    for i in np.flatnonzero(training & (look_up(QUANTIZED_BYTES, types) > 0.0)):
+        able = ", ".join(name for name, size in QUANTIZED_BYTES.items() if size == 0.0)
+        reason[i] = str(InputError("model.dtype", types[i], f"one of {able} where model.training=true"))
+    return reason.astype(str)

@@ -1,0 +1,152 @@
+"""Data types of products (docs/model.md): bytes with their scales, quantising, and what refuses to train."""
+
+import numpy as np
+import pytest
+
+import fastflow
+from fastflow.workload import build_graph, count_kernels
+from fastflow.workload.precision import FORMATS, precision
+from tests.checks import mixed, near
+
+SIZES = {"m": 768, "k": 4096, "n": 1024, "batch": 3}
+HOPPER = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8")
+# how many numbers share a scale, their bits, and the bits of the scale
+BLOCKS = {
+    "fp32": (1, 32, 0), "tf32": (1, 32, 0), "bf16": (1, 16, 0), "fp16": (1, 16, 0), "fp8": (1, 8, 0),
+    "int8": (1, 8, 0), "fp8_block": (128 * 128, 8, 32), "nvfp4": (16, 4, 8), "mxfp4": (32, 4, 8),
+}  # fmt: skip
+ACTIVATIONS = BLOCKS | {"fp8_block": (128, 8, 32)}
+QUANTIZED = tuple(BLOCKS)[4:]
+
+
+def size(blocks, dtype):
+    """Return the bytes of a number with its share of the scale."""
+    numbers, bits, scale = blocks[dtype]
+    return (bits + scale / numbers) / 8
+
+
+def built(dtypes, quantized=False, **roles):
+    """Return the inputs and the graph of one product in each of some data types."""
+    points = len(dtypes)
+    model = SIZES | {"name": "gemm", "training": False, "optimizer": "sgd", "transposed": False}
+    inputs = {f"model.{key}": np.full(points, value) for key, value in model.items()}
+    inputs |= {"model.dtype": np.array(dtypes), "model.quantized": np.full(points, quantized)}
+    return inputs, build_graph(inputs, precision(inputs | mixed(points, **roles)))
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_an_element_has_its_share_of_a_scale(dtype):
+    assert near(FORMATS[dtype].operand, size(BLOCKS, dtype))
+    assert FORMATS[dtype].output == (4 if dtype in ("fp32", "tf32") else 2)
+    assert near(FORMATS[dtype].quantized, size(ACTIVATIONS, dtype) if dtype in QUANTIZED else 0)
+
+
+def test_what_quantising_moves():
+    """Points of all types together: fp8's scale is the tensor's, so that it reads A twice."""
+    inputs, graph = built(list(BLOCKS))
+    assert (count_kernels(inputs) == np.diff(graph.offset)).all()
+    for p, dtype in enumerate(BLOCKS):
+        rows = range(graph.offset[p], graph.offset[p + 1])
+        assert graph.batch[rows[-1]] == SIZES["batch"]
+        passes = [
+            (
+                str(graph.names[graph.label[row]]),
+                graph.rows[row],
+                graph.cols[row],
+                graph.bytes_per_element[row],
+            )
+            for row in rows[:-1]
+        ]
+        own = (SIZES["m"] * SIZES["batch"], SIZES["k"])
+        narrow = 2 + size(ACTIVATIONS, dtype)
+        if dtype == "fp8":
+            assert passes == [("maximum", *own, 2), ("scale", 1, 1, 4), ("quantise", *own, narrow)]
+        elif dtype in QUANTIZED:
+            assert passes == [("quantise", *own, narrow)]
+        else:
+            assert passes == []
+
+
+def test_activations_in_fp32_are_read_as_such():
+    _, graph = built(["fp8"], activation="fp32")
+    assert graph.bytes_per_element.tolist() == [4, 8, 5, 0]
+
+
+def test_nothing_is_quantised_twice():
+    _, graph = built(list(BLOCKS), quantized=True)
+    assert (np.diff(graph.offset) == 1).all()
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """One product on an H100 in every data type that it has, quantised before and here."""
+    sides = [f"model.{key}={value}" for key, value in SIZES.items()]
+    frame = fastflow.evaluate(
+        "model=gemm", "chip=h100_sxm", "model.dtype=" + ",".join(HOPPER), "model.quantized=true,false", *sides
+    )
+    return frame.set_index(["model.dtype", "model.quantized"])
+
+
+def test_quantising_takes_its_launches_and_its_bytes(frame):
+    point = frame.loc["fp8", False]
+    launch = fastflow.evaluate("model=operator", "chip=h100_sxm", "model.rows=1", "model.cols=1").time_s[0]
+    elements = SIZES["m"] * SIZES["k"] * SIZES["batch"]
+    for dtype, bytes_, launches in (("fp8", 5, 3), ("fp8_block", 3 + 4 / 128, 1), ("int8", 3, 1)):
+        took = frame.loc[dtype, False].time_s - frame.loc[dtype, True].time_s
+        moving = elements * bytes_ / (point.dram_Bps * 0.81)
+        assert took == pytest.approx(launches * launch + moving, rel=0.01)
+    for dtype in HOPPER[:4]:
+        assert frame.loc[dtype, False].time_s == frame.loc[dtype, True].time_s
+
+
+def test_the_footprint_has_a_in_both_types(frame):
+    a, c = (SIZES[side] * SIZES["m"] * SIZES["batch"] for side in "kn")
+    for dtype in HOPPER:
+        own, output = FORMATS[dtype].quantized or FORMATS[dtype].operand, FORMATS[dtype].output
+        assert frame.loc[dtype, True].activation_B == pytest.approx(own * a + output * c)
+        before = output * a if dtype in QUANTIZED else 0
+        assert frame.loc[dtype, False].activation_B == pytest.approx(before + own * a + output * c)
+
+
+def test_four_bits_of_weights_are_a_quarter(tmp_path):
+    chip = tmp_path / "chip"
+    chip.mkdir()
+    (chip / "ours.yaml").write_text(
+        "defaults: [h100_sxm, _self_]\nname: ours\nrate: {nvfp4: 0.5}\nmatrix: {nvfp4: true}\n",
+        encoding="utf-8",
+    )
+    frame = fastflow.evaluate(
+        "model=gemm",
+        "chip=ours",
+        "model.dtype=bf16,nvfp4",
+        "tiling=divisors,random,blocks",
+        config_dir=tmp_path,
+    )
+    assert frame.time_s.notna().all()
+    weights = frame.set_index(["model.dtype", "tiling"]).weight_B
+    assert (weights["nvfp4"] == weights["bf16"] / 2 * (0.5 + 1 / 16)).all()
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_no_training_in_fewer_than_16_bits(dtype):
+    row = fastflow.evaluate(
+        "model=gemm", "chip=h100_sxm", f"model.dtype={dtype}", "model.training=true"
+    ).iloc[0]
+    if dtype not in HOPPER:
+        assert "expected a data type of chip H100" in row.reason
+        return
+    says = "is invalid: expected one of fp32, tf32, bf16, fp16 where model.training=true"
+    assert row.reason == f"model.dtype={dtype} {says}"
+    assert np.isnan(row.time_s)
+
+
+def test_measurements_in_a_data_type_include_quantising(tmp_path):
+    file = tmp_path / "gemms.csv"
+    file.write_text("m,n,k,dtype,time_s\n1,64,512,bf16,3e-6\n1,64,512,fp8,1.2e-5\n1,64,512,FP8_block,6e-6\n")
+    found = fastflow.validate(f"measurements={file}", "chip=h100_sxm", output=tmp_path / "out")
+    alone = [
+        fastflow.predict_gemm([1], [512], [64], "h100_sxm", dtype)[0]
+        for dtype in ("bf16", "fp8", "fp8_block")
+    ]
+    assert found.rows.predicted_s.tolist() == alone
+    assert alone[1] - alone[2] > 1.9 * 4.5e-6  # two launches more
