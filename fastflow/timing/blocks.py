@@ -42,7 +42,9 @@ from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
-STAGES = 4.0  # slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+STAGES = (
+    4.0  # slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+)
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 LANES = 16.0  # of a warp
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
@@ -66,6 +68,7 @@ class Library(NamedTuple):
     shared: Bools  # whether the units read their operands in L1 themselves
     cluster: Floats  # blocks that read the columns of B together
     persistent: Bools  # whether a block's end overlaps with the next one's start
+    promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
     launch: Floats  # overhead of a launch [s]
     drive: Floats  # power that all units draw at the highest clock, over the budget
     strided: Floats  # time added where both operands are strided, as a share of compute
@@ -88,7 +91,8 @@ class Machines(NamedTuple):
     """What the blocks run on; shape (points,) where not said otherwise."""
 
     flops: Floats  # achievable [flop/s]
-    size: Floats  # of an element [B]
+    size: Floats  # of an element of A and B [B]
+    output: Floats  # of one of C [B]
     bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
     dealt: Ints  # the outermost level that the bundles have to themselves
@@ -156,6 +160,7 @@ class _Gemm(NamedTuple):
     n: float
     batch: float
     size: float
+    output: float
     flops: float
     peak: float
     bundles: float
@@ -171,6 +176,7 @@ class _Gemm(NamedTuple):
     launch: float
     drive: float
     order: float
+    promotion: float
     strided: float
     reach: float
     miss: float
@@ -225,7 +231,7 @@ def _time_blocks(
     padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
     running = min(blocks, gemm.bundles * together)
     side = np.sqrt(running * a * b)  # of the square of C that is worked on
-    extra = gemm.strided
+    extra = gemm.strided + gemm.promotion
     if gemm.miss > 0.0:
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
         extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
@@ -234,10 +240,10 @@ def _time_blocks(
     times[0] = padded * idle / gemm.flops * (1.0 + extra) + trips * 2.0 * gemm.latency
 
     if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += gemm.batch * gemm.m * gemm.n * size * parts / bandwidth[dealt + 1]
+        times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
     warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
     slabs = blocks * (a + b) * depth * size
-    c = gemm.batch * gemm.m * gemm.n * size
+    c = gemm.batch * gemm.m * gemm.n * gemm.output
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     for level in range(1, dealt + 1):
         moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
@@ -288,6 +294,7 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         n=float(products.n[g]),
         batch=float(products.batch[g]),
         size=machines.size[p],
+        output=machines.output[p],
         flops=machines.flops[p],
         peak=library.peak_flops[p],
         bundles=machines.bundles[p],
@@ -303,6 +310,7 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         launch=library.launch[p],
         drive=library.drive[p],
         order=order,
+        promotion=library.promotion[p],
         strided=cost,
         reach=library.reach[p],
         miss=miss,

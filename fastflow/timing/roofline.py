@@ -183,9 +183,9 @@ def _limit(
 def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
     """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
     of_machines = (
-        device.matrix_flops, work.element_bytes, *device.bandwidth, device.dram_bandwidth, *device.capacity,
-        device.dealt_level, device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow,
-        work.overlap, work.parts, *device.library,
+        device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
+        *device.capacity, device.dealt_level, device.instances, device.unit_m, device.unit_k, device.unit_n,
+        device.dataflow, work.overlap, work.parts, *device.library,
     )  # fmt: skip
     catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(listed, 2)
@@ -202,6 +202,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     machines = Machines(
         flops=device.matrix_flops,
         size=work.element_bytes,
+        output=work.output_bytes,
         bandwidth=bandwidth,
         capacity=capacity,
         dealt=device.dealt_level,
@@ -211,7 +212,8 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
         unit_n=device.unit_n,
         dataflow=device.dataflow,
         order=work.overlap,
-        parts=work.parts,
+        # DeepGEMM, DeepSeek's library of such products, has no kernels that split the inner dimension
+        parts=np.where(device.library.promotion > 0.0, 1, work.parts),
     )
     launched = run_blocks(
         take(products, first), take(machines, one), take(device.library, one),
