@@ -129,7 +129,8 @@ class Launched(NamedTuple):
 def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
     """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
 
-    key: of the texts. Raises InputError where a tile is not two positive whole numbers.
+    A tile with a side of 1 is of a product with a vector. key: of the texts. Raises InputError where a tile is
+    not two positive whole numbers, or the first one is a vector's.
     """
     names, place = vocabulary(texts)
     offset, sides = [0], []
@@ -140,8 +141,8 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
                 allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
                 raise InputError(key, name, allowed)
             sides.append((float(parts[0]), float(parts[1])))
-        if offset[-1] == len(sides):
-            raise InputError(key, name, "at least one tile, such as 128x64")
+        if offset[-1] == len(sides) or 1.0 in sides[offset[-1]]:
+            raise InputError(key, name, "at least one tile, such as 128x64, the first of no vector")
         offset.append(len(sides))
     table = np.array(sides, dtype=np.float64).reshape(-1, 2)
     return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place

@@ -10,10 +10,12 @@ from typing import NamedTuple
 from tests.naive.dataflow import register_accesses
 
 SECTOR = 32  # bytes along a row that a block takes at once
+LINE = 128  # bytes along a row that a step of its pipeline takes
 
 
 class Chip(NamedTuple):
-    size: int  # of an element
+    size: int  # of an element of A and B
+    output: int  # of one of C
     unit: tuple  # m, k, n
     dataflow: str
     peak: float
@@ -25,6 +27,11 @@ class Chip(NamedTuple):
     registers: float  # of a bundle
     warp: tuple  # largest tile of a warp
     latency: float
+    step: float  # least time of a block for a line of every row
+    shared: bool  # whether units read operands in L1
+    cluster: int
+    persistent: bool
+    promotion: float
     launch: float
     drive: float
     strided: float
@@ -70,20 +77,25 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
                 work[handed % chip.bundles] += 1
                 handed += 1
     waves = max(work)
-    together = max(1, floor(0.25 * chip.registers / (4 * a * b)))
+    together = floor(0.25 * chip.registers / (4 * a * b))
+    if chip.step > 0:  # four lines of every row are in L1
+        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b) * LINE)))
+    together = max(1, together)
     of_block = 2 * a * b * depth / (chip.flops / chip.bundles)
     side = sqrt(min(handed, chip.bundles * together) * a * b)
-    extra = 0.0
+    extra = chip.promotion
     if is_strided:
-        extra = chip.strided
+        extra += chip.strided
         spanned = min(2 * side, m + n) * k * chip.size
         extra += chip.miss * max(0.0, 1 - chip.reach / spanned)
     rounds = ceil(waves / together)
-    compute = waves * of_block * (1 + extra) + rounds * 2 * chip.latency
+    compute = waves * of_block * (1 + extra) + (1 if chip.persistent else rounds) * 2 * chip.latency
+    if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
+        compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.dealt + 1]
 
     slabs = handed * (depth // slab)
     loaded = slabs * (a + b) * slab * chip.size
-    c = batch * m * n * chip.size
+    c = batch * m * n * chip.output
     whole_a, whole_b = batch * m * k * chip.size, batch * k * n * chip.size
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
     moved = [register_accesses(chip.dataflow, 2 * m * k * n * batch, chip.unit, (wm, depth, wn)) * chip.size]
@@ -91,23 +103,33 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         if level <= chip.dealt:
             flop = 2 * a * b * depth * handed
             read = flop * chip.size * (wm + wn) / (2 * wm * wn)
-            moved.append(read + loaded)
+            groups = max(a, b) / 64  # of warps, that multiply 64 rows each by the block's other side
+            of_group = (64 + min(a, b)) * depth * chip.size
+            moved.append(handed * groups * of_group if chip.shared else read + loaded)
         elif level == chip.dealt + 1:
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
-            moved.append(loaded + c + sums)
+            alone = slabs * (a + b / min(chip.cluster, handed)) * slab * chip.size
+            moved.append(alone + c + sums)
         elif (whole_a + whole_b) / batch > chip.capacities[level - 1]:
             moved.append(whole_a * max(1, n / side) + whole_b * max(1, m / side) + c)
         else:
             moved.append(whole_a + whole_b + c)
+    if chip.shared and chip.dealt > 0:
+        moved[0] = handed * a * b * 4  # sums alone
     idle = waves * chip.bundles / handed
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
+    line = LINE * (16 if 1 in (a, b) else 1)
+    serving[chip.dealt + 1] = max(
+        serving[chip.dealt + 1], rounds * ceil(depth * chip.size / line) * chip.step
+    )
     times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)
-    time = soft(times, chip.order) + launch
+    order = chip.order * (2 if chip.shared else 1)
+    time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)
     if power > 1:
         times = [t * power ** (1 / 3) for t in times[:-1]] + times[-1:]
-        time = soft(times, chip.order) + launch
+        time = soft(times, order) + launch
     return Run(time, [*times, launch], moved, (a, b), parts, waves, handed / (waves * chip.bundles))
 
 
@@ -116,9 +138,13 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
     slab = ceil(SECTOR / chip.size)
     best = None
     for number, (a, b) in enumerate(catalogue):
+        if (a == 1 and m > 1) or (b == 1 and n > 1):
+            continue
         if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.dealt]:
             continue
-        for parts in range(1, chip.parts + 1):
+        for parts in (1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40):
+            if parts > (1 if chip.promotion else chip.parts):
+                break
             if parts > 1 and ceil(m / a) * ceil(n / b) * batch >= 2 * chip.bundles:
                 break
             found = one(chip, m, k, n, batch, is_strided, a, b, parts)
