@@ -56,7 +56,7 @@ def test_recurrent_layers_on_v100(held):
     validated, most = held
     rows = validated("rnn_v100_fp32", "chip=v100_sxm").rows
     forward = rows["part"] == "forward"
-    assert rows[forward]["error"].mean() <= most(sample=0.131, every=0.115)
+    assert rows[forward]["error"].mean() <= most(sample=0.215, every=0.185)
     assert rows[~forward]["error"].mean() <= most(sample=0.179, every=0.150)
 
 

@@ -191,7 +191,7 @@ def test_operands_lie_as_the_file_says(file):
 LINEAR = ("model.m=256", "model.k=384", "model.n=4096", "model.dtype=fp32")
 
 
-DEVICE_ALONE = ("recurrent.call=0 s", "recurrent.gap=0 s", "recurrent.forward_only_above=999")
+DEVICE_ALONE = ("recurrent.call=0 s", "recurrent.gap=0 s")
 
 
 def test_every_time_of_a_recurrent_layer_is_a_measurement(file):
@@ -235,41 +235,11 @@ def test_a_layers_host_is_that_of_the_library_by_default(file):
     assert rows["host_s"].tolist() == pytest.approx([1e-6 * us for us in added])
 
 
-def test_forward_passes_without_a_backward_one_have_blocks_of_their_own(file):
-    """A batch of 17 has, one of 16 has not; nor has any where no row has backward times."""
-    lines = ("lstm,512,16,10,fp32,1e-3,", "lstm,512,17,10,fp32,1e-3,", "lstm,512,17,10,fp32,1e-3,1e-3")
-    text = "\n".join(("cell,hidden,batch,timesteps,dtype,fwd_s,bwd_weights_s", *lines))
-    host = ("recurrent.call=0 s", "recurrent.gap=7 us", "recurrent.gap_steps=4")
-    rows = fastflow.validate(file(text), "chip=v100_sxm", *host).rows
-    assert rows["host_s"].tolist() == pytest.approx([28e-6, 28e-6 + 70e-6, 28e-6, 0.0])
-    asked = [
-        f"model.{text}" for text in ("cell=lstm", "hidden=512", "sequence=10", "dtype=fp32", "part=forward")
-    ]
-    blocks = "chip.blocks.vector=64x32 64x64 64x128 128x32 128x64 128x128"
-    for row, own in enumerate((["model.batch=16"], ["model.batch=17", blocks], ["model.batch=17"])):
-        time = fastflow.evaluate("model=rnn", "chip=v100_sxm", *asked, *own)["time_s"][0]
-        assert rows["predicted_s"][row] - rows["host_s"][row] == pytest.approx(time)
-    of_device = rows["predicted_s"] - rows["host_s"]
-    assert of_device[1] > 1.1 * of_device[2]
-    forward_alone = "\n".join(line.rpartition(",")[0] for line in text.split("\n"))
-    rows = fastflow.validate(file(forward_alone), "chip=v100_sxm", *host).rows
-    assert rows["host_s"].tolist() == pytest.approx([28e-6] * 3)
-
-
-def test_forward_passes_of_any_batch_may_run_alone(file):
-    text = "cell,hidden,batch,timesteps,dtype,fwd_s,bwd_weights_s\nlstm,512,1,10,fp32,1e-3,\n"
-    host = ("recurrent.call=1 s", "recurrent.gap=1 s", "recurrent.gap_steps=4")
-    for above, gaps in ((0, 4 + 10), (1, 4)):
-        asked = (file(text), "chip=v100_sxm", *host, f"recurrent.forward_only_above={above}")
-        assert fastflow.validate(*asked).rows["host_s"][0] == pytest.approx(1.0 + gaps)
-
-
 @pytest.mark.long
 def test_what_is_said_of_recurrent_layers(cli, file):
     code, out, _ = cli(main, file(LAYERS), "chip=v100_sxm", "output=here")
     assert code == 0
     assert out[1] == "host: 55 us a call, 26 us in each of the first 80 steps (recurrent.*)"
-    assert out[2].startswith("of batches above 16, 1 forward without backward: recurrent.")
 
 
 BAD_HOSTS = [
@@ -289,15 +259,10 @@ BAD_HOSTS = [
     ("recurrent.gap=1.001 s", "at most 1 s"),
     ("recurrent.call=1.001 s", "at most 1 s"),
     ("recurrent.gap_steps=1000000000001", "at most"),
-    ("recurrent.forward_only_above=1000000000001", "at most"),
-    (
-        "recurrent.forward_only_blocks=64",
-        "recurrent.forward_only_blocks=64 (from the overrides) is invalid: expected tiles",
-    ),
     ("recurrent.gaps=1 us", "recurrent.gaps"),
     (
         "+recurrent.gaps=1 us",
-        "one of call, gap, gap_steps, forward_only_above, forward_only_blocks; did you mean gap",
+        "one of call, gap, gap_steps; did you mean gap",
     ),
 ]
 

@@ -129,8 +129,8 @@ class Launched(NamedTuple):
 def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
     """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
 
-    A tile with a side of 1 is of a product with a vector. key: of the texts. Raises InputError where a tile is
-    not two positive whole numbers, or the first one is a vector's.
+    A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
+    is not two positive whole numbers, or the first one is a vector's.
     """
     names, place = vocabulary(texts)
     offset, sides = [0], []

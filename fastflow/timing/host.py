@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.tables import Floats, Ints, Texts
 from fastflow.workload.operator import OPERATORS
 
 # The overhead of an operator's call, over that of one that reads two tensors. Calibrated: NeuSight's
@@ -59,11 +59,11 @@ class LayerHost(NamedTuple):
     gap_steps: int = 0  # first steps of a pass in which it does
 
 
-def layer_call(host: LayerHost, time: Floats, part: Texts, steps: Ints, waits_always: Bools) -> Floats:
+def layer_call(host: LayerHost, time: Floats, part: Texts, steps: Ints) -> Floats:
     """Return the time of a call that runs a part of a recurrent layer [s].
 
-    time: of the device [s]; part: as `model.part`; steps: of the sequence; waits_always: one gap more in
-    every step. All of shape (rows,). The weight gradient is one product over all steps, without gaps.
+    time: of the device [s]; part: as `model.part`; steps: of the sequence. All of shape (rows,). The weight
+    gradient is one product over all steps, without gaps.
     """
     gaps = np.where(part == "backward_weights", 0, np.minimum(steps, host.gap_steps))
-    return time + (host.call + host.gap * (gaps + np.where(waits_always, steps, 0)))
+    return time + (host.call + host.gap * gaps)
