@@ -1,4 +1,4 @@
-"""What parts of the model of kernel libraries gain, in mean relative error (docs/validation.md).
+"""What parts of the models of kernel libraries and of NCCL gain, in mean relative error (docs/validation.md).
 
 python bench/accuracy.py FOLDER     # of measurements: the files that tests/test_accuracy.py names
 """
@@ -45,6 +45,40 @@ WITHOUT = {
     "L1 and L2 at their peaks": ("chip.memory.l1.utilization=1", "chip.memory.l2.utilization=1"),
     "searched tiles, section 6.2": ("tiling=divisors",),
 }
+COLLECTIVES = {  # column: file, and the least size
+    "A100, all sizes": ("collectives_a100", 0),
+    "from 64 KiB": ("collectives_a100", 65536),
+    "H100, all sizes": ("collectives_h100", 0),
+    "from 64 KiB ": ("collectives_h100", 65536),
+    "A100, all-reduces of another source": ("allreduce_a100", 0),
+}
+_NO_LL = ("net.library.block=1e12", "net.library.fill=1e3 s")  # what takes so long is not chosen
+_NO_LL128, _NO_SIMPLE = ("net.intra.ll128_step=1 s",), ("net.intra.simple_step=1 s",)
+WITHOUT_IN_COLLECTIVES = {
+    "as it is": (),
+    "no LL": _NO_LL,
+    "no LL128": _NO_LL128,
+    "no Simple": _NO_SIMPLE,
+    "Simple alone": (*_NO_LL, *_NO_LL128),
+    "one launch for all protocols": (
+        "net.library.ll128=1",
+        "net.library.simple=1",
+        "net.library.send_simple=1",
+    ),
+    "sends launched as rings are": ("net.library.send=1",),
+    "no block that fills": ("net.library.block=0",),
+    "no channel that fills": ("net.library.fill=0 s",),
+    "no latency of peers": ("net.library.peer=0",),
+    "no switch that reduces": ("net.library.reduce=0",),
+    "the whole rate of the links": ("net.intra.utilization=1",),
+    "the paper's algorithms": ("system.library=none",),
+    "the paper's rings": ("system.library=none", "system.collective=ring"),
+}
+
+
+def _error_of_collectives(folder: Path, name: str, least: float, overrides: tuple[str, ...]) -> float:
+    rows = fastflow.validate(f"measurements={folder / name}.csv", *overrides).rows
+    return float(rows[rows["bytes"].astype(float) >= least]["error"].mean())
 
 
 def _error(folder: Path, name: str, overrides: tuple[str, ...], where: dict[str, str]) -> float:
@@ -73,7 +107,7 @@ def _roofline(folder: Path, name: str, overrides: tuple[str, ...], where: dict[s
 
 
 def main() -> None:
-    """Print the table."""
+    """Print both tables."""
     folder = Path(sys.argv[1])
     print("| | " + " | ".join(FILES) + " |\n|---" + "|---" * len(FILES) + "|")
     for what, without in WITHOUT.items():
@@ -81,6 +115,10 @@ def main() -> None:
         print(f"| {what} | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
     errors = [_roofline(folder, *file) for file in FILES.values()]
     print("| plain roofline of peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |")
+    print("\n| | " + " | ".join(COLLECTIVES) + " |\n|---" + "|---" * len(COLLECTIVES) + "|")
+    for what, without in WITHOUT_IN_COLLECTIVES.items():
+        errors = [_error_of_collectives(folder, *file, without) for file in COLLECTIVES.values()]
+        print(f"| {what} | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
+from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import Footprint, footprint
@@ -102,7 +103,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     refuse(timed, untimed(graph, rate, timing))
     pipe = pipeline(given, graph, stages, count, launches * timing.time)
     communication = communicate(
-        given, _wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
+        given, *_wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
     refuse(timed, unsent(graph, communication.exchanges))
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
@@ -188,16 +189,22 @@ def _time_kernels(
     return time_kernels(machine, work), rate, peak
 
 
-def _wires(inputs: Inputs, chip: Chip) -> Wires:
-    """Return what a device's links give its collectives, within the package and between packages (6.4)."""
-    return Wires(
+def _wires(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:
+    """Return what a device's links give its collectives, within the package and between packages (6.4).
+
+    And the scalars of the libraries that run collectives.
+    """
+    library, scalars = libraries(inputs)
+    wires = Wires(
         intra=chip.intra.bandwidth * inputs["net.intra.utilization"],
         inter=chip.inter.bandwidth * inputs["net.inter.utilization"],
         intra_latency=inputs["net.intra.latency"],
         inter_latency=inputs["net.inter.latency"],
         memory=chip.dram.bandwidth * inputs["chip.dram_utilization"],
         overhead=inputs["net.inter.collective_overhead"],
+        library=library,
     )
+    return wires, scalars
 
 
 def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints) -> Floats:
@@ -209,7 +216,7 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
     chip, faults = _generate(inputs)
     if faults[0]:
         raise CompositionError(str(faults[0]))
-    return collective_times(inputs, _wires(inputs, chip), collective, size, ranks)
+    return collective_times(inputs, *_wires(inputs, chip), collective, size, ranks)
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:

@@ -13,6 +13,7 @@ from fastflow.columns import ALGORITHMS, result_order
 from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
+from fastflow.network.nccl import NAMES as NCCL
 from fastflow.parallelism.layout import SAME
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
@@ -309,7 +310,7 @@ def explain(prediction: Prediction, point: int) -> Columns:
         "bound_by": np.array(names)[timing.limiter[rows]],
         "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, waited)],
         "comm_s": launches * (took.sync_s + took.send_s) + took.gradient_s,
-        "algorithm": np.array(ALGORITHMS)[np.where(gradient, took.gradient_by, took.sync_by)],
+        "algorithm": np.array([*ALGORITHMS, *NCCL])[np.where(gradient, took.gradient_by, took.sync_by)],
         "flop": timing.flop[rows],
     }
     columns |= {

@@ -328,6 +328,31 @@ def test_collectives_are_those_of_the_system(file):
     assert rows.attrs["fastflow.where"].startswith("dgx_a100 of a100")
 
 
+@pytest.mark.parametrize(
+    ("device", "ranks", "overrides", "where", "says"),
+    [
+        ("NVIDIA H100 80GB HBM3", 8, (), "dgx_h100 of h100_sxm", "system: dgx_h100, 8 devices (assumed"),
+        ("A100-SXM4-80GB", 2, (), "dgx_a100 of a100", "system: dgx_a100, 8 devices (assumed"),
+        ("Tesla V100", 20, (), "dgx_v100 of v100_sxm", "system: dgx_v100, 24 devices (assumed"),
+        ("A100-SXM4-80GB", 2, ("system=dgx_h100",), "dgx_h100 of h100_sxm", ""),
+        ("GH100", 2, (), "cluster of pathfinding", ""),
+        ("", 2, (), "cluster of pathfinding", ""),
+    ],
+)
+def test_the_machine_of_collectives_is_that_of_the_device(file, device, ranks, overrides, where, says):
+    text = f"device,ranks,bytes,time_s\n{device},{ranks},1e6,1e-4\n{device},2,1e6,1e-4\n"
+    rows = fastflow.validate(file(text), *overrides).rows
+    assert rows.attrs["fastflow.where"] == where
+    assert ("assumed" in rows.attrs["fastflow.said"]) == bool(says)
+    assert says in rows.attrs["fastflow.said"]
+    assert rows["predicted_s"].notna().all()
+
+
+def test_several_devices_are_no_machine(file):
+    rows = fastflow.validate(file("device,ranks,bytes,time_s\nA100,2,8,1e-5\nH100,2,8,1e-5\n")).rows
+    assert rows.attrs["fastflow.where"] == "cluster of pathfinding"
+
+
 def test_whole_iterations_are_points_of_a_grid(file):
     rows = fastflow.validate(file(ITERATIONS), "model.devices=16", "mem=hbm3").rows
     for row in rows[:2].itertuples():

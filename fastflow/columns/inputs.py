@@ -17,6 +17,7 @@ TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
+LIBRARIES = ("none", "nccl")
 SCHEDULES = ("gpipe", "1f1b")
 RING, ALL_TO_ALL = CONTEXTS = ("ring", "all_to_all")
 
@@ -61,6 +62,10 @@ def _link(prefix: str, where: str) -> tuple[Column, ...]:
         ),
         _nonnegative(f"{prefix}.latency", "s", f"latency of one message over a {where} link"),
         _share(f"{prefix}.utilization", f"share of the {where} link rate that the payload reaches"),
+        *(
+            _nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: a step by {name} over a {where} link")
+            for step, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple"))
+        ),
     )
 
 
@@ -121,6 +126,22 @@ INPUTS: tuple[Column, ...] = (
     *_link("net.intra", "in-package"),
     *_link("net.inter", "off-package"),
     _nonnegative("net.inter.collective_overhead", "s", "overhead of a collective's call, added to its steps"),
+    _nonnegative("net.library.launch", "s", "NCCL: launch of a ring's kernel that sends by LL"),
+    _nonnegative("net.library.ll128", "", "NCCL: the same by LL128, over that"),
+    _nonnegative("net.library.simple", "", "NCCL: the same by Simple, over that"),
+    _nonnegative("net.library.send", "", "NCCL: launch of a direct send by LL, over that of a ring"),
+    _nonnegative("net.library.send_simple", "", "NCCL: the same by Simple"),
+    _nonnegative("net.library.fill", "s", "NCCL: time that a direct send by LL takes longer from 64 KiB on"),
+    _nonnegative(
+        "net.library.peer", "", "NCCL: latency that every peer of a direct send adds, in steps by LL"
+    ),
+    _nonnegative(
+        "net.library.block", "", "NCCL: share by which a whole block of threads is slower than one warp"
+    ),
+    _nonnegative("net.library.tree", "", "NCCL: latency of a tree's step over that of a ring"),
+    _fraction(
+        "net.library.reduce", "NCCL: share of its links that a switch reaches that reduces; 0: it does not"
+    ),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
     _positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
@@ -190,6 +211,7 @@ INPUTS: tuple[Column, ...] = (
     count("system.package.devices", "accelerators per package"),
     text("system.package.topology", "network within a package", TOPOLOGIES),
     text("system.package.shape", "same as system.shape, within a package"),
+    text("system.library", "what runs collectives: the algorithms of system.collective, or NCCL", LIBRARIES),
     text("system.collective", "algorithm of the collectives; auto: the fastest for each message", ALGORITHMS),
     text("parallel.strategy", "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all"),
     text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),

@@ -50,6 +50,7 @@ from fastflow.workload.graph import (
 AUTO = -1  # the fastest
 RING, HALVING_DOUBLING, DOUBLE_TREE, DIRECT, HIERARCHICAL, PER_DIMENSION = range(6)
 ALGORITHMS = ("ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension")
+WAYS = len(ALGORITHMS)
 
 Cost = tuple[float, float, float, float]
 """What a pattern costs, as `routing.reach` returns it: load within packages and between, and both hops."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.network.algorithms import ALGORITHMS, AUTO, Phase
+from fastflow.network.algorithms import AUTO, WAYS, Phase
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import COLLECTIVES
 
-KINDS, WAYS = len(COLLECTIVES), len(ALGORITHMS)
+KINDS = len(COLLECTIVES)
 LOAD0, LOAD1, HOPS0, HOPS1, TOUCHED = range(len(Phase._fields))
 
 
@@ -78,7 +78,7 @@ def cheapest(
     if wanted != AUTO and latency[row, collective, wanted] < np.inf:
         return latency[row, collective, wanted] + size * per_byte[row, collective, wanted], wanted
     best, which = np.inf, 0
-    for algorithm in range(WAYS):
+    for algorithm in range(latency.shape[2]):
         if latency[row, collective, algorithm] < np.inf:
             time = latency[row, collective, algorithm] + size * per_byte[row, collective, algorithm]
             if time < best:

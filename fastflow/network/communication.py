@@ -14,7 +14,9 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
-from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, WAYS, cheapest, price
+from fastflow.network.algorithms import WAYS
+from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, cheapest, price
+from fastflow.network.nccl import ALL_WAYS, Spread, check_choice, price_library
 from fastflow.network.routes import Route, neighbours, routes_of
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
@@ -34,6 +36,7 @@ class Wires(NamedTuple):
     inter_latency: Floats
     memory: Floats  # that reductions read and write [B/s]
     overhead: Floats  # of calling a collective [s]
+    library: Ints  # row of its scalars, -1 for none: collectives are the paper's algorithms
 
 
 class Exchanges(NamedTuple):
@@ -65,9 +68,10 @@ class _Recipes(NamedTuple):
 
     first: Ints  # (routes + 1,)
     offered: Bools  # (recipes, collectives, algorithms)
-    sent: Floats  # (recipes, collectives, algorithms)
+    sent: Floats  # (recipes, collectives, nccl.ALL_WAYS)
     offset: Ints  # into phases, (recipes, collectives * algorithms + 1)
     phases: Floats  # (phases, 5)
+    spread: Floats  # (recipes, as nccl.Spread)
     level: Ints  # 1 where the group reaches over packages, (recipes,)
 
 
@@ -79,7 +83,7 @@ def _flat(routes: list[Route]) -> _Recipes:
     return _Recipes(
         first=first,
         offered=np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
-        sent=np.concatenate([np.zeros(shape), *(one.sent[None] for one in recipes)]),
+        sent=np.concatenate([np.zeros((0, KINDS, ALL_WAYS)), *(one.sent[None] for one in recipes)]),
         offset=np.concatenate(
             [
                 np.zeros((0, KINDS * WAYS + 1), dtype=np.int64),
@@ -87,6 +91,7 @@ def _flat(routes: list[Route]) -> _Recipes:
             ]
         ),
         phases=np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
+        spread=np.array([one.spread for one in recipes]).reshape(-1, len(Spread._fields)),
         level=np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
     )
 
@@ -98,7 +103,7 @@ def _price(
     """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
 
     route, wires: of each kind of link; first: its first price, (kinds of link + 1,); latency, per_byte: shape
-    (prices, collectives, algorithms).
+    (prices, collectives, ways).
     """
     for link in range(route.size):
         for which in range(first[link + 1] - first[link]):
@@ -110,13 +115,37 @@ def _price(
             )  # fmt: skip
 
 
+@kernel
+def _price_libraries(
+    recipes: _Recipes,
+    route: Ints,
+    wires: Wires,
+    libraries: Floats,
+    first: Ints,
+    latency: Floats,
+    per_byte: Floats,
+) -> None:
+    """Write the same, in place of it, of every kind of link that has a library.
+
+    libraries: scalars as nccl.KEYS, a row each.
+    """
+    for link in range(route.size):
+        if wires.library[link] >= 0:
+            for which in range(first[link + 1] - first[link]):
+                one, at = recipes.first[route[link]] + which, first[link] + which
+                price_library(
+                    recipes.spread[one], libraries[wires.library[link]],
+                    wires.intra[link], wires.inter[link], wires.memory[link], latency[at], per_byte[at],
+                )  # fmt: skip
+
+
 class _Prices(NamedTuple):
     """Cost of each collective, by point."""
 
     slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, groups)
-    latency: Floats  # [s], (prices, collectives, algorithms)
+    latency: Floats  # [s], (prices, collectives, ways)
     per_byte: Floats  # [s/B]
-    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, algorithms)
+    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, nccl.ALL_WAYS)
     level: Ints  # of every recipe
     first_order: Ints  # of each point's route, (points,)
     orders: Ints  # how many, (points,)
@@ -124,13 +153,21 @@ class _Prices(NamedTuple):
     first_recipe: Ints  # of each point's route, (points,)
 
 
-def _prices(routes: list[Route], of_point: Ints, wires: Wires, groups: int) -> _Prices:
+def _ways(libraries: Floats) -> int:
+    """Return how many ways are priced: NCCL's too, where anyone has it."""
+    return ALL_WAYS if libraries.size else WAYS
+
+
+def _prices(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats, groups: int) -> _Prices:
     """Price the recipes of every kind of link, once a kind."""
     first, place_of = kinds([of_point, *wires], of_point.size)
     recipes, route = _flat(routes), of_point[first]
     first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
-    latency, per_byte = np.empty((2, first_price[-1], KINDS, WAYS))
-    _price(recipes, route, take(wires, first), first_price, latency, per_byte)
+    latency, per_byte = np.full((2, first_price[-1], KINDS, _ways(libraries)), np.inf)
+    links = take(wires, first)
+    _price(recipes, route, links, first_price, latency, per_byte)
+    if libraries.size:
+        _price_libraries(recipes, route, links, libraries, first_price, latency, per_byte)
     count = np.array([len(one.orders) for one in routes], dtype=np.int64)
     first_order = np.cumsum(count) - count
     return _Prices(
@@ -236,6 +273,7 @@ def _time_all(
 def communicate(
     inputs: Inputs,
     wires: Wires,
+    libraries: Floats,
     graph: Graph,
     shards: Supergraph,
     pipe: Pipeline,
@@ -245,11 +283,11 @@ def communicate(
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
-    inputs: columns of `system` and `placement`; launches of every kernel in an iteration, shape (kernels,),
-    as graph and shards; the others of shape (points,).
+    inputs: columns of `system` and `placement`; libraries: that wires refer to; launches of every kernel in
+    an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
-    prices = _prices(routes, of_point, wires, len(LAYER_KINDS) * len(shards.groups.sets))
+    prices = _prices(routes, of_point, wires, libraries, len(LAYER_KINDS) * len(shards.groups.sets))
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
@@ -315,21 +353,29 @@ def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) 
     )
 
 
-def collective_times(inputs: Inputs, wires: Wires, collective: int, size: Floats, ranks: Ints) -> Floats:
+def collective_times(
+    inputs: Inputs, wires: Wires, libraries: Floats, collective: int, size: Floats, ranks: Ints
+) -> Floats:
     """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
 
-    inputs, wires: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network.
+    inputs, wires: of one point; libraries: that wires refer to; size [B], ranks: shape (collectives,).
+    Raises InputError for no network, or for an algorithm asked of a library.
     """
-    wanted = ALGORITHMS.index(str(inputs["system.collective"][0])) - 1
-    intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires)
+    name = str(inputs["system.collective"][0])
+    check_choice(str(inputs["system.library"][0]), name)
+    wanted = ALGORITHMS.index(name) - 1
+    intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires[:-1])
     time = np.empty(size.size)
     for among in np.unique(ranks):
         made = neighbours(inputs, int(among))
-        latency, per_byte = np.empty((2, 1, KINDS, WAYS))
-        price(
-            made.offered, made.offset, made.phases,
-            intra, inter, latency0, latency1, memory, overhead, latency[0], per_byte[0],
-        )  # fmt: skip
+        latency, per_byte = np.empty((2, 1, KINDS, _ways(libraries)))
+        if libraries.size:
+            price_library(made.spread, libraries[0], intra, inter, memory, latency[0], per_byte[0])
+        else:
+            price(
+                made.offered, made.offset, made.phases,
+                intra, inter, latency0, latency1, memory, overhead, latency[0], per_byte[0],
+            )  # fmt: skip
         for i in np.flatnonzero(ranks == among):
             time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], wanted)
     return time

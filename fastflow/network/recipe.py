@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.network.algorithms import ALGORITHMS, Cost, Dimension, Patterns, phases, sent, worse
+from fastflow.network import nccl
+from fastflow.network.algorithms import WAYS, Cost, Dimension, Patterns, phases, sent, worse
 from fastflow.network.patterns import (
     ALL_PAIRS,
     BACKWARD,
@@ -26,13 +27,14 @@ from fastflow.workload.graph import COLLECTIVES, NO_EXCHANGE
 class Recipe(NamedTuple):
     """Every algorithm of every collective of one group on one network, before bandwidths are known.
 
-    A collective has a row of len(ALGORITHMS) of them.
+    A collective has a row of WAYS of them, and NCCL's ways after that.
     """
 
-    offered: Bools  # shape (collectives, algorithms)
-    offset: Ints  # first phase of each, CSR; shape (collectives * algorithms + 1,)
+    offered: Bools  # shape (collectives, WAYS)
+    offset: Ints  # first phase of each, CSR; shape (collectives * WAYS + 1,)
     phases: Floats  # columns as in `algorithms.Phase`; shape (phases, 5)
-    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, algorithms)
+    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, nccl.ALL_WAYS)
+    spread: Floats  # as nccl.Spread, by which NCCL's ways are priced
 
 
 def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
@@ -42,8 +44,10 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
     """
     ranks = group.ranks
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
-    shape = (len(COLLECTIVES), len(ALGORITHMS))
-    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
+    spread = nccl.spread(topology, devices, group, patterns)
+    shape = (len(COLLECTIVES), WAYS)
+    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros((len(COLLECTIVES), nccl.ALL_WAYS))
+    sending[:, WAYS:] = nccl.sent(ranks, int(spread.inside))
     offset, rows = [0], []
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:
@@ -60,6 +64,7 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
         offset=np.array(offset),
         phases=np.array(rows, dtype=np.float64).reshape(-1, 5),
         sent=sending,
+        spread=np.array(spread),
     )
 
 

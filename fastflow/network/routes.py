@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.network.algorithms import Cost
+from fastflow.network.nccl import check_choice
 from fastflow.network.patterns import Group, group_of
 from fastflow.network.placement import Order, neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.network.recipe import Recipe, recipe
@@ -167,7 +168,10 @@ def routes_of(
 
 
 def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
-    """Say for every point why its system is no network, or its placement no order for it; or ""."""
+    """Say for every point why its system is no network, or its placement no order for it; or "".
+
+    Or why its collectives cannot be run as it says.
+    """
     points = inputs["placement"].size
     reason: NDArray[np.object_] = np.full(points, "", dtype=object)
     differ = layouts.differ & (stages > 1)
@@ -175,6 +179,7 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
         placement = str(inputs["placement"][i])
         try:
             _network(*(inputs[key][i].item() for key in SYSTEM))
+            check_choice(str(inputs["system.library"][i]), str(inputs["system.collective"][i]))
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
             reason[i] = str(error)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.configuration.composer import Composer
 from fastflow.grid.grid import Grid
+from fastflow.grid.run import Run
 from fastflow.measured.kind import Measurements, Options, TimedRows, register
 from fastflow.measured.points import PredictedRows
 from fastflow.tables import Bools, Ints
 from fastflow.workload.graph import COLLECTIVES
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
 
 _MOST_RANKS = 1e12
 _MOST_BYTES = 1e18
@@ -38,6 +44,37 @@ class Collectives(Measurements):
         fits = (self.bytes >= 0.0) & (self.bytes <= _MOST_BYTES)
         file.refuse("bytes", ~fits, f"a number of bytes that is at least 0 and at most {_MOST_BYTES:g}")
         self.collective = file.choices("collective", COLLECTIVES[1:], "all-reduce")
+        self.assumed: list[str] = []
+
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan the system; raises InputError.
+
+        Where none is chosen, it is the machine of the file's device, or as many of it as ranks need.
+        """
+        said = {override.key_or_group for override in parsed}
+        machine = None if "system" in said else self._machine(composer.choices("system"))
+        if machine is None:
+            return super().plan(composer, overrides, parsed)
+        chosen = (f"system={machine}", *overrides)
+        run = super().plan(composer, chosen, parsed)
+        inputs, ranks = run.grid.first_inputs(), int(self.ranks.max())
+        devices, package = (int(inputs[f"system.{key}"][0]) for key in ("devices", "package.devices"))
+        if ranks > devices and "system.devices" not in said:
+            devices = -(-ranks // package) * package
+            run = super().plan(composer, (*chosen, f"system.devices={devices}"), parsed)
+        self.assumed.append(
+            f"system: {machine}, {devices} devices (assumed from the file; system=NAME sets it)"
+        )
+        return run
+
+    def _machine(self, systems: Sequence[str]) -> str | None:
+        """Return the machine dgx_X where X is in the name of every device, if that is one of the library."""
+        found = [
+            [name for name in systems if name.startswith("dgx_") and _names(device, name[len("dgx_") :])]
+            for device in self.devices
+        ]
+        (one,) = found[0] if found and len(found[0]) == 1 else (None,)
+        return one if all(names == [one] for names in found) else None
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where there are more ranks than devices."""
@@ -68,5 +105,10 @@ class Collectives(Measurements):
         return np.zeros(rows.size, dtype=np.bool_)
 
     def notes_of_times(self) -> list[str]:
-        """How they were timed does not matter."""
-        return []
+        """How they were timed does not matter; what system was taken does."""
+        return self.assumed
+
+
+def _names(device: str, chip: str) -> bool:
+    """Say whether a device's name holds a chip's, and not as a part of another (GB200 is no B200)."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(chip)}(?![0-9])", device.lower()) is not None

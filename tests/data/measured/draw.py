@@ -17,22 +17,14 @@ ROWS = {
     "gemm_a100_40_fp32": 120,
     "rnn_v100_fp32": 60,
     "ops_v100_a100_fp32": 150,
-    "collectives_a100": 30,
+    "collectives_a100": 60,
+    "collectives_h100": 60,
 }
-LEAST_BYTES = 1 << 20
-
-
-def eligible(name, line):
-    """Say whether a row may be drawn: any, but of collectives the all-reduces from 1 MiB alone."""
-    if name != "collectives_a100":
-        return True
-    _, collective, _, _, size, _ = line.split(",")
-    return collective == "all-reduce" and int(size) >= LEAST_BYTES
 
 
 def drawn(name, lines):
     """Return the header and the rows of a file's sample; lines: of the whole file, with its header."""
-    rows = [line for line in lines[1:] if eligible(name, line)]
+    rows = lines[1:]
     chosen = np.random.default_rng(SEED).choice(len(rows), ROWS[name], replace=False)
     return [lines[0], *(rows[i] for i in sorted(chosen.tolist()))]
 

@@ -1,0 +1,68 @@
+"""Collectives as NCCL runs them, each way written out by hand and the fastest taken (slow, obvious)."""
+
+from math import ceil, inf, log2
+
+WORD = {"ll": 2.0, "ll128": 128.0 / 120.0, "simple": 1.0}  # bytes sent for one of payload
+
+
+def ways(collective, size, machines, inside, link, network, memory, library, reduces=False):
+    """Return the time of every way, name to seconds; of the narrow and the full form of one the smaller.
+
+    inside: ranks of each of `machines`; link, network: (bandwidth [B/s], {protocol: latency of a step [s]});
+    both have no contention, but every rank of a machine its own network link.
+    """
+    n = machines * inside
+    speed0, step0 = link
+    speed1, step1 = network
+    own = 0.0 if collective in ("broadcast", "point-to-point") else 3.0 * size / n / memory
+
+    def wire(bytes0, bytes1):
+        """Seconds to move so much over a device's links within the machine and over its network link."""
+        return max(bytes0 / speed0 if inside > 1 else 0.0, bytes1 / speed1 if machines > 1 else 0.0)
+
+    found = {}
+    if collective in ("all-to-all", "point-to-point"):
+        piece = size / n if collective == "all-to-all" else size
+        near = inside - 1 if collective == "all-to-all" else int(machines == 1)
+        far = n - inside if collective == "all-to-all" else int(machines > 1)
+        for protocol in ("ll", "simple"):
+            step = step1[protocol] if machines > 1 else step0[protocol]
+            every = library["peer"] * (near * step0["ll"] + far * step1["ll"])
+            called = library["launch"] * library["send"][protocol]
+            filling = library["fill"] * min(1.0, piece / 65536.0) if protocol == "ll" else 0.0
+            moved = wire(near * piece, far * piece) * WORD[protocol]
+            found[f"direct {protocol}"] = called + step + every + filling + moved + own
+        return found
+
+    passes = 2 if collective == "all-reduce" else 1
+    steps0, steps1 = passes * (n - machines), passes * (machines - 1)
+    piece = size if collective == "broadcast" else size / n
+    times = 1 if collective == "broadcast" else steps0 + steps1
+    for protocol in WORD:
+        called = library["launch"] * library["launches"][protocol]
+        waited = called + steps0 * step0[protocol] + steps1 * step1[protocol]
+        moved = times * piece
+        if protocol == "ll":
+            waited *= 1.0 + library["block"] * min(1.0, size / n / 4096.0)
+            moved += piece  # a rank's own piece takes its turn among the stores
+        carried = wire(moved, moved / inside) * WORD[protocol]
+        found[f"ring {protocol}"] = waited + carried + (own if protocol != "ll" else 0.0)
+
+    height = ceil(log2(machines))
+    if collective == "all-reduce" and machines > 1:
+        for protocol in WORD:
+            called = library["launch"] * library["launches"][protocol]
+            up = (inside - 1) * step0[protocol] + height * library["tree"] * step1[protocol]
+            carried = wire(2.0 * size, 2.0 * size / inside) * WORD[protocol]
+            found[f"tree {protocol}"] = called + 2 * up + carried
+    if collective == "all-reduce" and reduces and inside > 2:
+        called = library["launch"] * library["launches"]["simple"]
+        across = 2 * height * library["tree"] * step1["simple"]
+        carried = wire((size + size / inside) / library["reduce"], 2.0 * size / inside)
+        found["nvls"] = called + across + carried
+    return found
+
+
+def time(*given, **also):
+    """Return the time of the fastest way [s]."""
+    return min(ways(*given, **also).values(), default=inf)
