@@ -9,7 +9,7 @@ import fastflow
 
 SYSTEMS = Path(fastflow.__file__).parent.parent / "conf" / "system"
 
-# datasheets: GPU, GPUs, those of a machine, GB/s a direction within it and between machines, a switch that sums
+# datasheets: GPU, GPUs, those of a machine, GB/s a direction within it and between machines, if a switch sums
 SHEETS = {
     "dgx_v100": ("v100_sxm", 8, 8, 150, 6.25, False),
     "dgx_a100": ("a100_sxm_80", 8, 8, 300, 25, False),
