@@ -1,0 +1,82 @@
+"""The library of machines and clusters of them (conf/system): what their datasheets say."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import fastflow
+
+SYSTEMS = Path(fastflow.__file__).parent.parent / "conf" / "system"
+
+# datasheets: GPU, GPUs, those of a machine, GB/s a direction within it and between machines, if a switch sums
+SHEETS = {
+    "dgx_v100": ("v100_sxm", 8, 8, 150, 6.25, False),
+    "dgx_a100": ("a100_sxm_80", 8, 8, 300, 25, False),
+    "dgx_h100": ("h100_sxm", 8, 8, 450, 50, True),
+    "dgx_h200": ("h200_sxm", 8, 8, 450, 50, True),
+    "dgx_b200": ("b200_sxm", 8, 8, 900, 50, True),
+    "gb200_nvl72": ("gb200", 72, 72, 900, 50, True),
+    "mi300x_node": ("mi300x", 8, 8, 448, 50, False),
+    "superpod_v100": ("v100_sxm", 72, 8, 150, 6.25, False),
+    "superpod_a100": ("a100_sxm_80", 160, 8, 300, 25, False),
+    "superpod_h100": ("h100_sxm", 256, 8, 450, 50, True),
+    "superpod_b200": ("b200_sxm", 256, 8, 900, 50, True),
+}
+GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale"}
+LONG = 2.0**33
+
+
+def bus_bandwidth(system, ranks, devices):
+    """Return what each rank of a long all-reduce moves over its links in a second [B/s]."""
+    machines = (f"system={system}", f"system.devices={devices}")
+    return 2 * (ranks - 1) / ranks * LONG / fastflow.predict_collective("all-reduce", LONG, ranks, *machines)
+
+
+def test_every_machine_is_listed():
+    assert {path.stem for path in SYSTEMS.glob("*.yaml")} == {*SHEETS, *GIVEN}
+
+
+@pytest.mark.parametrize("system", SHEETS)
+def test_a_system_is_its_datasheets(compose, system):
+    chip, devices, package, intra, inter, _ = SHEETS[system]
+    point = compose(f"system={system}")
+    assert point["chip.name"] == compose(f"chip={chip}")["chip.name"]
+    assert (point["system.devices"], point["system.package.devices"]) == (devices, package)
+    assert point["chip.pinned.intra_Bps"] == intra * 1e9
+    assert point["chip.pinned.inter_Bps"] == inter * 1e9
+    assert (point["net.library.reduce"] > 0.0) == SHEETS[system][-1]
+    source = yaml.safe_load((SYSTEMS / f"{system}.yaml").read_text())["source"]
+    assert source["devices"]
+
+
+@pytest.mark.parametrize("system", SHEETS)
+def test_long_all_reduces_take_all_links(compose, system):
+    """Within a machine by its own links, fewer bytes where a switch sums; across machines by all cards."""
+    _, _, package, intra, inter, sums = SHEETS[system]
+    reached = compose(f"system={system}")["net.intra.utilization"] * intra * 1e9
+    inside = bus_bandwidth(system, package, package)
+    assert 0.85 * reached < inside < (1.75 if sums else 1) * reached
+    cards = package * inter * 1e9
+    across = bus_bandwidth(system, 3 * package, 3 * package)
+    assert 0.8 * min(cards, inside) < across < min(1.75 * cards, 1.02 * inside)
+
+
+@pytest.mark.parametrize("system", [name for name in SHEETS if name.startswith("superpod")])
+def test_any_number_of_machines(system):
+    chosen = f"system={system}"
+    took = [
+        fastflow.predict_collective("all-reduce", 1e9, devices, chosen, f"system.devices={devices}")
+        for devices in (8, 16, 24, 56, 1024)
+    ]
+    assert took[0] < took[1] < took[2] < took[3] < took[4] < 1.6 * took[1]
+    with pytest.raises(fastflow.InputError, match=r"system\.package\.devices"):
+        fastflow.predict_collective("all-reduce", 1e9, 8, chosen, "system.devices=12")
+
+
+def test_a_cluster_of_each_trains():
+    small = ("model.batch=4608", "model.hidden=1024", "model.vocabulary=4096", "model.sequence=4")
+    for system, (_, devices, *_) in SHEETS.items():
+        row = fastflow.evaluate(f"system={system}", f"parallel.strategy=d{devices}", *small).iloc[0]
+        assert row["reason"] == "", system
+        assert row["time_s"] > 0.0
