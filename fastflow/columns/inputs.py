@@ -175,6 +175,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.blocks.operands", "where matrix units read operands: registers, or L1 itself", OPERANDS),
     count("chip.blocks.cluster", "thread blocks that read the columns of B together, on matrix units"),
     Column("chip.blocks.persistent", "bool", "", "whether a block's end overlaps with the next one's start"),
+    _positive(
+        "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
+    ),
     _nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
     ),
@@ -199,9 +202,6 @@ INPUTS: tuple[Column, ...] = (
             _positive("chip.pinned.core_Hz", "Hz", "core clock"),
             _positive("chip.pinned.core_V", "V", "core voltage"),
             _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
-            _positive(
-                "chip.pinned.matrix_boost_W", "W", "the same where matrix units are those, if it differs"
-            ),
             _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
             _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
             _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),

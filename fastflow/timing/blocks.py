@@ -8,7 +8,7 @@ the inner dimension in slabs, with its part of C in registers and the slabs of A
   bundle at once, and each such round begins and ends with one trip through the memories;
 - *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
   CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
-  their operands in L1 themselves, 64 rows of the block at a time (wgmma, NVIDIA PTX documentation);
+  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation);
 - *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
   that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
   that is: so few blocks do not draw the whole bandwidth (Little's law);
@@ -49,7 +49,6 @@ STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 LANES = 16.0  # of a warp
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SPECIALISED = 2.0  # times the order where some warps load and others multiply, so that they wait less
-ROWS_OF_A_GROUP = 64.0  # that a group of four warps multiplies at once, where units read L1 themselves
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
 MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
@@ -250,7 +249,7 @@ def _time_blocks(
         moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
         if gemm.shared:
             moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-            moved[level] = blocks * depth * size * (max(a, b) + a * b / ROWS_OF_A_GROUP)
+            moved[level] = blocks * depth * size * (max(a, b) + a * b / min(gemm.warp_m, max(a, b)))
     moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
     if parts > 1.0:
         moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts

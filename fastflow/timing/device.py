@@ -55,6 +55,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
+    boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     return Device(
@@ -83,7 +84,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             persistent=by_matrix & inputs["chip.blocks.persistent"],
             promotion=np.where(dtype == SCALED, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
             launch=inputs["chip.launch_overhead"],
-            drive=_drive(inputs, by_matrix),
+            drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / inputs["chip.tdp"],
             strided=inputs["chip.strided.cost"],
             reach=inputs["chip.strided.reach"],
             miss=inputs["chip.strided.miss"],
@@ -93,14 +94,6 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]
         ),
     )
-
-
-def _drive(inputs: Inputs, by_matrix: Bools) -> Floats:
-    """Return the power that the units which multiply draw at the highest clock, over the budget."""
-    power = inputs.get("chip.pinned.boost_W", np.zeros(by_matrix.size))
-    of_matrix = inputs.get("chip.pinned.matrix_boost_W", power)
-    drive: Floats = np.where(by_matrix & ~np.isnan(of_matrix), of_matrix, power) / inputs["chip.tdp"]
-    return drive
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:

@@ -103,8 +103,8 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         if level <= chip.dealt:
             flop = 2 * a * b * depth * handed
             read = flop * chip.size * (wm + wn) / (2 * wm * wn)
-            groups = max(a, b) / 64  # of warps, that multiply 64 rows each by the block's other side
-            of_group = (64 + min(a, b)) * depth * chip.size
+            rows = min(chip.warp[0], max(a, b))  # that an instruction multiplies by the block's other side
+            groups, of_group = max(a, b) / rows, (rows + min(a, b)) * depth * chip.size
             moved.append(handed * groups * of_group if chip.shared else read + loaded)
         elif level == chip.dealt + 1:
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
