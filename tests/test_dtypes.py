@@ -93,7 +93,7 @@ def test_quantising_takes_its_launches_and_its_bytes(frame):
     elements = SIZES["m"] * SIZES["k"] * SIZES["batch"]
     for dtype, bytes_, launches in (("fp8", 5, 3), ("fp8_block", 3 + 4 / 128, 1), ("int8", 3, 1)):
         took = frame.loc[dtype, False].time_s - frame.loc[dtype, True].time_s
-        moving = elements * bytes_ / (point.dram_Bps * 0.81)
+        moving = elements * bytes_ / (point.dram_Bps * 0.822)
         assert took == pytest.approx(launches * launch + moving, rel=0.01)
     for dtype in HOPPER[:4]:
         assert frame.loc[dtype, False].time_s == frame.loc[dtype, True].time_s
@@ -149,4 +149,4 @@ def test_measurements_in_a_data_type_include_quantising(tmp_path):
         for dtype in ("bf16", "fp8", "fp8_block")
     ]
     assert found.rows.predicted_s.tolist() == alone
-    assert alone[1] - alone[2] > 1.9 * 4.5e-6  # two launches more
+    assert alone[1] - alone[2] > 1.9 * 2.39e-6  # two launches more
