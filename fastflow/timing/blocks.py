@@ -30,6 +30,7 @@ arXiv:1804.06826, section 3.7).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -132,19 +133,24 @@ def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, I
     is not two positive whole numbers, or the first one is a vector's.
     """
     names, place = vocabulary(texts)
-    offset, sides = [0], []
-    for name in names:
-        for tile in str(name).split():
-            parts = tile.split("x")
-            if len(parts) != 2 or not all(map(_is_side, parts)):
-                allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
-                raise InputError(key, name, allowed)
-            sides.append((float(parts[0]), float(parts[1])))
-        if offset[-1] == len(sides) or 1.0 in sides[offset[-1]]:
-            raise InputError(key, name, "at least one tile, such as 128x64, the first of no vector")
-        offset.append(len(sides))
-    table = np.array(sides, dtype=np.float64).reshape(-1, 2)
-    return Catalogue(np.array(offset, dtype=np.int64), table[:, 0].copy(), table[:, 1].copy()), place
+    listed = [_read_tiles(str(name), key) for name in names]
+    offset = np.cumsum([0, *map(len, listed)])
+    table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)
+    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), place
+
+
+@lru_cache(maxsize=256)
+def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
+    tiles = []
+    for tile in name.split():
+        parts = tile.split("x")
+        if len(parts) != 2 or not all(map(_is_side, parts)):
+            allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
+            raise InputError(key, name, allowed)
+        tiles.append((float(parts[0]), float(parts[1])))
+    if not tiles or 1.0 in tiles[0]:
+        raise InputError(key, name, "at least one tile, such as 128x64, the first of no vector")
+    return tuple(tiles)
 
 
 def _is_side(text: str) -> bool:

@@ -191,7 +191,21 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(tuple(Facts(*(getattr(one, field) for field in Facts._fields)) for one in kernels),),
+        structures=(
+            tuple(
+                Facts(
+                    phase=one.phase,
+                    kind=one.kind,
+                    form=one.form,
+                    readers=one.readers,
+                    sums=one.sums,
+                    again=one.again,
+                    statistics=one.statistics,
+                    gradient=one.gradient,
+                )
+                for one in kernels
+            ),
+        ),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         **flat,

@@ -23,6 +23,7 @@ from fastflow.workload.graph import (
     PRODUCT,
     UPDATE,
     Again,
+    Form,
     Kernel,
 )
 from fastflow.workload.layers import Amount, Network, Node, Size
@@ -72,16 +73,23 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
 def _forward(network: Network, i: int, size: Amount) -> Kernel:
     node = network.nodes[i].node
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
-    forms = [[form for read, form in network.operands(at) if read == i] for at in network.readers[i]]
-    readers = tuple(form for one in forms for form in one)
+    readers: list[Form] = []
+    shared: Elements = 0.0
+    for at in network.readers[i]:
+        reader = network.nodes[at].node
+        if len(reader.type.reads) == 1:
+            readers.append(reader.form)
+            continue
+        own = [form for read, form in network.operands(at) if read == i]
+        readers += own
+        if own[-1].operand:
+            shared = shared + _shared(network, at)
     if node.type.kind == PRODUCT and not readers:
-        readers = (node.form,)  # whoever takes the network's output reads it as one more product would
+        readers.append(node.form)  # whoever takes the network's output reads it as one more product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
-        readers=readers, read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
+        readers=tuple(readers), read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
         peer_kind=network.neighbour(i, products),
     )  # fmt: skip
-    shared = sum(_shared(network, at) for at, one in zip(network.readers[i], forms, strict=True)
-                 if any(form.operand for form in one))  # fmt: skip
     if isinstance(shared, np.ndarray) or shared:
         kernel = kernel._replace(shared_cols=np.minimum(_cols(shared, kernel), node.output))
     return node.type.forward(network, i, kernel, size)
