@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +36,24 @@ def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
     if points == 1:
-        return _build(model, numbers)
+        return _build(model, numbers) if file.KEY in model else _build_one(*_values(model, numbers))
     first, place = kinds([*model.values(), *numbers], points)
     return spread(_build(take(model, first), take(numbers, first)), place)
+
+
+def _values(model: Inputs, numbers: Precision) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
+    """Return the columns of one point as values by which something can be kept."""
+    return tuple((key, column.tolist()[0]) for key, column in model.items()), tuple(
+        column.tolist()[0] for column in numbers
+    )
+
+
+@lru_cache(maxsize=64)
+def _build_one(model: tuple[tuple[str, Any], ...], numbers: tuple[float, ...]) -> Graph:
+    """Return the graph of one point: calls from Python repeat models, and nobody writes to a graph."""
+    return _build(
+        {key: np.array([value]) for key, value in model}, Precision(*(np.array([one]) for one in numbers))
+    )
 
 
 def _build(inputs: Inputs, numbers: Precision) -> Graph:
@@ -67,8 +84,13 @@ def count_kernels(inputs: Inputs) -> Ints:
     for rows in _structures(inputs):
         one = take(dict(inputs), rows[:1])
         quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else len(_kernels(one, UNSIZED))
+        count[rows] = quick(one) if quick else _count(_values(one, UNSIZED)[0])
     return count
+
+
+@lru_cache(maxsize=64)
+def _count(model: tuple[tuple[str, Any], ...]) -> int:
+    return len(_kernels({key: np.array([value]) for key, value in model}, UNSIZED))
 
 
 def count_layers(inputs: Inputs) -> Ints:
