@@ -157,9 +157,9 @@ def routes_of(
     """Return the routes of some points, and the place of each point's among them."""
     columns = [inputs[key] for key in (*SYSTEM, "placement")]
     first, place_of = kinds([*columns, strategies.degrees, *layouts], strategies.assignment.size)
-    routes = []
+    routes, systems = [], [inputs[key].tolist() for key in SYSTEM]
     for i in first.tolist():
-        system = tuple(inputs[key][i].item() for key in SYSTEM)
+        system = tuple(column[i] for column in systems)
         degrees = map(tuple, layouts.degrees[i].tolist())
         own = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
         base = tuple(strategies.degrees[i].tolist())
@@ -175,22 +175,27 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     points = inputs["placement"].size
     reason: NDArray[np.object_] = np.full(points, "", dtype=object)
     differ = layouts.differ & (stages > 1)
-    for i in range(points):
-        placement = str(inputs["placement"][i])
+    names = (*SYSTEM, "system.library", "system.collective", "placement")
+    first, place_of = kinds([inputs[key] for key in names], points)
+    for number, one in enumerate(first.tolist()):
+        *system, library, collective, placement = (inputs[key][one].item() for key in names)
+        alike = np.flatnonzero(place_of == number)
         try:
-            _network(*(inputs[key][i].item() for key in SYSTEM))
-            check_choice(str(inputs["system.library"][i]), str(inputs["system.collective"][i]))
+            _network(*system)
+            check_choice(library, collective)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
-            reason[i] = str(error)
+            reason[alike] = str(error)
             continue
         if order is None:
             continue
-        mesh = _mesh(layouts.degrees[i].tolist())
-        if set(order) != set(mesh):
-            allowed = f"auto, or {', '.join(AXES[axis] for axis in mesh)} in any order: the strategy's axes"
-            reason[i] = str(InputError("placement", placement, allowed))
-        elif differ[i] and not _has_stages_at_an_end(order):
-            allowed = "an order with lp first or last, since the kinds of layer have different cuts"
-            reason[i] = str(InputError("placement", placement, allowed))
+        for i in alike.tolist():
+            mesh = _mesh(layouts.degrees[i].tolist())
+            if set(order) != set(mesh):
+                axes = ", ".join(AXES[axis] for axis in mesh)
+                allowed = f"auto, or {axes} in any order: the strategy's axes"
+                reason[i] = str(InputError("placement", placement, allowed))
+            elif differ[i] and not _has_stages_at_an_end(order):
+                allowed = "an order with lp first or last, since the kinds of layer have different cuts"
+                reason[i] = str(InputError("placement", placement, allowed))
     return reason.astype(str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -81,6 +82,7 @@ class Strategies(NamedTuple):
         return devices_along(self.degrees, axes(*AXES))
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     """Read a strategy in the paper's notation; `key` is where it was written.
 
