@@ -240,7 +240,9 @@ def test_planted_steps_and_power_are_found(tmp_path):
 
 def test_what_is_at_its_bound_is_named(cli, planted):
     """A clock that is too low: no share of its peak is as fast as the rows."""
-    code, out, _ = cli(main, f"measurements={planted}", A100, "chip.pinned.core_Hz=700 MHz", "fit=utilization")
+    code, out, _ = cli(
+        main, f"measurements={planted}", A100, "chip.pinned.core_Hz=700 MHz", "fit=utilization"
+    )
     assert code == 0
     named = [line for line in out if line.endswith("is at its bound: the model lacks something there")]
     assert named == ["utilization is at its bound: the model lacks something there"]
