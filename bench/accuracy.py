@@ -44,14 +44,11 @@ WITHOUT = {
     "no clusters": ("chip.blocks.cluster=1",),
     "persistent kernels": ("chip.blocks.persistent=true",),
     "no kernels for vectors": ("chip.blocks.matrix='TILES OF MATRICES'",),
-    "one power for all units": ("++chip.pinned.matrix_boost_W=null",),
+    "one power for all units": ("chip.matrix_power=1",),
     "one list of blocks for all chips": tuple(
         f"chip.blocks.{kind}='{TILES}'" for kind in ("matrix", "vector", "batched_vector")
     ),
-    "the highest clock, whatever the power": (
-        "++chip.pinned.boost_W=null",
-        "++chip.pinned.matrix_boost_W=null",
-    ),
+    "the highest clock, whatever the power": ("~chip.pinned.boost_W",),
     "no cost of strided operands": ("chip.strided.cost=0", "chip.strided.miss=0"),
     "no trips through the memories": (
         "mem.latency=0 s",

@@ -223,18 +223,18 @@ def test_planted_steps_and_power_are_found(tmp_path):
     frame = pd.DataFrame(sizes, columns=["m", "n", "k"]).assign(time_s=1.0)
     path = tmp_path / "planted.csv"
     frame.to_csv(path, index=False)
-    says = ("chip.step_latency=500 ns", "chip.pinned.matrix_boost_W=700 W")
+    says = ("chip.step_latency=500 ns", "chip.matrix_power=1.6")
     times = fastflow.validate(f"measurements={path}", "chip=a100", *says).rows["predicted_s"]
     frame.assign(time_s=times).to_csv(path, index=False)
     found = fastflow.calibrate(
-        f"measurements={path}", "chip=a100", "fit=step_latency,pinned.matrix_boost_W,launch_overhead"
+        f"measurements={path}", "chip=a100", "fit=step_latency,matrix_power,launch_overhead"
     )
     scalars = found.scalars.set_index("scalar")
     assert scalars["state"].tolist() == [FITTED] * 3
     assert near(scalars["after"]["step_latency"], 500e-9, 0.01)
-    assert near(scalars["after"]["pinned.matrix_boost_W"], 700.0, 0.01)
+    assert near(scalars["after"]["matrix_power"], 1.6, 0.01)
     content = yaml.safe_load(found.text)
-    assert content["pinned"]["matrix_boost_W"].endswith(" W")
+    assert near(content["matrix_power"], 1.6, 0.01)
     assert content["step_latency"].endswith(" us")
 
 
@@ -278,8 +278,8 @@ def test_six_scalars_may_be_fitted(planted):
 
 def test_what_physics_allows_of_a_chips_scalars():
     names = ["utilization", "launch_overhead", "memory.l1.utilization", "step_latency"]
-    found = bounds_of([*names, "pinned.matrix_boost_W"], 300.0)
-    for got, expected in zip(found, bounds(SHARE, TIME, SHARE, TIME, (300.0, 3000.0)), strict=True):
+    found = bounds_of([*names, "matrix_power"])
+    for got, expected in zip(found, bounds(SHARE, TIME, SHARE, TIME, (0.25, 4.0)), strict=True):
         assert got.tolist() == expected.tolist()
 
 

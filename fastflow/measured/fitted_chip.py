@@ -15,7 +15,7 @@ from fastflow.measured import robust_fit
 from fastflow.measured.calibration_task import CalibrationTask
 from fastflow.measured.chip_output import FIRST_LINE
 from fastflow.measured.robust_fit import NOT_DETERMINED, Fit
-from fastflow.measured.scalars import UNITS, bounds_of, own_values, points_of, times
+from fastflow.measured.scalars import TIMES, bounds_of, own_values, points_of, times
 from fastflow.tables import Floats
 
 
@@ -32,13 +32,12 @@ class FittedChip(NamedTuple):
 def fit_chip(task: CalibrationTask) -> FittedChip:
     """Fit the scalars, and predict all rows with what is written of them; raises InputError."""
     names, own = task.names, own_values(task.planned, task.names)
-    (budget,) = own_values(task.planned, ["tdp"])
     points = points_of(task.planned, task.fitted)
 
     def model(values: Floats) -> Floats:
         return times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
 
-    found = robust_fit.fit(model, task.measured[task.fitted], own, bounds_of(names, budget))
+    found = robust_fit.fit(model, task.measured[task.fitted], own, bounds_of(names))
     # four digits are more than any file determines; what is said and what is used is the same to the bit
     rounded = {
         name: _written(name, value)
@@ -56,10 +55,7 @@ def fit_chip(task: CalibrationTask) -> FittedChip:
 
 
 def _written(name: str, value: float) -> str | float:
-    unit = UNITS.get(name)
-    if unit == "s":
-        return f"{value * 1e6:.4g} us"
-    return f"{value:.4g} {unit}" if unit else float(f"{value:.4g}")
+    return f"{value * 1e6:.4g} us" if name in TIMES else float(f"{value:.4g}")
 
 
 def scalar_frame(fitted: FittedChip) -> pd.DataFrame:
@@ -71,7 +67,7 @@ def scalar_frame(fitted: FittedChip) -> pd.DataFrame:
             "before": fitted.before,
             "after": fit.figures,
             "standard_error": fit.standard_errors,
-            "unit": [UNITS.get(name, "") for name in names],
+            "unit": ["s" if name in TIMES else "" for name in names],
             "state": fit.states,
         }
     )

@@ -19,14 +19,14 @@ LAUNCH, CALL, STEP = "launch_overhead", "call_overhead", "step_latency"
 SHARES = (
     "utilization", "vector_utilization", "dram_utilization", "memory.l2.utilization", "memory.l1.utilization",
 )  # fmt: skip
-UNITS = {LAUNCH: "s", CALL: "s", STEP: "s", "pinned.matrix_boost_W": "W"}  # a share has none
-SCALARS = (*SHARES, *UNITS)
+TIMES, POWER = (LAUNCH, CALL, STEP), "matrix_power"
+SCALARS = (*SHARES, *TIMES, POWER)
 """What is calibrated, as keys of the `chip` section."""
 MOST = 6
 """Scalars that are fitted at once, at most."""
 _SHARE = (0.05, 1.0)  # a kernel library reaches more than a twentieth of a peak, and never more than all
 _TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and one of 10 ns cannot be told from none
-_POWER = (1.0, 10.0)  # over the budget: a chip that draws less than that does not slow down
+_POWER = (0.25, 4.0)  # of matrix units over that of vector lanes
 
 
 class FilePoints(NamedTuple):
@@ -76,12 +76,13 @@ def own_values(planned: Sequence[PlannedFile], names: Sequence[str]) -> Floats:
     return np.array([float(inputs[f"chip.{name}"][0]) for name in names])
 
 
-def bounds_of(names: Sequence[str], budget: float) -> Bounds:
-    """Return what physics allows of some scalars; budget: the chip's power [W]."""
-    allowed = {"": _SHARE, "s": _TIME, "W": (_POWER[0] * budget, _POWER[1] * budget)}
-    units = [UNITS.get(name, "") for name in names]
-    low, high = np.array([allowed[unit] for unit in units]).T
-    is_share, is_time = (np.array([unit == one for unit in units]) for one in ("", "s"))
+def bounds_of(names: Sequence[str]) -> Bounds:
+    """Return what physics allows of some scalars."""
+    is_share, is_time = (np.array([name in some for name in names]) for some in (SHARES, TIMES))
+    low, high = (
+        np.select([is_share, is_time], [share, of_time], power)
+        for share, of_time, power in zip(_SHARE, _TIME, _POWER, strict=True)
+    )
     return Bounds(low, high, is_share, np.where(is_time, 0.0, low))
 
 
