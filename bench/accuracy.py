@@ -6,12 +6,15 @@ python bench/accuracy.py FOLDER     # of measurements: the files that tests/test
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import fastflow
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
 
 TILES = (
     "16x64 64x16 16x128 128x16 32x32 32x64 64x32 32x128 128x32 64x64 128x64 64x128 256x64 64x256 128x128 "
@@ -19,6 +22,10 @@ TILES = (
 )
 FILES = {  # column: file, overrides, and a column of the file that must be so
     "A100 fp16": ("gemm_a100_fp16", ("chip=a100",), {}),
+    "A100 bf16": ("gemm_a100_llm", ("chip=a100",), {}),
+    "H100 bf16": ("gemm_h100_llm", ("chip=h100_sxm",), {"dtype": "bf16"}),
+    "H100 fp8": ("gemm_h100_llm", ("chip=h100_sxm",), {"dtype": "fp8"}),
+    "H100 fp8_block": ("gemm_h100_llm", ("chip=h100_sxm",), {"dtype": "fp8_block"}),
     "V100 fp16": ("gemm_v100_deepbench", ("chip=v100_sxm",), {"dtype": "fp16"}),
     "V100 fp32": ("gemm_v100_deepbench", ("chip=v100_sxm",), {"dtype": "fp32"}),
     "V100 PCIe fp32": ("gemm_v100_fp32", ("chip=v100_pcie",), {}),
@@ -31,6 +38,13 @@ WITHOUT = {
     "as it is": (),
     "plain maximum instead of the soft one": ("tiling.overlap=0",),
     "one part of the inner dimension": ("tiling.parts=1",),
+    "8 parts at most": ("tiling.parts=8",),
+    "no steps of a block": ("chip.step_latency=0 s",),
+    "operands through registers": ("chip.blocks.operands=registers",),
+    "no clusters": ("chip.blocks.cluster=1",),
+    "persistent kernels": ("chip.blocks.persistent=true",),
+    "no kernels for vectors": ("chip.blocks.matrix='TILES OF MATRICES'",),
+    "one power for all units": ("chip.matrix_power=1",),
     "one list of blocks for all chips": tuple(
         f"chip.blocks.{kind}='{TILES}'" for kind in ("matrix", "vector", "batched_vector")
     ),
@@ -81,8 +95,22 @@ def _error_of_collectives(folder: Path, name: str, least: float, overrides: tupl
     return float(rows[rows["bytes"].astype(float) >= least]["error"].mean())
 
 
+@lru_cache(1)  # data types of one file follow each other
+def _validated(folder: Path, name: str, overrides: tuple[str, ...]) -> pd.DataFrame:
+    return fastflow.validate(f"measurements={folder / name}.csv", *overrides).rows
+
+
+def _of_matrices(chip: str) -> str:
+    """Return the tiles of a chip's matrix units but those of vectors; chip: the override that chooses it."""
+    with hydra_rules():
+        tiles = Composer.of_library().compose([chip]).leaves["chip.blocks.matrix"].split()
+    return " ".join(tile for tile in tiles if "1" not in tile.split("x"))
+
+
 def _error(folder: Path, name: str, overrides: tuple[str, ...], where: dict[str, str]) -> float:
-    rows = fastflow.validate(f"measurements={folder / name}.csv", *overrides).rows
+    own = _of_matrices(overrides[0])
+    overrides = tuple(text.replace("TILES OF MATRICES", own) for text in overrides)
+    rows = _validated(folder, name, overrides)
     for column, value in where.items():
         rows = rows[rows[column] == value]
     return float(rows["error"].mean())
@@ -96,8 +124,9 @@ def _roofline(folder: Path, name: str, overrides: tuple[str, ...], where: dict[s
     if "m" not in frame:
         frame = frame[frame["device"] == overrides[1].partition("=")[2]]
     of_chip = fastflow.evaluate("model=gemm", overrides[0], f"model.dtype={frame['dtype'].iloc[0]}").iloc[0]
-    size = {"fp16": 2, "fp32": 4}[frame["dtype"].iloc[0]]
+    size = {"fp8": 1, "fp8_block": 1, "bf16": 2, "fp16": 2, "fp32": 4}[frame["dtype"].iloc[0]]
     if "m" in frame:
+        frame = frame if "batch" in frame else frame.assign(batch=1)
         m, n, k, batch = (frame[axis].to_numpy(np.float64) for axis in ("m", "n", "k", "batch"))
         flop, moved = 2 * m * n * k * batch, size * batch * (m * k + k * n + m * n)
     else:

@@ -27,8 +27,19 @@ def held(request):
 def test_products_of_language_models_on_a100(held):
     validated, most = held
     every = validated("gemm_a100_fp16", "chip=a100").errors.iloc[0]
-    assert every["mean_error"] <= most(sample=0.065, every=0.065)
+    assert every["mean_error"] <= most(sample=0.063, every=0.065)
     assert every["log_correlation"] >= 0.998
+
+
+def test_products_of_language_models_in_graphs(held):
+    """A layer of TensorRT-LLM; fp8_block is short of its aim, 12%."""
+    validated, most = held
+    error = validated("gemm_a100_llm", "chip=a100").rows["error"].mean()
+    assert error <= most(sample=0.093, every=0.092)
+    errors = validated("gemm_h100_llm", "chip=h100_sxm").rows.groupby("dtype")["error"].mean()
+    assert errors["bf16"] <= most(sample=0.074, every=0.072)
+    assert errors["fp8"] <= most(sample=0.117, every=0.108)
+    assert errors["fp8_block"] <= most(sample=0.128, every=0.142)
 
 
 def test_training_products_on_v100(held):

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import assume, event, given
@@ -38,7 +39,7 @@ def roofline(flop, size, values):
 
 def bounds(*pairs):
     low, high = np.array(pairs).T
-    return Bounds(low, high, low < 1e-3)
+    return Bounds(low, high, high == 1.0, np.where(high == TIME[1], 0.0, low))
 
 
 ALL = bounds(SHARE, SHARE, TIME, SHARE)
@@ -213,6 +214,42 @@ def test_planted_figures_of_a_chip_are_found(planted, tmp_path, monkeypatch):
     assert content["launch_overhead"].endswith(" us")
 
 
+def test_planted_steps_and_power_are_found(tmp_path):
+    """Few blocks of long rows, which take their steps, and products that use all the power."""
+    rng = np.random.default_rng(3)
+    few, large = (1, 4, 4, 64, 256), (4096, 8192, 10240, 12288, 16384)
+    sizes = [(16 * rng.choice(few), 64 * rng.choice(few), 256 * rng.integers(4, 64)) for _ in range(40)]
+    sizes += [tuple(rng.choice(large, 3)) for _ in range(40)]
+    frame = pd.DataFrame(sizes, columns=["m", "n", "k"]).assign(time_s=1.0)
+    path = tmp_path / "planted.csv"
+    frame.to_csv(path, index=False)
+    says = ("chip.step_latency=500 ns", "chip.matrix_power=1.6")
+    times = fastflow.validate(f"measurements={path}", "chip=a100", *says).rows["predicted_s"]
+    frame.assign(time_s=times).to_csv(path, index=False)
+    found = fastflow.calibrate(
+        f"measurements={path}", "chip=a100", "fit=step_latency,matrix_power,launch_overhead"
+    )
+    scalars = found.scalars.set_index("scalar")
+    assert scalars["state"].tolist() == [FITTED] * 3
+    assert near(scalars["after"]["step_latency"], 500e-9, 0.01)
+    assert near(scalars["after"]["matrix_power"], 1.6, 0.01)
+    content = yaml.safe_load(found.text)
+    assert near(content["matrix_power"], 1.6, 0.01)
+    assert content["step_latency"].endswith(" us")
+
+
+def test_what_is_at_its_bound_is_named(cli, planted):
+    """A clock that is too low: no share of its peak is as fast as the rows."""
+    code, out, _ = cli(
+        main, f"measurements={planted}", A100, "chip.pinned.core_Hz=700 MHz", "fit=utilization"
+    )
+    assert code == 0
+    named = [line for line in out if line.endswith("is at its bound: the model lacks something there")]
+    assert named == ["utilization is at its bound: the model lacks something there"]
+    code, out, _ = cli(main, f"measurements={planted}", A100, "fit=utilization", "output=again.yaml")
+    assert not any("the model lacks" in line for line in out)
+
+
 def plan(*overrides):
     with hydra_rules():
         composer = Composer.of_library(config_name="calibrate")
@@ -240,15 +277,16 @@ def test_six_scalars_may_be_fitted(planted):
 
 
 def test_what_physics_allows_of_a_chips_scalars():
-    found = bounds_of(["utilization", "launch_overhead", "memory.l1.utilization", "call_overhead"])
-    for got, expected in zip(found, bounds(SHARE, TIME, SHARE, TIME), strict=True):
+    names = ["utilization", "launch_overhead", "memory.l1.utilization", "step_latency"]
+    found = bounds_of([*names, "matrix_power"])
+    for got, expected in zip(found, bounds(SHARE, TIME, SHARE, TIME, (0.25, 4.0)), strict=True):
         assert got.tolist() == expected.tolist()
 
 
-def scalars_by_default(path, rows):
+def scalars_by_default(path, rows, chip="chip=a100"):
     with hydra_rules():
         composer = Composer.of_library(config_name="calibrate")
-        planned = [plan_file(composer, (f"measurements={path}", "chip=a100"))]
+        planned = [plan_file(composer, (f"measurements={path}", chip))]
     return chosen_scalars(planned, points_of(planned, np.arange(rows)), None, "here")
 
 
@@ -259,7 +297,20 @@ MEMORIES = ["dram_utilization", "memory.l2.utilization", "memory.l1.utilization"
 def test_the_overhead_that_is_fitted_is_that_of_most_rows(tmp_path, calls, scalar):
     rows = [f"{64 * row},64,64,{'call' if row <= calls else 'kernel'},1e-5" for row in range(1, 9)]
     (tmp_path / "some.csv").write_text("\n".join(["m,n,k,timed,time_s", *rows]))
-    assert scalars_by_default(tmp_path / "some.csv", 8) == ["utilization", *MEMORIES, scalar]
+    found = scalars_by_default(tmp_path / "some.csv", 8)
+    assert found == ["utilization", *MEMORIES, scalar, "step_latency"]
+
+
+def test_six_scalars_are_fitted_where_rows_depend_on_seven(tmp_path):
+    (tmp_path / "some.csv").write_text("m,n,k,dtype,time_s\n64,64,64,fp16,1e-5\n64,64,64,fp32,1e-5\n")
+    found = scalars_by_default(tmp_path / "some.csv", 2)
+    assert found == ["utilization", "vector_utilization", *MEMORIES, "launch_overhead"]
+
+
+def test_a_chip_whose_blocks_have_no_steps_has_none_to_fit(tmp_path):
+    (tmp_path / "some.csv").write_text("m,n,k,time_s\n64,64,64,1e-5\n")
+    found = scalars_by_default(tmp_path / "some.csv", 1, "chip=v100_sxm")
+    assert found == ["utilization", *MEMORIES, "launch_overhead"]
 
 
 def test_an_operator_says_nothing_of_matrix_units(tmp_path):
@@ -330,7 +381,7 @@ def test_scalars_are_those_that_the_rows_depend_on(tmp_path):
         files: fastflow.calibrate(f"measurements={files}", "chip=a100").scalars["scalar"].tolist()
         for files in (one, other, f"{one},{other}")
     }
-    assert scalars[one] == ["utilization", *MEMORIES, "launch_overhead"]
+    assert scalars[one] == ["utilization", *MEMORIES, "launch_overhead", "step_latency"]
     assert scalars[other] == ["vector_utilization", *MEMORIES, "call_overhead"]
     assert scalars[f"{one},{other}"] == ["utilization", "vector_utilization", *MEMORIES, "launch_overhead"]
 
@@ -397,7 +448,7 @@ MISTAKES = [
     ((HERE, A100, f"fit={MANY},launch_overhead,call_overhead"), "expected at most 6 scalars"),
     ((HERE, A100, "~chip.call_overhead"), "~chip.call_overhead=removed (from the overrides)"),
     ((HERE, A100, "fit=3"), "fit=3 (from the overrides) is invalid: expected null"),
-    (("measurements=few.csv", A100), "at least 25 rows to fit 5 scalars, and some rows to hold back"),
+    (("measurements=few.csv", A100), "at least 30 rows to fit 6 scalars, and some rows to hold back"),
     (("measurements=alike.csv", A100, "fit=utilization"), "there are 40 to fit and 0 to hold back"),
     (("measurements=none.csv", A100), "No such file"),
     ((V100,), "measurements=null (from the overrides) is invalid: expected one or more CSV files"),

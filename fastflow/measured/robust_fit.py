@@ -25,7 +25,7 @@ _WIDE = 0.2  # relative standard error from which a file does not determine a sc
 _INSIDE = 0.02  # how far inside its bounds a start is, relative
 _AT_BOUND = 0.005  # how near a bound is the bound, relative
 _MOST_STEPS = 25
-_STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))  # shares, and times over the chip's own; the first is its own
+_STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))  # shares, and others over the chip's own; the first is its own
 _SOME_TIME = 5e-6  # [s], where the chip's own is 0
 
 FITTED, AT_BOUND, NOT_DETERMINED = "fitted", "at its bound", "not determined"
@@ -36,7 +36,8 @@ class Bounds(NamedTuple):
 
     low: Floats
     high: Floats
-    is_time: Bools  # a scalar is a time [s], otherwise a share
+    is_share: Bools  # a scalar is a share of a peak; others are sought around the chip's own figure
+    nothing: Floats  # what the low bound stands for: that of a time is there for its logarithm
 
 
 class Fit(NamedTuple):
@@ -131,10 +132,10 @@ def fit(model: Model, measured: Floats, own: Floats, bounds: Bounds) -> Fit:
 
 def _starts(own: Floats, bounds: Bounds) -> list[Floats]:
     """Return the logarithms to start from, the chip's own figures first."""
-    time = np.where(own > 0.0, own, _SOME_TIME)
+    some = np.where(own > 0.0, own, _SOME_TIME)
     found = []
-    for number, (share, of_time) in enumerate(_STARTS):
-        start = np.where(bounds.is_time, time * of_time, own if number == 0 else share)
+    for number, (share, of_own) in enumerate(_STARTS):
+        start = np.where(bounds.is_share, own if number == 0 else share, some * of_own)
         found.append(np.log(np.clip(start, bounds.low, bounds.high)))
     return found
 
@@ -165,8 +166,7 @@ def _fit(found: _Found, free: Bools, own: Floats, bounds: Bounds, rows: int) -> 
     low = free & (values <= bounds.low * (1.0 + _AT_BOUND))
     inside = free & ~high & ~low
     spread, _ = _standard_errors(found._replace(jacobian=found.jacobian[:, inside[free]]), inside, rows)
-    nothing = np.where(bounds.is_time, 0.0, bounds.low)  # the bound of a time is there for its logarithm
-    values = np.select([~free, high, low], [own, bounds.high, nothing], values)
+    values = np.select([~free, high, low], [own, bounds.high, bounds.nothing], values)
     states = np.select([~free, ~inside], [NOT_DETERMINED, AT_BOUND], FITTED)
     return Fit(values, spread * values, states.tolist())
 

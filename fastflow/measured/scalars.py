@@ -15,17 +15,18 @@ from fastflow.measured.points import device_times
 from fastflow.measured.robust_fit import Bounds
 from fastflow.tables import Columns, Floats, Ints
 
-LAUNCH, CALL = "launch_overhead", "call_overhead"
+LAUNCH, CALL, STEP = "launch_overhead", "call_overhead", "step_latency"
 SHARES = (
     "utilization", "vector_utilization", "dram_utilization", "memory.l2.utilization", "memory.l1.utilization",
 )  # fmt: skip
-TIMES = (LAUNCH, CALL)
-SCALARS = (*SHARES, *TIMES)
+TIMES, POWER = (LAUNCH, CALL, STEP), "matrix_power"
+SCALARS = (*SHARES, *TIMES, POWER)
 """What is calibrated, as keys of the `chip` section."""
 MOST = 6
 """Scalars that are fitted at once, at most."""
 _SHARE = (0.05, 1.0)  # a kernel library reaches more than a twentieth of a peak, and never more than all
 _TIME = (1e-8, 1e-3)  # [s]; no launch takes a millisecond, and one of 10 ns cannot be told from none
+_POWER = (0.25, 4.0)  # of matrix units over that of vector lanes
 
 
 class FilePoints(NamedTuple):
@@ -70,16 +71,19 @@ def times(points: Sequence[FilePoints], values: Mapping[str, float], rows: int) 
 
 
 def own_values(planned: Sequence[PlannedFile], names: Sequence[str]) -> Floats:
-    """Return the chip's own figures of some scalars, in SI units, shape (names,)."""
+    """Return the chip's own figures of some keys, in SI units, shape (names,)."""
     inputs = planned[0].run.grid.first_inputs()
     return np.array([float(inputs[f"chip.{name}"][0]) for name in names])
 
 
 def bounds_of(names: Sequence[str]) -> Bounds:
     """Return what physics allows of some scalars."""
-    is_time = np.array([name in TIMES for name in names])
-    low, high = (np.where(is_time, of_time, share) for of_time, share in zip(_TIME, _SHARE, strict=True))
-    return Bounds(low, high, is_time)
+    is_share, is_time = (np.array([name in some for name in names]) for some in (SHARES, TIMES))
+    low, high = (
+        np.select([is_share, is_time], [share, of_time], power)
+        for share, of_time, power in zip(_SHARE, _TIME, _POWER, strict=True)
+    )
+    return Bounds(low, high, is_share, np.where(is_time, 0.0, low))
 
 
 def chosen_scalars(
@@ -93,7 +97,7 @@ def chosen_scalars(
     there = [name for name in SCALARS if f"chip.{name}" in inputs]
     if fit is None:
         depend = _depend(points)
-        return [name for name in there if name in depend]
+        return [name for name in there if name in depend][:MOST]
     named = [part.strip() for part in fit.split(",")] if isinstance(fit, str) else fit
     if not named:
         raise InputError("fit", fit, f"null, or one or more of {', '.join(there)}", origin)
@@ -109,11 +113,17 @@ def chosen_scalars(
 
 
 def _depend(points: Sequence[FilePoints]) -> set[str]:
-    """Return the scalars on which some row may depend, by its data type and by how it was measured."""
+    """Return the scalars on which some row may depend, by its data type and by how it was measured.
+
+    Power is not among them: few files tell it from a utilisation.
+    """
     found = {"dram_utilization", "memory.l2.utilization", "memory.l1.utilization"}
     called, rows = 0, 0
     for some in points:
-        found |= some.measurements.shares_of_units(some.inputs)
+        units = some.measurements.shares_of_units(some.inputs)
+        found |= units
+        if "utilization" in units and some.inputs[f"chip.{STEP}"].any():
+            found.add(STEP)
         called += int(some.measurements.called(some.place).sum())
         rows += some.rows.size
     found.add(CALL if 2 * called > rows else LAUNCH)  # a call's one kernel does not tell one from the other

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastflow import units
 from fastflow.configuration.wording import counted
 from fastflow.measured.fitted_chip import FittedChip, error_frame, scalar_frame
-from fastflow.measured.robust_fit import NOT_DETERMINED
+from fastflow.measured.robust_fit import AT_BOUND, NOT_DETERMINED
 from fastflow.show.tables import console, new_sheet, records
 
 
@@ -37,6 +37,9 @@ def show(fitted: FittedChip) -> None:
         state = "not determined by these rows, not changed" if flat else row["state"]
         sheet.add_row(row["scalar"], before, after, error, "" if state == "fitted" else state)
     out.print(sheet)
+    for row in records(scalars):
+        if row["state"] == AT_BOUND:
+            out.print(f"{row['scalar']} is at its bound: the model lacks something there", markup=False)
     sheet = new_sheet("Mean relative error", [("", False), ("rows", True), ("before", True), ("after", True)])
     for row in records(errors):
         sheet.add_row(row["rows_of"], f"{row['rows']:,}", f"{row['before']:.1%}", f"{row['after']:.1%}")

@@ -11,6 +11,8 @@ import numpy as np
 SEED = 20261122
 ROWS = {
     "gemm_a100_fp16": 150,
+    "gemm_a100_llm": 60,
+    "gemm_h100_llm": 60,
     "gemm_v100_deepbench": 120,
     "gemm_v100_fp32": 120,
     "gemm_p100_fp32": 120,
