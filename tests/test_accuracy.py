@@ -32,14 +32,14 @@ def test_products_of_language_models_on_a100(held):
 
 
 def test_products_of_language_models_in_graphs(held):
-    """A layer of TensorRT-LLM; fp8_block is short of its aim, 12%."""
+    """A layer of TensorRT-LLM."""
     validated, most = held
     error = validated("gemm_a100_llm", "chip=a100").rows["error"].mean()
     assert error <= most(sample=0.093, every=0.092)
     errors = validated("gemm_h100_llm", "chip=h100_sxm").rows.groupby("dtype")["error"].mean()
     assert errors["bf16"] <= most(sample=0.074, every=0.072)
     assert errors["fp8"] <= most(sample=0.117, every=0.108)
-    assert errors["fp8_block"] <= most(sample=0.128, every=0.142)
+    assert errors["fp8_block"] <= most(sample=0.128, every=0.124)
 
 
 def test_training_products_on_v100(held):

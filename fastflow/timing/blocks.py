@@ -49,7 +49,8 @@ STAGES = (
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 LANES = 16.0  # of a warp
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
-SPECIALISED = 2.0  # times the order where some warps load and others multiply, so that they wait less
+# Times the order where some warps load and others multiply alone, so that they wait less
+SPECIALISED = 2.0
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
 MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
@@ -290,7 +291,7 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         float(machines.unit_n[p]),
     )
     strided, shared = products.strided[g], library.shared[p]
-    order = machines.order[p] * (SPECIALISED if shared else 1.0)
+    order = machines.order[p] * (SPECIALISED if shared and library.promotion[p] == 0.0 else 1.0)
     # Numba takes this many keywords only where none of their values is a condition
     cost = library.strided[p] if strided else 0.0
     miss = library.miss[p] if strided else 0.0

@@ -14,9 +14,9 @@ from fastflow.timing.dataflow import DATAFLOW_CODES
 
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
 """Type whose sums over so many of the inner dimension are scaled in fp32 (DeepSeek-V3, arXiv:2412.19437)."""
-PROMOTION = 2.5
-"""Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated:
-4,000 products of that type on an H100 (ai-dynamo/aiconfigurator@095f58a)."""
+PROMOTION = 2.1
+"""Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated, with
+blocks that share no loads: 4,000 products of that type on an H100 (ai-dynamo/aiconfigurator@095f58a)."""
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -80,7 +80,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             latency=latency,
             step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
             shared=by_matrix & (inputs["chip.blocks.operands"] == "l1"),
-            cluster=np.where(by_matrix, inputs["chip.blocks.cluster"], 1).astype(np.float64),
+            cluster=np.where(by_matrix & (dtype != SCALED), inputs["chip.blocks.cluster"], 1.0),
             persistent=by_matrix & inputs["chip.blocks.persistent"],
             promotion=np.where(dtype == SCALED, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
             launch=inputs["chip.launch_overhead"],

@@ -124,7 +124,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     )
     times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)
-    order = chip.order * (2 if chip.shared else 1)
+    order = chip.order * (2 if chip.shared and not chip.promotion else 1)
     time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)
     if power > 1:
