@@ -15,8 +15,8 @@ from fastflow.timing.dataflow import DATAFLOW_CODES
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
 """Type whose sums over so many of the inner dimension are scaled in fp32 (DeepSeek-V3, arXiv:2412.19437)."""
 PROMOTION = 2.1
-"""Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated, with
-blocks that share no loads: 4,000 products of that type, H100 (ai-dynamo/aiconfigurator@095f58a)."""
+"""Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
+with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
