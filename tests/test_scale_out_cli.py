@@ -104,7 +104,7 @@ def test_the_screen_of_a_pipeline(cli):
 @pytest.mark.parametrize(
     ("wrong", "allowed", "beside"),
     [
-        ("placement=kp1-kp2", "auto, or kp1, kp2, dp and lp, or tp, dp and lp in any order", []),
+        ("placement=kp1-kp2", "auto, or kp1, kp2, dp and lp, or tp, dp and lp, or tp, cp, dp and lp", []),
         ("system.shape=3x5", "1d, 2d, 3d, or sides whose product is 16 packages; 3 x 5", ["system=torus"]),
         ("system.shape=4y4", "1d, 2d, 3d, or up to three sides", ["system=mesh"]),
         ("system.package.devices=3", "a number of devices that divides system.devices=16", ["system=mcm"]),
@@ -114,7 +114,11 @@ def test_the_screen_of_a_pipeline(cli):
         ("trace=my.txt", "a file whose name ends in .json", []),
         ("trace=no/my.json", "a file in a folder that exists", []),
         ("parallel.microbatches=5", "at most 4, the number of rows of one device", []),
-        ("parallel.softmax=RC-9", "RC-KP1-KP2, CR-KP1, TP-TP, 2D-KP1-KP2 or none", []),
+        (
+            "parallel.softmax=RC-9",
+            "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none",
+            [],
+        ),
         ("parallel.softmax=RC-1-3", "a cut that uses the 16 devices of a layer", []),
     ],
 )

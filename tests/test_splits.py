@@ -248,13 +248,13 @@ def test_picked_networks(case):
 
 @pytest.mark.parametrize("name", KNOWN)
 @given(st.data(), st.booleans())
-@cases(25)
+@cases(15)
 def test_known_ways(name, data, named):
     assert check(data, KNOWN[name], named)
 
 
 @given(st.data(), st.booleans())
-@cases(100)
+@cases(60)
 def test_random_assignments(data, named):
     assume(check(data, data.draw(assignments()), named))
 
