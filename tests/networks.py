@@ -1,5 +1,18 @@
-"""Networks that test files write down: three layers, one of each kind, each a product of its own size."""
+"""Networks that test files write down: products of three layers, one of each kind, and a small MLP."""
 
+MLP = """
+rows: 4096
+layers:
+- name: mlp
+  kernels:
+  - {name: up, type: gemm, inner: 512, cols: 2048}
+  - {name: act, type: elementwise, cols: 2048}
+  - {name: down, type: gemm, inner: 2048, cols: 512}
+- name: head
+  kernels:
+  - {name: logits, type: gemm, inner: 512, cols: 1024}
+"""
+MLP_WEIGHTS = 512 * 2048 * 2 + 512 * 1024
 LAYERS = (("low", "embedding"), ("middle", "hidden"), ("high", "softmax"))
 
 

@@ -188,17 +188,19 @@ def test_a_layer_of_experts_has_two_all_to_alls():
             assert split.sharing == axes("cp", "dp")
 
 
+def first_of_two_products(way):
+    """Return what the first of two products exchanges, and how it is cut."""
+    first = Node("first", TYPES["gemm"], rows=8, inner=6, cols=4, dims=Dims(("batch",), (), ()))
+    second = first._replace(name="second", inner=4, reads=("first",))
+    network = connect([Layer("one", HIDDEN, (first, second))])
+    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
+    return exchanges(network, way, FORWARD)["first"], splits_of(structure, way)[0]
+
+
 def test_a_product_in_two_dimensions():
     """Each device multiplies a part of the inner dimension by a part of the columns: gather, then sum."""
-    dims = Dims(("batch",), (), ())
-    first = Node("first", TYPES["gemm"], rows=8, inner=6, cols=4, dims=dims)
-    network = connect(
-        [Layer("one", HIDDEN, (first, first._replace(name="second", inner=4, reads=("first",))))]
-    )
-    found = exchanges(network, assignment_of("2D"), FORWARD)
-    assert found["first"] == [("reduce-scatter", "kp1", 4), ("all-gather", "kp2", 4)]
-    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    one = splits_of(structure, assignment_of("2D"))[0]
+    found, one = first_of_two_products(assignment_of("2D"))
+    assert found == [("reduce-scatter", "kp1", 4), ("all-gather", "kp2", 4)]
     assert (one.inner, one.cols, one.rows) == (axes("kp1"), axes("kp2"), axes("dp"))
     gather = one.exchanges[1]
     assert gather.cols_by == axes("kp1"), "of what the other axis has left of the columns"
@@ -206,14 +208,8 @@ def test_a_product_in_two_dimensions():
 
 def test_a_product_in_three_dimensions():
     """Bian et al., section 3.1: what it reads is gathered along one axis, and summed along another."""
-    first = Node("first", TYPES["gemm"], rows=8, inner=6, cols=4)
-    network = connect(
-        [Layer("one", HIDDEN, (first, first._replace(name="second", inner=4, reads=("first",))))]
-    )
-    found = exchanges(network, assignment_of("3D"), FORWARD)
-    assert found["first"] == [("reduce-scatter", "tp", 4), ("all-gather", "kp2", 4)]
-    (structure,) = stack(kernels(network, True, UNSIZED), 1).structures
-    one = splits_of(structure, assignment_of("3D"))[0]
+    found, one = first_of_two_products(assignment_of("3D"))
+    assert found == [("reduce-scatter", "tp", 4), ("all-gather", "kp2", 4)]
     assert (one.rows, one.cols, one.inner) == (axes("kp1", "dp"), axes("kp2"), axes("tp"))
 
 

@@ -6,21 +6,9 @@ import pytest
 
 import fastflow
 from tests.checks import near
+from tests.networks import MLP, MLP_WEIGHTS
 
 DEVICES = 8
-FILE = """
-rows: 4096
-layers:
-- name: mlp
-  kernels:
-  - {name: up, type: gemm, inner: 512, cols: 2048}
-  - {name: act, type: elementwise, cols: 2048}
-  - {name: down, type: gemm, inner: 2048, cols: 512}
-- name: head
-  kernels:
-  - {name: logits, type: gemm, inner: 512, cols: 1024}
-"""
-WEIGHTS = 512 * 2048 * 2 + 512 * 1024
 HELD = ["weight_B", "gradient_B", "optimizer_B"]
 EXCHANGES = ("sync", "relayout", "fetch", "gradient", "send")
 
@@ -28,7 +16,7 @@ EXCHANGES = ("sync", "relayout", "fetch", "gradient", "send")
 @pytest.fixture(scope="module")
 def overrides(tmp_path_factory):
     path = tmp_path_factory.mktemp("precision") / "mlp.yaml"
-    path.write_text(FILE, encoding="utf-8")
+    path.write_text(MLP, encoding="utf-8")
     return (
         "model=graph", f"model.file={path}", f"system.devices={DEVICES}", "model.optimizer=adam",
         f"parallel.strategy=d{DEVICES}",
@@ -62,7 +50,7 @@ def exchanged(overrides):
 def test_bytes_a_weight_are_those_of_megatron(overrides, further, whole, part):
     """Its distributed optimizer, stage 1: 6 + 12 / d with fp32 gradients, 8 + 8 / d where all is fp32."""
     frame = fastflow.evaluate(*overrides, "parallel.zero=0,1,2,3", *further)
-    expected = WEIGHTS * (np.array(whole) + np.array(part) / DEVICES)
+    expected = MLP_WEIGHTS * (np.array(whole) + np.array(part) / DEVICES)
     assert np.allclose(frame[HELD].sum(axis=1), expected, rtol=1e-12)
 
 
@@ -70,11 +58,11 @@ def test_bytes_a_weight_are_those_of_megatron(overrides, further, whole, part):
 def test_gradients_are_summed_in_their_type(exchanged, zero, gathers):
     """And weights gathered in theirs: after the update, or before each pass."""
     moved, table = exchanged("precision=fp32_gradients", f"parallel.zero={zero}")
-    assert moved["gradient"] == 4 * WEIGHTS
+    assert moved["gradient"] == 4 * MLP_WEIGHTS
     collective = "reduce-scatter" if zero else "all-reduce"
     assert table["exchange"].str.contains(collective).sum() == 3
     first = 512 * 2048 if zero == 3 else 0  # nothing asks for the gradient of its input
-    assert moved["fetch"] == 2 * (gathers * WEIGHTS - first)
+    assert moved["fetch"] == 2 * (gathers * MLP_WEIGHTS - first)
 
 
 CUT = ("parallel.strategy=RC-1-2-d2-p2", "parallel.microbatches=2", "parallel.zero=1")
@@ -127,7 +115,7 @@ def test_the_default_is_mixed_precision(overrides):
 
 def test_without_training_there_are_weights_alone(overrides):
     frame = fastflow.evaluate(*overrides, "model.training=false", "precision.master=fp32,auto")
-    assert frame["weight_B"].tolist() == [2 * WEIGHTS] * 2
+    assert frame["weight_B"].tolist() == [2 * MLP_WEIGHTS] * 2
     assert not frame[["gradient_B", "optimizer_B"]].any(axis=None)
 
 

@@ -6,27 +6,15 @@ import pytest
 import fastflow
 from fastflow.results import explain
 from tests.checks import near
+from tests.networks import MLP, MLP_WEIGHTS
 
 DEVICES = 8
-FILE = """
-rows: 4096
-layers:
-- name: mlp
-  kernels:
-  - {name: up, type: gemm, inner: 512, cols: 2048}
-  - {name: act, type: elementwise, cols: 2048}
-  - {name: down, type: gemm, inner: 2048, cols: 512}
-- name: head
-  kernels:
-  - {name: logits, type: gemm, inner: 512, cols: 1024}
-"""
-WEIGHTS = 512 * 2048 * 2 + 512 * 1024
 
 
 @pytest.fixture(scope="module")
 def overrides(tmp_path_factory):
     path = tmp_path_factory.mktemp("zero") / "mlp.yaml"
-    path.write_text(FILE, encoding="utf-8")
+    path.write_text(MLP, encoding="utf-8")
     return "model=graph", f"model.file={path}", f"system.devices={DEVICES}", "model.optimizer=adam"
 
 
@@ -38,7 +26,7 @@ def stages(overrides):
 def test_memory_is_that_of_the_paper(stages):
     """Section 3 and figure 1: 2 + 2 + 12 bytes a weight, of which more and more are shared out."""
     whole, part = np.array([16, 4, 2, 0]), np.array([0, 12, 14, 16])
-    expected = WEIGHTS * (whole + part / DEVICES)
+    expected = MLP_WEIGHTS * (whole + part / DEVICES)
     got = stages["weight_B"] + stages["gradient_B"] + stages["optimizer_B"]
     assert np.allclose(got, expected, rtol=1e-12)
     assert stages["activation_B"].nunique() == 1
@@ -58,7 +46,7 @@ def test_volume_is_that_of_the_paper(overrides, stage, volume):
     moved = 2 if stage == 0 else 1  # an all-reduce is a scatter and a gather
     sums, gathers = table["gradient_B"].sum() * moved, (table["fetch_B"] * table["repeat"]).sum()
     first = 512 * 2048 * 2  # nothing asks for the gradient of the input of the first product
-    assert sums + gathers == 2 * WEIGHTS * volume - (first if stage == 3 else 0)
+    assert sums + gathers == 2 * MLP_WEIGHTS * volume - (first if stage == 3 else 0)
     said = " ".join(table["exchange"])
     assert ("reduce-scatter" in said) == (stage > 0)
     assert ("all-gather of weights" in said) == (stage > 0)
@@ -89,7 +77,7 @@ def test_one_device_shares_nothing(overrides):
 def test_parts_of_what_other_axes_leave(overrides):
     """Devices share the weights that their columns have: RC cuts them too."""
     cut = fastflow.evaluate(*overrides, "parallel.strategy=RC-1-2-d4", "parallel.zero=3").iloc[0]
-    assert near(cut["weight_B"] + cut["gradient_B"] + cut["optimizer_B"], 16 * WEIGHTS / DEVICES)
+    assert near(cut["weight_B"] + cut["gradient_B"] + cut["optimizer_B"], 16 * MLP_WEIGHTS / DEVICES)
 
 
 @pytest.mark.parametrize("value", ["4", "-1", "1.5", "yes"])

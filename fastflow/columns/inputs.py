@@ -20,7 +20,8 @@ ALGORITHMS = (
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
 SCHEDULES = ("gpipe", "1f1b")
-RING, ALL_TO_ALL = CONTEXTS = ("ring", "all_to_all")
+ALL_TO_ALL = "all_to_all"
+CONTEXTS = ("ring", ALL_TO_ALL)
 
 
 def _positive(name: str, unit: str, meaning: str) -> Column:

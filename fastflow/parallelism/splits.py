@@ -114,19 +114,25 @@ _OF_ROWS = (ROWS, GROUPS)
 _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
 
 
+def _qualified(name: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return a dimension without what stands before its dot, that, and the sides where it may be."""
+    of, _, one = name.rpartition(".")
+    return one, of, SIDES if of in ("", _ACTIVATIONS) else (of,)
+
+
 def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     """Return the side of a kernel that an axis cuts, and by which name; "" for none.
 
     cuts: dimensions.
     """
     for name in cuts:
-        of, _, one = name.rpartition(".")
+        one, of, sides = _qualified(name)
         if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
             continue
         if one in form.type.sides:
             return form.type.sides[one], one
         for where, names in zip(SIDES, form.dims, strict=True):
-            if one in names and where in form.type.makes and of in ("", _ACTIVATIONS, where):
+            if one in names and where in form.type.makes and where in sides:
                 return where, one
     return "", ""
 
@@ -171,9 +177,9 @@ def home(cuts: tuple[str, ...], form: Form | None) -> str:
 def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
     """Return the layout along an axis in which a pass over a tensor would be cut."""
     for name in cuts:
-        of, _, one = name.rpartition(".")
+        one, _, sides = _qualified(name)
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
-            if (one in names or one == where != GROUPS) and of in ("", _ACTIVATIONS, where):
+            if (one in names or one == where != GROUPS) and where in sides:
                 return where
     return BROADCAST
 

@@ -58,9 +58,12 @@ class Strategy(NamedTuple):
         name = NAMES[self.kernel]
         words = [name] if name else []
         words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
-        degrees = {"c": self.cp, "e": self.ep, "d": self.dp * self.ep, "p": self.lp}
+        written = self._replace(dp=self.dp * self.ep)
+        degrees = {axis: getattr(written, axis) for axis in _LETTERS}
         words += [
-            f"{axis}{degree}" for axis, degree in degrees.items() if degree > 1 or (axis == "d" and not name)
+            f"{_LETTERS[axis]}{degree}"
+            for axis, degree in degrees.items()
+            if degree > 1 or (axis == "dp" and not name)
         ]
         return "-".join(words)
 
@@ -93,7 +96,7 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     name, *own = (found.pop("cut", None) or "").split("-")
     given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
     given |= zip(_CUT_AXES[name], map(int, own), strict=True)
-    foreign = {axis for axis in given if axis not in ("dp", "lp")} - {cut.axis for cut in WAYS[name]}
+    foreign = given.keys() - {"dp", "lp"} - {cut.axis for cut in WAYS[name]}
     if not given or 0 in given.values() or foreign or given.get("dp", 1) % given.get("ep", 1):
         raise InputError(key, text, NOTATION)
     given["dp"] = given.get("dp", 1) // given.get("ep", 1)

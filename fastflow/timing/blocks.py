@@ -43,11 +43,12 @@ from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
-STAGES = (
-    4.0  # slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
-)
+# Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+STAGES = 4.0
 STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
-LANES = 16.0  # of a warp
+# Steps that a warp takes at once for a vector: 32 lanes load 16 B each, and four times before they wait.
+# Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
+STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 # Times the order where some warps load and others multiply alone, so that they wait less
 SPECIALISED = 2.0
@@ -252,11 +253,13 @@ def _time_blocks(
     slabs = blocks * (a + b) * depth * size
     c = gemm.batch * gemm.m * gemm.n * gemm.output
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    if gemm.shared and dealt > 0:
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, dealt + 1):
-        moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
         if gemm.shared:
-            moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
             moved[level] = blocks * depth * size * (max(a, b) + a * b / min(gemm.warp_m, max(a, b)))
+        else:
+            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
     moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
     if parts > 1.0:
         moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts
@@ -267,7 +270,7 @@ def _time_blocks(
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
     for level in range(levels + 1):
         times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
-    at_once = STEP_BYTES * (LANES if min(a, b) == 1.0 else 1.0)
+    at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
     times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / at_once) * gemm.step)
     times[levels + 2] = gemm.launch * (2.0 if parts > 1.0 else 1.0)
 
@@ -375,7 +378,7 @@ def run_blocks(
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
             if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
-                continue  # of a vector each lane of a warp reads lines of its own
+                continue  # a tile of vectors, and neither of these is one
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
@@ -36,24 +37,28 @@ def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
     if points == 1:
-        return _build(model, numbers) if file.KEY in model else _build_one(*_values(model, numbers))
+        kept = file.KEY not in model
+        return _build_one(_values(model), _values(numbers._asdict())) if kept else _build(model, numbers)
     first, place = kinds([*model.values(), *numbers], points)
     return spread(_build(take(model, first), take(numbers, first)), place)
 
 
-def _values(model: Inputs, numbers: Precision) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
-    """Return the columns of one point as values by which something can be kept."""
-    return tuple((key, column.tolist()[0]) for key, column in model.items()), tuple(
-        column.tolist()[0] for column in numbers
-    )
+Values = tuple[tuple[str, Any], ...]
+"""Columns of one point, as values by which something can be kept."""
+
+
+def _values(columns: Mapping[str, NDArray[Any]]) -> Values:
+    return tuple((key, column.tolist()[0]) for key, column in columns.items())
+
+
+def _columns(values: Values) -> dict[str, NDArray[Any]]:
+    return {key: np.array([value]) for key, value in values}
 
 
 @lru_cache(maxsize=64)
-def _build_one(model: tuple[tuple[str, Any], ...], numbers: tuple[float, ...]) -> Graph:
+def _build_one(model: Values, numbers: Values) -> Graph:
     """Return the graph of one point: calls from Python repeat models, and nobody writes to a graph."""
-    return _build(
-        {key: np.array([value]) for key, value in model}, Precision(*(np.array([one]) for one in numbers))
-    )
+    return _build(_columns(model), Precision(**_columns(numbers)))
 
 
 def _build(inputs: Inputs, numbers: Precision) -> Graph:
@@ -84,13 +89,13 @@ def count_kernels(inputs: Inputs) -> Ints:
     for rows in _structures(inputs):
         one = take(dict(inputs), rows[:1])
         quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else _count(_values(one, UNSIZED)[0])
+        count[rows] = quick(one) if quick else _count(_values(one))
     return count
 
 
 @lru_cache(maxsize=64)
-def _count(model: tuple[tuple[str, Any], ...]) -> int:
-    return len(_kernels({key: np.array([value]) for key, value in model}, UNSIZED))
+def _count(model: Values) -> int:
+    return len(_kernels(_columns(model), UNSIZED))
 
 
 def count_layers(inputs: Inputs) -> Ints:

@@ -8,6 +8,7 @@ complete once it is done, so that `parallelism.splits` can cut it by any assignm
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +127,7 @@ class Kernel(NamedTuple):
 
 Structure = tuple[Facts, ...]
 """The kernels of a point, without their sizes."""
+_facts_of = attrgetter(*Facts._fields)
 _SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
@@ -191,21 +193,7 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,
         names=names,
-        structures=(
-            tuple(
-                Facts(
-                    phase=one.phase,
-                    kind=one.kind,
-                    form=one.form,
-                    readers=one.readers,
-                    sums=one.sums,
-                    again=one.again,
-                    statistics=one.statistics,
-                    gradient=one.gradient,
-                )
-                for one in kernels
-            ),
-        ),
+        structures=(tuple(Facts._make(_facts_of(one)) for one in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
         **flat,
