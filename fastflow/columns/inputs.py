@@ -182,6 +182,9 @@ INPUTS: tuple[Column, ...] = (
     _nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
     ),
+    _positive(
+        "chip.special_functions", "", "exponentials and the like that a bundle starts in a cycle of its cores"
+    ),
     _nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
     _positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
     _nonnegative(

@@ -26,6 +26,7 @@ class Device(NamedTuple):
     matrix_flops: Floats  # achievable by GEMMs in the operands' type [flop/s]
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
     vector_peak: Floats  # of the units that passes compute on [flop/s]; that of products is the library's
+    special_functions: Floats  # exponentials and the like [1/s]
     capacity: tuple[Floats, ...]  # of one instance of each level [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
     dram_bandwidth: Floats  # achievable [B/s]
@@ -62,6 +63,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
+        special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
         capacity=tuple(level.design.capacity / level.instances for level in chip.levels),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
