@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.timing.events import simulate
-from fastflow.timing.pipeline import PipelinePlan, TimedKernels, tasks_of
-from fastflow.timing.pipeline_order import ONE_F_ONE_B
-from fastflow.timing.schedule import schedule
+from fastflow.iteration.events import simulate
+from fastflow.iteration.pipeline import PipelinePlan, TimedKernels, tasks_of
+from fastflow.iteration.pipeline_order import ONE_F_ONE_B
+from fastflow.iteration.schedule import schedule
 
 
 def pipeline(

@@ -15,6 +15,9 @@ from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
+from fastflow.iteration.energy import energy
+from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
+from fastflow.iteration.schedule import Timeline, schedule
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
@@ -28,10 +31,7 @@ from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import device
-from fastflow.timing.energy import energy
-from fastflow.timing.pipeline import PipelinePlan, TimedKernels
 from fastflow.timing.roofline import KernelWork, Timing, time_kernels
-from fastflow.timing.schedule import Timeline, schedule
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
 from fastflow.workload.graph import Graph
 from fastflow.workload.precision import Precision, precision, untrainable

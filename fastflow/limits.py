@@ -14,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.iteration.schedule import Timeline
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of, unnamed
 from fastflow.timing.roofline import Timing
-from fastflow.timing.schedule import Timeline
 from fastflow.workload.graph import Graph, model_flop, most_by_point
 
 MOST_LAUNCHES = 2.0**62  # what int64 counts

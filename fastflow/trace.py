@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.crossflow import Prediction
-from fastflow.tables import Floats, Texts, take
-from fastflow.timing.events import Segments, Tasks, background_segments, simulate
-from fastflow.timing.pipeline import (
+from fastflow.iteration.events import Segments, Tasks, background_segments, simulate
+from fastflow.iteration.pipeline import (
     BARRIER,
     GRADIENT,
     KERNEL,
@@ -28,6 +27,7 @@ from fastflow.timing.pipeline import (
     TimedKernels,
     tasks_of,
 )
+from fastflow.tables import Floats, Texts, take
 from fastflow.workload.graph import COLLECTIVES, PHASES, UPDATE
 
 Event = dict[str, Any]

@@ -11,11 +11,11 @@ from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.schema import to_frame
 from fastflow.grid.run import explaining
 from fastflow.measured import csv_file
+from fastflow.measured.host import LayerHost, layer_call, operator_call, product_call
 from fastflow.measured.kind import KINDS, Measurements
 from fastflow.measured.planned_file import plan_file
 from fastflow.measured.points import PredictedRows, with_reasons
 from fastflow.measured.validation_tables import predicted_tables
-from fastflow.timing.host import LayerHost, layer_call, operator_call, product_call
 
 # --- the host
 

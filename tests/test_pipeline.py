@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.columns import SCHEDULES
-from fastflow.timing.events import Tasks, background_segments, simulate
-from fastflow.timing.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
-from fastflow.timing.pipeline_order import balance, block_at, in_flight
-from fastflow.timing.schedule import schedule
+from fastflow.iteration.events import Tasks, background_segments, simulate
+from fastflow.iteration.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
+from fastflow.iteration.pipeline_order import balance, block_at, in_flight
+from fastflow.iteration.schedule import schedule
 from fastflow.trace import Details, trace, write_trace
 from fastflow.workload.graph import PHASES
 from tests.checks import cases, near

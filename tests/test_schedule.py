@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.timing.pipeline import PipelinePlan, TimedKernels
-from fastflow.timing.schedule import schedule
+from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
+from fastflow.iteration.schedule import schedule
 from fastflow.workload.graph import PHASES
 from tests.checks import cases
 from tests.naive import schedule as naive

@@ -20,9 +20,9 @@ from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
 from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed
+from fastflow.measured.host import product_call
 from fastflow.measured.points import PredictedRows, predict_points, replaced, with_reasons
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts
-from fastflow.timing.host import product_call
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.iteration.pipeline_order import in_flight
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.pipeline_order import in_flight
 from fastflow.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 

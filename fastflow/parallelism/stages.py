@@ -10,9 +10,9 @@ from fastflow._jit import kernel
 from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
+from fastflow.iteration.pipeline_order import GPIPE, ONE_F_ONE_B, balance
 from fastflow.parallelism.layout import Layouts
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
-from fastflow.timing.pipeline_order import GPIPE, ONE_F_ONE_B, balance
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))

@@ -1,1 +1,1 @@
-"""PPE, the performance prediction engine: tiles, rooflines, schedule (Section 6)."""
+"""PPE, the performance prediction engine: one launch of a kernel on a device (6.1 to 6.3)."""

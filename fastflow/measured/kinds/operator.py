@@ -10,10 +10,10 @@ import numpy as np
 from fastflow.columns import find_input
 from fastflow.grid.grid import Grid
 from fastflow.measured.csv_file import Given
+from fastflow.measured.host import operator_call
 from fastflow.measured.kind import Measurements, register
 from fastflow.measured.points import replaced
 from fastflow.tables import Columns, Floats, Ints
-from fastflow.timing.host import operator_call
 from fastflow.workload.precision import precision
 
 _TENSORS = "model.tensors"

@@ -12,9 +12,9 @@ from fastflow.configuration.inputs import convert_to, is_documentation
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.measured.csv_file import Given
+from fastflow.measured.host import LayerHost, layer_call
 from fastflow.measured.kind import Measurements, Options, TimedRows, register
 from fastflow.tables import Bools, Columns, Floats, Ints
-from fastflow.timing.host import LayerHost, layer_call
 from fastflow.units import show
 
 _KEYS = {

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.iteration.events import Tasks, simulate
+from fastflow.iteration.pipeline_order import GPIPE, block_at
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.events import Tasks, simulate
-from fastflow.timing.pipeline_order import GPIPE, block_at
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 KERNEL, SYNC, SEND, GRADIENT, BARRIER = 0, 1, 2, 3, 4

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.iteration.pipeline import PipelinePlan, TimedKernels, run_pipelines
 from fastflow.tables import Floats, Ints
-from fastflow.timing.pipeline import PipelinePlan, TimedKernels, run_pipelines
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 
