@@ -186,7 +186,7 @@ def _time_kernels(
     machine = device(inputs, chip)
     peak, pass_peak = machine.library.peak_flops, machine.vector_peak
     rate = np.where(shards.m > 0, peak[graph.point], pass_peak[graph.point])
-    return time_kernels(machine, work), rate, peak
+    return time_kernels(machine, work, shards.fused), rate, peak
 
 
 def _wires(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:

@@ -73,6 +73,7 @@ def launched(designs, catalogues, gemms):
         matrix_flops=each("flops"),
         vector_flops=each("flops"),
         vector_peak=each("flops"),
+        special_functions=each("flops"),
         capacity=tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
         bandwidth=tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
         dram_bandwidth=column([d.bandwidths[-1] for d in designs]),

@@ -89,6 +89,7 @@ def test_kernels_on_their_devices(points, data):
         matrix_flops=column([p.flops for p in points]),
         vector_flops=column([vector for _ in points]),
         vector_peak=column([vector for _ in points]),
+        special_functions=column([vector for _ in points]),
         capacity=tuple(column([p.capacities[level] for p in points]) for level in range(levels)),
         bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
         dram_bandwidth=column([p.bandwidths[-1] for p in points]),

@@ -86,6 +86,7 @@ def device_and_work(design):
         matrix_flops=one(design.flops),
         vector_flops=one(3e12),
         vector_peak=one(3e12),
+        special_functions=one(3e12),
         capacity=tuple(map(one, design.capacities)),
         bandwidth=tuple(map(one, design.bandwidths[:-1])),
         dram_bandwidth=one(design.bandwidths[-1]),

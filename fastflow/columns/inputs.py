@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fastflow.column import Column, count, text
 from fastflow.workload import FAMILIES
-from fastflow.workload.precision import FORMATS, MASTER_TYPES, ROLE_TYPES, STATES
+from fastflow.workload.precision import CACHE_TYPES, FORMATS, MASTER_TYPES, ROLE_TYPES, STATES
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
@@ -275,6 +275,11 @@ INPUTS: tuple[Column, ...] = (
             ("gradient", "weight gradients, held and summed"),
             ("state", "optimizer state"),
         )
+    ),
+    text(
+        "precision.cache",
+        "data type of the keys and values of tokens read before; operand: that of activations",
+        CACHE_TYPES,
     ),
     text(
         "precision.master",

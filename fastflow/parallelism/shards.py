@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.parallelism.cuts import Groups
 from fastflow.tables import Floats, Ints
+from fastflow.timing.roofline import Fused
 
 NOBODY = Groups()
 
@@ -44,6 +45,7 @@ class Supergraph(NamedTuple):
     further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
     groups: Groups
+    fused: tuple[Fused, ...]  # the kernels that their types time themselves
 
     @property
     def syncs(self) -> tuple[CrossEdges, ...]:
@@ -62,4 +64,4 @@ class Supergraph(NamedTuple):
     @property
     def numbers(self) -> Supergraph:
         """All that kernels take."""
-        return self._replace(further=(), groups=NOBODY)
+        return self._replace(further=(), groups=NOBODY, fused=())

@@ -28,12 +28,15 @@ from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import devices_along
 from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.tables import Ints
+from fastflow.timing.roofline import Fused
+from fastflow.workload.cutting import Share, Time
 from fastflow.workload.graph import (
     BATCHED,
     INPUT_GRADIENT,
     ON_ACTIVATIONS,
     ON_WEIGHTS,
     PRODUCT,
+    PRODUCTS,
     UPDATE,
     WEIGHT_GRADIENT,
     Graph,
@@ -164,6 +167,7 @@ def cut(
         further=tuple(edges() for _ in tables.slots[1:]),
         send=rare(stacked),
         groups=tables.groups,
+        fused=(),
     )
     kernels_of, local = graph.numbers, out.numbers
     _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
@@ -175,7 +179,51 @@ def cut(
         write_fetch(graph, tables.cuts, shares, out, out.fetch)
     if stacked:
         write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
-    return out
+    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
+
+
+def _fused(
+    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+) -> tuple[Fused, ...]:
+    """Return the kernels that their types time themselves, by type."""
+    found: dict[Time, list[Ints]] = {}
+    for number, structure in enumerate(graph.structures):
+        own: dict[Time, list[int]] = {}
+        for at, facts in enumerate(structure):
+            if facts.form.type.time is not None and facts.kind in PRODUCTS:
+                own.setdefault(facts.form.type.time, []).append(at)
+        for time, places in own.items():
+            starts = graph.offset[np.flatnonzero(graph.structure == number)]
+            found.setdefault(time, []).append(np.add.outer(starts, places).ravel())
+    every = {time: np.concatenate(rows) for time, rows in found.items()}
+    return tuple(
+        Fused(rows, _share(rows, graph, cuts, shares, local, precision), time) for time, rows in every.items()
+    )
+
+
+def _share(
+    rows: Ints, graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+) -> Share:
+    """Return one device's shares of some kernels."""
+    point = graph.point[rows]
+    here = KINDS * point + graph.layer_kind[rows]
+    k = shares.first[here] + rows
+    return Share(
+        device=point,
+        m=local.m[rows],
+        k=local.k[rows],
+        n=local.n[rows],
+        batch=local.batch[rows],
+        rows=graph.rows[rows],
+        products=graph.products[rows],
+        row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
+        col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
+        group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        operand=precision.operand[point],
+        output=precision.output[point],
+        cache=precision.cache[point],
+        own={name: column[rows] for name, column in graph.own.items()},
+    )
 
 
 def all_launches(graph: Graph, microbatches: Ints) -> Ints:

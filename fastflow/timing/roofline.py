@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,14 @@ class KernelWork(NamedTuple):
     blocks: Bools  # by a kernel library's blocks instead of a search
     overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
     parts: Ints  # of the inner dimension, at most
+
+
+class Fused(NamedTuple):
+    """Kernels of a type that times them itself."""
+
+    rows: Ints  # which of the kernels
+    share: Any  # a table of columns (rows,); `device` says which one each runs on
+    time: Callable[[Device, Any], tuple[Launched, Floats]]  # how each runs, and the operations that it does
 
 
 class Timing(NamedTuple):
@@ -222,9 +231,26 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     return launched, place
 
 
+def _run_fused(device: Device, fused: Fused) -> tuple[Launched, Floats, Ints]:
+    """Return how the distinct ones of some kernels run, their operations, and each row's place in them."""
+    one, machine = kinds(_columns(device), device.launch.size)
+    share = fused.share._replace(device=machine[fused.share.device])
+    first, place = kinds(_columns(share), fused.rows.size)
+    return *fused.time(take(device, one), take(share, first)), place
+
+
+def _columns(table: Any) -> list[NDArray[Any]]:
+    """Return all columns of a nested table."""
+    if isinstance(table, np.ndarray):
+        return [table]
+    return [
+        column for one in (table.values() if isinstance(table, dict) else table) for column in _columns(one)
+    ]
+
+
 @kernel
 def _lay_blocks(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
-    """Write how the GEMMs in `rows` run as blocks, `place` among those launched, as `_lay_gemms` does."""
+    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
     for i in range(rows.size):
         row, g = rows[i], place[i]
         last = out.times.shape[1] - 1
@@ -241,12 +267,12 @@ def _of_points(flags: Bools, point: Ints) -> Bools:
     return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
 
 
-def time_kernels(device: Device, work: KernelWork) -> Timing:
+def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
     """Time one launch of every kernel.
 
     A GEMM takes the largest of its compute and level times under its best tiling; a memory-bound
     pass the largest of its operations and its bytes over every level's bandwidth. Both pay the
-    launch.
+    launch. fused: the kernels that their types time themselves.
     """
     levels, count = len(device.capacity), work.point.size
     out = Timing(
@@ -266,6 +292,8 @@ def time_kernels(device: Device, work: KernelWork) -> Timing:
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
     gemms = work.m > 0
+    for one in fused:
+        gemms[one.rows] = False
     by_blocks = _of_points(work.blocks, work.point) & gemms
     for brute, own in ((False, ~work.brute), (True, work.brute)):
         rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
@@ -273,15 +301,22 @@ def time_kernels(device: Device, work: KernelWork) -> Timing:
             found, place = _search(device, work, rows, brute)
             _lay_gemms(work, rows, found, place, levels, idle, out)
             out = _with_tilings(out, found.tile, found.stays)
-    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
-        launched, place = _run_blocks(device, work, rows)
-        _lay_blocks(work, rows, launched, place, out)
-        in_registers = np.full(launched.tile.shape[:2], C_STAYS, dtype=np.int64)
-        out = _with_tilings(out, launched.tile, in_registers)
+        out = _with_launched(work, rows, *_run_blocks(device, work, rows), out)
+    for one in fused:
+        launched, flop, place = _run_fused(device, one)
+        out = _with_launched(work, one.rows, launched, place, out)
+        out.flop[one.rows], by_blocks[one.rows] = flop[place], True
+    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
+    _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
     return out
+
+
+def _with_launched(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> Timing:
+    """Return a timing with how the kernels in `rows` run, `place` among those launched."""
+    _lay_blocks(work, rows, launched, place, out)
+    return _with_tilings(out, launched.tile, np.full(launched.tile.shape[:2], C_STAYS, dtype=np.int64))
 
 
 def _with_tilings(out: Timing, tile: Ints, stays: Ints) -> Timing:

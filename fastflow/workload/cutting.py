@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from fastflow.tables import Floats, Ints
+from fastflow.timing.blocks import Launched
+from fastflow.timing.device import Device
 
 ROWS, INNER, COLS, GROUPS = "rows", "inner", "cols", "groups"
 """Sides of a kernel: of what it makes, and between the two that a product contracts. Groups of rows are
@@ -13,6 +18,29 @@ BROADCAST, PARTIAL = "B", "P"
 """Layouts of a tensor along an axis of the mesh, beside a split in a side."""
 OUTPUT = {ROWS: ROWS, COLS: COLS, GROUPS: GROUPS}
 """Of a kernel that is cut as what it makes is."""
+
+
+class Share(NamedTuple):
+    """One device's shares of kernels of one type; shape (kernels,)."""
+
+    device: Ints  # which one it runs on
+    m: Ints  # of one product: m x k times k x n
+    k: Ints
+    n: Ints
+    batch: Ints  # products
+    rows: Ints  # of the whole kernel, uncut
+    products: Ints
+    row_ways: Ints  # devices among which a side is cut
+    col_ways: Ints
+    group_ways: Ints
+    operand: Floats  # [B] of an element
+    output: Floats
+    cache: Floats
+    own: Mapping[str, Floats]  # as graph.Kernel.own has it, uncut
+
+
+Time = Callable[[Device, Share], tuple[Launched, Floats]]
+"""How one launch of each share runs, and the operations that it does."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,3 +59,4 @@ class Cutting:
     sides: Mapping[str, str]  # of "rows", "inner" and "cols", those that cut it: which side
     reads: tuple[Mapping[str, str], ...]
     makes: Mapping[str, str]  # before anything is exchanged
+    time: Time | None = None  # of its products; None: as their kind is

@@ -43,6 +43,7 @@ _MOST = {  # and what is said of that: forward kernels, tensors that they read, 
 
 _RESERVED = ("rows", "inner", "cols")  # what every kernel has is named by its side
 _KEPT = ("keeps", "keeps_whole")
+_SAME = {"kv_heads": "heads"}  # groups of heads that share keys are cut wherever heads are
 
 
 def read_network(path: str) -> Network:
@@ -113,11 +114,14 @@ def _side(where: str, value: Any, dimensions: Mapping[str, int]) -> Side:
     parts = value if isinstance(value, list) and value else [value]
     named = [isinstance(part, str) and part.isidentifier() and bool(dimensions) for part in parts]
     names = tuple(
-        choice_of(where, part, tuple(dimensions))
+        _SAME.get(choice_of(where, part, tuple(dimensions)), part)
         for part, is_name in zip(parts, named, strict=True)
         if is_name
     )
-    sizes = [dimensions[part] if part in names else whole(where, part) for part in parts]
+    sizes = [
+        dimensions[part] if is_name else whole(where, part)
+        for part, is_name in zip(parts, named, strict=True)
+    ]
     return Side(whole(where, prod(sizes)), names)
 
 
@@ -171,12 +175,13 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
     given = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEPT, "source"))
-    named = [key for key in ("rows", "groups", *kind.needs) if key in given]
+    named = [key for key in ("rows", "groups", *kind.needs, *kind.sizes) if key in given]
     sides = {key: _side(f"{where}.{key}", given[key], found.dimensions) for key in named}
     more: Any = {key: whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given}
     more |= {key: amount_of(f"{where}.{key}", given[key]) for key in AMOUNTS if key in given}
     rows, one = sides.get("rows", found.rows), Side(1)
-    inner, groups = sides.get("vocabulary", sides.get("inner", one)), sides.get("groups", one)
+    inner, cols = sides.get("vocabulary", sides.get("inner", one)), sides.get("cols", one)
+    groups = sides.get("groups", one)
     steps = whole(f"{where}.steps", given.get("steps", 1))
     if rows.size % steps:
         raise wrong(f"{where}.steps", f"a divisor of its {rows.size} rows", steps)
@@ -186,16 +191,16 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
         name=given["name"],
         type=kind,
         rows=rows.size // steps,
-        cols=sides["cols"].size,
+        cols=cols.size,
         inner=inner.size,
         steps=steps,
         batch=sides.get("batch", one).size,
         groups=groups.size,
         reads=_reads(f"{where}.reads", given.get("reads", before)) if "reads" in kind.takes else (),
-        dims=Dims(rows.names, inner.names, sides["cols"].names, groups.names),
+        dims=Dims(rows.names, inner.names, cols.names, groups.names),
         **more,
     )
-    return kind.of_file(where, node, sides, found.rows) if kind.of_file else node
+    return kind.of_file(where, node, sides, found.rows, given) if kind.of_file else node
 
 
 def _reads(where: str, written: Any) -> tuple[str, ...]:

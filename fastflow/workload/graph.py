@@ -7,8 +7,10 @@ complete once it is done, so that `parallelism.splits` can cut it by any assignm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ WEIGHT_GRADIENT = 2  # dW = X^T dY
 ON_ACTIVATIONS = 3  # a memory-bound pass over rows x cols
 ON_WEIGHTS = 4  # a memory-bound pass over inner x cols
 BATCHED = 5  # `products` products of two activations, rows / products x inner times inner x cols each
+PRODUCTS = (PRODUCT, INPUT_GRADIENT, WEIGHT_GRADIENT, BATCHED)
 
 # collectives
 NO_EXCHANGE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, BROADCAST = range(7)
@@ -88,6 +91,11 @@ class Facts(NamedTuple):
     gradient: int
 
 
+Own = Mapping[str, Floats | Ints | float]
+"""What a type that times its kernels itself wants to know of one of them, beside its sides."""
+NOTHING: Own = MappingProxyType({})
+
+
 class Kernel(NamedTuple):
     """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
 
@@ -105,7 +113,7 @@ class Kernel(NamedTuple):
     batch: Ints | int = 1  # independent GEMMs in one launch, each cut
     products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
-    flop_per_element: Floats | float = 0.0
+    flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
     readers: tuple[Form, ...] = ()
     sums: tuple[Sum, ...] = ()
     again: tuple[Again, ...] = ()
@@ -123,14 +131,16 @@ class Kernel(NamedTuple):
     wait: int = 1  # the exchange is needed by the kernel so many rows later
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    own: Own = NOTHING
 
 
 Structure = tuple[Facts, ...]
 """The kernels of a point, without their sizes."""
 _facts_of = attrgetter(*Facts._fields)
-_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics")
+_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
 _OF_POINTS = ("offset", "names", "structures", "structure", "point")
 _NO_NAMES: Any = np.zeros(0, dtype=np.int64)
+_NOTHING_OWN: Any = ()
 
 
 class Graph(NamedTuple):
@@ -168,11 +178,12 @@ class Graph(NamedTuple):
     wait: Ints
     side: Ints
     sends_cols: Ints
+    own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 
     @property
     def numbers(self) -> Graph:
-        """The graph without texts and structures, for whose length Numba would compile anew."""
-        return self._replace(names=_NO_NAMES, structures=())
+        """The graph without texts, structures and `own`, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES, structures=(), own=_NOTHING_OWN)
 
 
 def stack(kernels: list[Kernel], points: int) -> Graph:
@@ -196,8 +207,18 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
         structures=(tuple(Facts._make(_facts_of(one)) for one in kernels),),
         structure=np.zeros(points, dtype=np.int64),
         point=np.repeat(np.arange(points, dtype=np.int64), count),
+        own=_stack_own(kernels, points),
         **flat,
     )
+
+
+def _stack_own(kernels: list[Kernel], points: int) -> dict[str, Floats]:
+    """Lay out what types want to know of their kernels, as `stack` does."""
+    found: dict[str, Floats] = {}
+    for position, one in enumerate(kernels):
+        for name, value in one.own.items():
+            found.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
+    return {name: column.reshape(-1) for name, column in found.items()}
 
 
 def join(graphs: list[Graph], members: list[Ints]) -> Graph:
@@ -213,7 +234,11 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
     columns = {
         field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
         for field in Graph._fields
-        if field not in (*_OF_POINTS, "label")
+        if field not in (*_OF_POINTS, "label", "own")
+    }
+    own = {
+        name: np.concatenate([graph.own.get(name, np.zeros(graph.point.size)) for graph in graphs])[order]
+        for name in dict.fromkeys(name for graph in graphs for name in graph.own)
     }
     label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
     count = np.bincount(point, minlength=sum(rows.size for rows in members))
@@ -229,24 +254,26 @@ def join(graphs: list[Graph], members: list[Ints]) -> Graph:
         structure=structure,
         point=point[order],
         label=label[order],
+        own=own,
         **columns,
     )
 
 
 def spread(graph: Graph, place: Ints) -> Graph:
     """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
-    fields = [field for field in Graph._fields if field not in _OF_POINTS]
+    every = {field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")}
+    every |= {f"own.{name}": column for name, column in graph.own.items()}
     kernels = np.diff(graph.offset)
     count = kernels[place]
     offset = np.concatenate([[0], np.cumsum(count)])
     point = np.repeat(np.arange(place.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
-        table = {field: getattr(graph, field).reshape(kernels.size, -1) for field in fields}
-        columns = {field: _spread(column, place) for field, column in table.items()}
+        columns = {field: _spread(column.reshape(kernels.size, -1), place) for field, column in every.items()}
     else:
         rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
-        columns = {field: getattr(graph, field)[rows] for field in fields}
-    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, **columns)
+        columns = {field: column[rows] for field, column in every.items()}
+    own = {name: columns.pop(f"own.{name}") for name in graph.own}
+    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, own=own, **columns)
 
 
 def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
@@ -294,7 +321,7 @@ def _most_by_point(offset: Ints, values: Floats) -> Floats:
 def model_flop(graph: Graph) -> Floats:
     """Return the operations of one iteration of the whole model [flop], shape (points,).
 
-    A GEMM counts 2 m k n however it is cut, a memory-bound pass its operations an element.
+    A GEMM counts 2 m k n however it is cut, what is not its operations an element.
     """
     return _model_flop(graph.numbers)
 
@@ -303,7 +330,8 @@ def model_flop(graph: Graph) -> Floats:
 def _model_flop(graph: Graph) -> Floats:
     total = np.zeros(graph.offset.size - 1)
     for row in range(graph.point.size):
-        if graph.kind[row] <= WEIGHT_GRADIENT or graph.kind[row] == BATCHED:
+        is_product = graph.kind[row] <= WEIGHT_GRADIENT or graph.kind[row] == BATCHED
+        if is_product and graph.flop_per_element[row] == 0.0:
             flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
         else:
             # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over

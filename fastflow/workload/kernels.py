@@ -7,7 +7,7 @@ the backward pass; and what crosses the border of a layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
         if training:
             kernel = _keep(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
-            kernel = kernel._replace(sends_cols=_cols(crossing[placed.layer], kernel))
+            kernel = kernel._replace(sends_cols=cols_of(crossing[placed.layer], kernel))
             if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
                 kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
         found.append(kernel)
@@ -82,8 +82,7 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
             continue
         own = [form for read, form in network.operands(at) if read == i]
         readers += own
-        if own[-1].operand:
-            shared = shared + _shared(network, at)
+        shared = shared + _shared(reader, own)
     if node.type.kind == PRODUCT and not readers:
         readers.append(node.form)  # whoever takes the network's output reads it as one more product would
     kernel = _kernel(network, i, FORWARD, node.name)._replace(
@@ -91,14 +90,14 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
         peer_kind=network.neighbour(i, products),
     )  # fmt: skip
     if isinstance(shared, np.ndarray) or shared:
-        kernel = kernel._replace(shared_cols=np.minimum(_cols(shared, kernel), node.output))
+        kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
     return node.type.forward(network, i, kernel, size)
 
 
-def _shared(network: Network, i: int) -> Elements:
-    """Return the elements of the operand of a node that all of its rows need."""
-    node = network.nodes[i].node
-    return 1.0 * node.batch * node.inner * node.cols
+def _shared(node: Node, operands: Iterable[Form]) -> Elements:
+    """Return the elements of those operands of a node that all of its rows need."""
+    assert node.type.shared is not None
+    return sum((node.type.shared(node, form.operand) for form in operands if form.operand), 0.0)
 
 
 def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
@@ -113,7 +112,7 @@ def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
     )
 
 
-def _cols(elements: Elements, kernel: Kernel) -> Ints:
+def cols_of(elements: Elements, kernel: Kernel) -> Ints:
     """Return the columns of so many elements, laid out in the rows of a kernel's launches."""
     return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
 
@@ -137,7 +136,7 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
         found += own
         if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(found) > start:
             last = start + _last(found[start:])
-            found[last] = found[last]._replace(sends_cols=_cols(crossing[placed.layer - 1], found[last]))
+            found[last] = found[last]._replace(sends_cols=cols_of(crossing[placed.layer - 1], found[last]))
             if found[last].kind != INPUT_GRADIENT:
                 found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
             start = len(found)
@@ -146,8 +145,10 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
 
 def _fetch_again(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
-    again = tuple(Again(network.form(read), form) for read, form in network.operands(i) if form.operand)
-    return kernel._replace(again=again, shared_cols=_cols(_shared(network, i), kernel))
+    operands = network.operands(i)
+    again = tuple(Again(network.form(read), form) for read, form in operands if form.operand)
+    shared = _shared(network.nodes[i].node, (form for _, form in operands))
+    return kernel._replace(again=again, shared_cols=cols_of(shared, kernel))
 
 
 def _last(kernels: Sequence[Kernel]) -> int:
@@ -176,7 +177,7 @@ def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -
         kernel = kernel._replace(peer_kind=network.neighbour(i, products))
     return kernel._replace(
         readers=tuple(node.form for node in outputs),
-        read_cols=_cols(made, kernel),
+        read_cols=cols_of(made, kernel),
         wait=1 if i in products else kernel.wait,
     )
 

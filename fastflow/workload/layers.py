@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastflow.tables import Floats, Ints
 from fastflow.workload.cutting import Cutting
-from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Form, Kernel, Sum
+from fastflow.workload.graph import BATCHED, NO_GRADIENT, NOTHING, Dims, Form, Kernel, Own, Sum
 
 Size = Ints | int
 Amount = Floats | float
@@ -30,8 +30,7 @@ class KernelType(Cutting):
     """A type of kernel: all that depends on it is asked here, so that a file in `types` makes a new one.
 
     `forward` and `backward` take a network, the place of a node of this type, a kernel that has all but what
-    is its type's own, and the bytes of an element. A type that is timed in a way of its own has a `kind` of
-    its own too: `supergraph` sizes one device's share by it, and `timing.roofline` times that.
+    is its type's own, and the bytes of an element.
     """
 
     name: str  # in files
@@ -42,8 +41,11 @@ class KernelType(Cutting):
     # where in a file, a node, columns of what it reads (None: of an input not read before) and rows of the
     # model to the columns of that input, 0 where it does not tell; raises MistakeError
     check: Callable[[str, Node, Sequence[int | None], int], int]
-    # where in a file, a node, its sides by key and the model's rows to the node as it is
-    of_file: Callable[[str, Node, Mapping[str, Side], Side], Node] | None = None
+    # where in a file, a node, its sides by key, the model's rows and all keys to the node as it is
+    of_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
+    sizes: tuple[str, ...] = ()  # of `takes`: those that are sides
+    # elements of an operand, by its place, that all rows need; operands are dealt out with the first one
+    shared: Callable[[Node, int], Amount] | None = None
 
 
 class Node(NamedTuple):
@@ -70,6 +72,7 @@ class Node(NamedTuple):
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
     dims: Dims = Dims()
+    own: Own = NOTHING
 
     @property
     def output(self) -> Size:

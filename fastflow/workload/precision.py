@@ -1,4 +1,4 @@
-"""Bytes of a number by its role: operand, weight, activation, gradient, optimizer state, master weight.
+"""Bytes of a number by its role: operand, weight, activation, cache, gradient, state, master weight.
 
 Products compute in the operands' type, `model.dtype`; the group `precision` says in which type each of the
 others is held, moved and summed. By default weights, activations and gradients are of the operands' type,
@@ -56,7 +56,8 @@ MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself
 UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
-_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES
+CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
+_OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
 
 
 class Precision(NamedTuple):
@@ -66,6 +67,7 @@ class Precision(NamedTuple):
     output: Floats  # of products
     weight: Floats
     activation: Floats  # and the gradients of activations
+    cache: Floats  # of the keys and values of tokens that were read before
     gradient: Floats  # of a weight
     master: Floats  # of a separate master weight; 0 where there is none
     state: Floats  # optimizer state a weight
@@ -103,6 +105,7 @@ def precision(inputs: Inputs) -> Precision:
         output=output,
         weight=weight,
         activation=of("activation", output),
+        cache=of("cache", output),
         gradient=of("gradient"),
         master=np.where(training, master, 0.0),
         state=np.where(training, of("state") * look_up(STATES, inputs["model.optimizer"]), 0.0),

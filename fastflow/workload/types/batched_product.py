@@ -7,6 +7,7 @@ They are dealt out whole, or by the rows of the left operand: all devices need a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, ROWS
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
@@ -39,7 +40,14 @@ def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Ke
     return found
 
 
-def _of_file(where: str, node: Node, sides: Mapping[str, Side], model: Side) -> Node:
+def _shared(node: Node, operand: int) -> Amount:
+    elements: Any = 1.0 * node.batch * node.inner * node.cols
+    return elements  # type: ignore[no-any-return]
+
+
+def _of_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
     """Deal its products out: groups of the model's rows, and of columns."""
     batch, rows = int(node.batch), int(node.rows)
     if batch * max(rows, int(node.inner)) > MOST:
@@ -83,4 +91,5 @@ TYPE = KernelType(
     backward=_backward,
     check=_check,
     of_file=_of_file,
+    shared=_shared,
 )
