@@ -17,7 +17,7 @@ from tests.exchanges import exchanges
 from tests.naive import operator as naive
 
 OPERATORS = tuple(subject.OPERATORS)
-ROWWISE = ("softmax", "log_softmax", "layernorm", "rmsnorm")
+ROWWISE = ("softmax", "log_softmax", "layernorm", "rmsnorm", "rmsnorm_residual", "sampling")
 
 
 def columns(points):
@@ -42,9 +42,10 @@ def test_every_operator_is_known():
 def test_operations_and_tensors_by_definition(op):
     width = 200
     rng = np.random.default_rng(7)
-    inputs = rng.uniform(0.1, 2.0, (naive.tensors(op) - 1, width)).tolist()
+    written = naive.WRITES.get(op, 1)
+    inputs = rng.uniform(0.1, 2.0, (naive.tensors(op) - written, width)).tolist()
     out, done = naive.run(op, inputs)
-    assert len(out) == width
+    assert len(out) == (written * width or 1)
     assert all(map(math.isfinite, out))
     known = subject.OPERATORS[op]
     # a row's own numbers (its mean, the first of a sum) are not counted
@@ -92,6 +93,27 @@ def test_kernels_of_every_point(points):
             # columns that other devices hold only matter for a row's statistics
             assert (rc[row] != ("", 0)) == (one["op"] in ROWWISE and graph.phase[row] == FORWARD)
         assert graph.kept_cols[rows[0]] == moved * one["cols"]
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_types_of_a_file_do_and_move_as_much(op, tmp_path):
+    """Each operator is a type of kernel, too; in front of it are weights, so that its gradient is wanted."""
+    known = graph_of([{"op": op, "rows": 64, "cols": 32, "training": True}])
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        "rows: 64\nlayers: [{name: one, kernels: [{name: a, type: gemm, inner: 8, cols: 32}, "
+        f"{{name: {op}, type: {op}, cols: 32, reads: [{', '.join('a' * subject.OPERATORS[op].reads)}]}}]}}]",
+        encoding="utf-8",
+    )
+    if op == "elementwise":  # of which a file says all
+        return
+    inputs = columns([{"name": "graph", "training": True}]) | {"model.file": np.array([str(path)])}
+    found = build_graph(inputs, precision(inputs | mixed(1)))
+    work = {str(found.names[found.label[row]]): row for row in range(found.point.size)}
+    for row in range(known.point.size):
+        mine = work[str(known.names[known.label[row]])]
+        assert near(found.bytes_per_element[mine], known.bytes_per_element[row])
+        assert found.flop_per_element[mine] == known.flop_per_element[row]
 
 
 def test_devices_share_the_rows():

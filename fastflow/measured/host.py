@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.tables import Floats, Ints, Texts
-from fastflow.workload.operator import OPERATORS
+from fastflow.workload.types.operators import OPERATORS
 
 # The overhead of an operator's call, over that of one that reads two tensors. Calibrated: NeuSight's
 # operators on the hosts of an A100 and a V100 (sitar-lab/NeuSight@6945927), which agree within 5%. An
@@ -40,7 +40,7 @@ def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, ten
     """Return the time of a call that runs a pointwise or normalisation operator [s].
 
     time: of the device, its launch included [s]; overhead: of a call that reads two tensors [s]; launch:
-    overhead of a launch [s]; op: one of `workload.operator.OPERATORS`; tensors: that the operator reads and
+    overhead of a launch [s]; op: one of `operators.OPERATORS`; tensors: that the operator reads and
     writes, 0 where its name says how many. All of shape (rows,).
     """
     work = np.where(tensors > 2, 1.0, _OF_ONE_INPUT)

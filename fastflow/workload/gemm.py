@@ -5,31 +5,16 @@ A product of numbers of 8 or 4 bits quantises A first, unless that is done alrea
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from fastflow.column import Column, count
 from fastflow.distinct import look_up
 from fastflow.tables import Floats, Inputs
 from fastflow.workload.family import Family, alone, independent
-from fastflow.workload.graph import HIDDEN, Kernel
-from fastflow.workload.layers import INPUT, Amount, Layer, Network, Node, connect
+from fastflow.workload.graph import HIDDEN
+from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
 from fastflow.workload.precision import OUTPUT_BYTES, QUANTIZED_BYTES
-from fastflow.workload.types import elementwise, product, rowwise
-
-# Find the largest magnitude of a block: its sign off, compare. Quantise: multiply by the scale, round.
-_MAXIMUM_FLOP, _QUANTISE_FLOP = 2.0, 2.0
-
-
-def _narrow(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
-    """Return a pass that reads elements of `size` bytes once, and writes such of `moves` bytes."""
-    node = network.nodes[i].node
-    assert node.moves is not None
-    return kernel._replace(bytes_per_element=size + node.moves, flop_per_element=node.flop)
-
-
-_QUANTISE = replace(elementwise.TYPE, name="quantise", title="quantise", forward=_narrow)
+from fastflow.workload.types import elementwise, product, quantise, rowwise
 
 
 def network(points: Inputs) -> Network:
@@ -59,18 +44,18 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     once = Node(
-        name="quantise", type=_QUANTISE, rows=rows, cols=k, moves=written,
-        flop=_MAXIMUM_FLOP + _QUANTISE_FLOP, keeps=0, keeps_whole=0,
+        name="quantise", type=quantise.TYPE, rows=rows, cols=k, moves=written,
+        flop=quantise.MAXIMUM_FLOP + quantise.QUANTISE_FLOP, keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
         return [once]
     return [
-        once._replace(name="maximum", type=elementwise.TYPE, moves=1.0, flop=_MAXIMUM_FLOP),
+        once._replace(name="maximum", type=elementwise.TYPE, moves=1.0, flop=quantise.MAXIMUM_FLOP),
         Node(
             name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
             keeps=0, keeps_whole=0,
         ),
-        once._replace(reads=("scale",), flop=_QUANTISE_FLOP),
+        once._replace(reads=("scale",), flop=quantise.QUANTISE_FLOP),
     ]  # fmt: skip
 
 

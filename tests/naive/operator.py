@@ -81,6 +81,27 @@ def rmsnorm(row):
     return [x * scale * 1.5 for x in row]
 
 
+def rmsnorm_residual(a, b):
+    added = [x + y for x, y in zip(a, b, strict=True)]
+    return rmsnorm(added) + added
+
+
+def rotary(row):
+    """Turn pairs, one from each half of the row, by some angle each."""
+    half = len(row) // 2
+    pairs = list(zip(row[:half], row[half:], strict=True))
+    return [x * 0.8 - y * 0.6 for x, y in pairs] + [y * 0.8 + x * 0.6 for x, y in pairs]
+
+
+def sampling(row):
+    drawn, reached, found = 0.7, Counted(0.0), []
+    for column, share in enumerate(softmax([x / 0.9 for x in row])):
+        reached = reached + share
+        if plain(Counted.of(float(plain(reached) >= drawn))) and not found:
+            found.append(Counted(float(column)))
+    return found
+
+
 def _one(x):
     return Counted(1.0) + x
 
@@ -104,7 +125,18 @@ ROWS = {
     "log_softmax": (log_softmax, 3),  # dy, y; dx
     "layernorm": (layernorm, 3),  # dy, x; dx
     "rmsnorm": (rmsnorm, 3),  # dy, x; dx
+    "rmsnorm_residual": (rmsnorm_residual, 4),  # dy, gradient of the sum, sum; da = db
+    "rotary": (rotary, 2),  # dy; dx
+    "swiglu": (lambda a, b: [x / _one(apply(math.exp, -x)) * y for x, y in zip(a, b, strict=True)], 5),
+    "geglu": (
+        lambda a, b: [
+            x * 0.5 * _one(apply(math.erf, x / math.sqrt(2.0))) * y for x, y in zip(a, b, strict=True)
+        ],
+        5,  # dy, a, b; da, db
+    ),
+    "sampling": (sampling, 0),  # a token has no gradient
 }
+WRITES = {"rmsnorm_residual": 2, "sampling": 0}  # others one
 
 
 def abs_of(x):
@@ -120,4 +152,4 @@ def run(op, inputs):
 
 def tensors(op):
     """Return how many tensors an operator reads and writes."""
-    return ROWS[op][0].__code__.co_argcount + 1
+    return ROWS[op][0].__code__.co_argcount + WRITES.get(op, 1)

@@ -1,8 +1,16 @@
 """Types of kernel: a file each, which ends in its entry and has its name here."""
 
 from fastflow.workload.layers import KernelType
-from fastflow.workload.types import batched_product, elementwise, lookup, product, rowwise
+from fastflow.workload.types import (
+    batched_product,
+    elementwise,
+    lookup,
+    operators,
+    product,
+    quantise,
+    rowwise,
+)
 
-_EVERY = (product, batched_product, lookup, elementwise, rowwise)
-TYPES: dict[str, KernelType] = {one.TYPE.name: one.TYPE for one in _EVERY}
+_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise)
+TYPES: dict[str, KernelType] = {one.TYPE.name: one.TYPE for one in _EVERY} | operators.TYPES
 """By their names in files."""

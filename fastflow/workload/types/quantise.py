@@ -1,0 +1,38 @@
+"""A pass that rounds what it reads to fewer bits, with the scales of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastflow.workload.graph import Kernel
+from fastflow.workload.layers import Amount, KernelType, Network, Node, Side
+from fastflow.workload.precision import QUANTIZED_BYTES
+from fastflow.workload.types.elementwise import TYPE as PASS
+from fastflow.yaml_file import choice_of
+
+# Find the largest magnitude of a block: its sign off, compare. Quantise: multiply by the scale, round.
+MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
+
+
+def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    """Return a pass that reads elements of `size` bytes once, and writes such of `moves` bytes."""
+    node = network.nodes[i].node
+    assert node.moves is not None
+    return kernel._replace(bytes_per_element=size + node.moves, flop_per_element=node.flop)
+
+
+def _of_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    """Return a pass that finds the scales of rows or blocks as it quantises."""
+    able = tuple(name for name, size in QUANTIZED_BYTES.items() if size > 0.0)
+    to = choice_of(f"{where}.to", given["to"], able)
+    return node._replace(moves=QUANTIZED_BYTES[to], flop=MAXIMUM_FLOP + QUANTISE_FLOP, backward_moves=0.0)
+
+
+TYPE: KernelType = replace(
+    PASS, name="quantise", title="quantise", needs=("cols", "to"), takes=("rows", "groups", "reads"),
+    forward=_forward, of_file=_of_file,
+)  # fmt: skip
