@@ -175,7 +175,8 @@ def _node(where: str, entry: Mapping[str, Any], found: _Found, before: str) -> N
         raise MistakeError(f"a file that gives {where}.type, {one_of(TYPES)}")
     kind = TYPES[choice_of(f"{where}.type", entry["type"], tuple(TYPES))]
     given = mapping_of(where, entry, ("name", "type", *kind.needs), (*kind.takes, *_KEPT, "source"))
-    named = [key for key in ("rows", "groups", *kind.needs, *kind.sizes) if key in given]
+    sides_of = {"rows", "groups", *kind.needs, *kind.sizes} - {*kind.texts}
+    named = [key for key in given if key in sides_of]
     sides = {key: _side(f"{where}.{key}", given[key], found.dimensions) for key in named}
     more: Any = {key: whole(f"{where}.{key}", given[key], least=0) for key in _KEPT if key in given}
     more |= {key: amount_of(f"{where}.{key}", given[key]) for key in AMOUNTS if key in given}

@@ -46,8 +46,11 @@ def kernels(network: Network, training: bool, precision: Precision) -> list[Kern
 def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
     """Return the kernels of the forward pass; size: bytes of an activation, (points,)."""
     crossing = _crossing(network, [True] * len(network.nodes))
-    found = []
+    found: list[Kernel] = []
     for i, placed in enumerate(network.nodes):
+        if placed.node.type.inside is not None:
+            base = _kernel(network, i, FORWARD, placed.node.name)
+            found += placed.node.type.inside(network, i, base, size)
         kernel = _forward(network, i, size)
         if training:
             kernel = _keep(network, i, kernel)

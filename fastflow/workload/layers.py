@@ -44,6 +44,8 @@ class KernelType(Cutting):
     # where in a file, a node, its sides by key, the model's rows and all keys to the node as it is
     of_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
     sizes: tuple[str, ...] = ()  # of `takes`: those that are sides
+    texts: tuple[str, ...] = ()  # of `needs`: those that are none
+    inside: Callable[[Network, int, Kernel, Amount], list[Kernel]] | None = None  # launched before its own
     # elements of an operand, by its place, that all rows need; operands are dealt out with the first one
     shared: Callable[[Node, int], Amount] | None = None
 

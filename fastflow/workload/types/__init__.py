@@ -4,6 +4,7 @@ from fastflow.workload.layers import KernelType
 from fastflow.workload.types import (
     batched_product,
     elementwise,
+    linear_time,
     lookup,
     operators,
     product,
@@ -12,5 +13,7 @@ from fastflow.workload.types import (
 )
 
 _EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise)
-TYPES: dict[str, KernelType] = {one.TYPE.name: one.TYPE for one in _EVERY} | operators.TYPES
+TYPES: dict[str, KernelType] = (
+    {one.TYPE.name: one.TYPE for one in _EVERY} | linear_time.TYPES | operators.TYPES
+)
 """By their names in files."""

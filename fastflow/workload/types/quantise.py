@@ -33,6 +33,6 @@ def _of_file(
 
 
 TYPE: KernelType = replace(
-    PASS, name="quantise", title="quantise", needs=("cols", "to"), takes=("rows", "groups", "reads"),
-    forward=_forward, of_file=_of_file,
+    PASS, name="quantise", title="quantise", needs=("cols", "to"), texts=("to",),
+    takes=("rows", "groups", "reads"), forward=_forward, of_file=_of_file,
 )  # fmt: skip
