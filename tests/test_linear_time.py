@@ -75,7 +75,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_of_them(name, file):
-    """Training does the products again and both gradients of each; strategies deal heads and sequences out."""
+    """Training does products again and both gradients of each; strategies deal heads and sequences out."""
     path = file(FILE.replace("TYPE", name))
     found = kernels(read_network(path), True, UNSIZED)
     of_type = [one for one in found if one.form.type.name == name]
