@@ -1,0 +1,210 @@
+"""Fused attention: each query against the keys of its sequence, scores never leave the chip (Dao et al.,
+FlashAttention, arXiv:2205.14135).
+
+Heads and sequences are dealt out whole, or the queries of a sequence, who need all of its keys and values.
+Backward, the scores are computed again. The row sums of the output times its gradient come first, and the
+gradient of the queries, which blocks add up in fp32, is rounded last (FlashAttention-2, arXiv:2307.08691).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastflow.tables import Bools, Floats, Ints, take
+from fastflow.timing.blocks import Launched
+from fastflow.timing.device import Device
+from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
+from fastflow.timing.flash_decoding import Decodes, time_decoding
+from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
+from fastflow.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
+from fastflow.workload.kernels import cols_of
+from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
+from fastflow.workload.types.batched_product import TYPE as BATCH
+from fastflow.yaml_file import MOST, listed, wrong
+
+FEW_QUERIES = 16
+"""Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
+_FP32 = 4.0
+_SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
+
+
+def attention(
+    name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
+    kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
+    decodes: bool = False, latent: bool = False, **more: Any,
+) -> Node:  # fmt: skip
+    """Return a kernel of attention; sizes are numbers or columns of shape (points,).
+
+    Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
+    window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
+    values are columns of the keys, read once.
+    """
+    seen = _seen(q_len, kv_len, window, causal)
+    flop = 2.0 * (head_dim + value_dim) * seen / value_dim
+    own = dict(zip(_SIZES, (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window), strict=True))
+    return Node(
+        name=name, type=TYPE, reads=reads, batch=sequences * heads, rows=q_len, inner=head_dim,
+        cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
+        own={**own, "causal": 1.0 * causal, "decodes": float(decodes), "latent": float(latent)},
+        **more,
+    )  # fmt: skip
+
+
+def _seen(q_len: Size, kv_len: Size, window: Size, causal: Bools | bool) -> Floats:
+    """Return how many keys a query sees on average."""
+    own, ahead = np.asarray(kv_len) - q_len, np.where(np.asarray(window) > 0, window, kv_len) - 1.0
+    last = np.where(causal, 0.0, ahead)  # keys that a query sees after its own
+    to_the_end = _sum_of_least(own + last + 1.0, q_len, np.asarray(kv_len))
+    hidden = _sum_of_least(own - ahead, q_len, np.asarray(kv_len))
+    seen: Floats = (to_the_end - hidden) / q_len
+    return seen
+
+
+def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
+    """Return the sum of first, first + 1, ..., each at least 0 and at most `most`."""
+    low = np.clip(-first, 0.0, count)  # of them below 0
+    high = np.clip(most - first, low, count)
+    return (high - low) * (2.0 * first + low + high - 1.0) / 2.0 + (count - high) * most
+
+
+def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+    node = network.nodes[i].node
+    return kernel._replace(
+        rows=node.batch * node.rows, batch=1, products=node.batch, flop_per_element=node.flop, own=node.own
+    )
+
+
+def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+    """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
+    node = network.nodes[i].node
+    if not any(map(network.wants, network.nodes[i].reads)):
+        return []
+    queries, *others = network.operands(i)
+    main = _forward(network, i, kernel, size)
+    wanted = [_shared(node, form.operand) for read, form in others if network.wants(read)]
+    a_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
+    return [
+        a_pass._replace(
+            label=f"{node.name} row sums", flop_per_element=2.0,
+            bytes_per_element=2.0 * size + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
+        ),
+        main._replace(
+            own={**node.own, "backward": 1.0}, flop_per_element=2.0 * node.flop, sums=network.sums(others),
+            summed_cols=cols_of(sum(wanted, 0.0), main),
+        ),
+        a_pass._replace(
+            label=f"{node.name} query gradient", cols=node.inner, bytes_per_element=_FP32 + size,
+            flop_per_element=1.0, sums=network.sums([queries]), summed_cols=node.inner,
+        ),
+    ]  # fmt: skip
+
+
+def _shared(node: Node, operand: int) -> Amount:
+    """Return the elements of all sequences' keys (operand 1) or values (2)."""
+    own: Mapping[str, Any] = node.own
+    of_a_token = own["kv_heads"] * own["head_dim" if operand == 1 else "value_dim"]
+    elements: Amount = 1.0 * node.batch / own["heads"] * own["kv_len"] * of_a_token
+    return elements
+
+
+def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time forward kernels of many queries and of few, and backward ones."""
+    flags = {name: share.own.get(name, np.zeros(share.m.size)) > 0.0 for name in _FLAGS}
+    own = {name: share.own[name].astype(np.int64) for name in _SIZES}
+    heads, kv_heads = (-(-own[name] // share.col_ways) for name in ("heads", "kv_heads"))
+    # devices that share the queries of a sequence have some of its first and some of its last ones
+    fewer = np.where(flags["causal"], (own["q_len"] - share.m) // 2, 0)
+    work = Attentions(
+        point=share.device, sequences=-(-share.batch // heads), q_len=share.m, kv_len=own["kv_len"] - fewer,
+        heads=heads, kv_heads=kv_heads, head_dim=own["head_dim"], value_dim=own["value_dim"],
+        window=own["window"], causal=flags["causal"], size=share.operand, cache=share.cache,
+        output=share.output,
+    )  # fmt: skip
+    few = Decodes(**{name: getattr(work, name, flags["latent"]) for name in Decodes._fields})
+    backward, decodes = flags["backward"], flags["decodes"] & ~flags["backward"]
+    parts = [
+        (rows, time(device, take(table, rows)))
+        for time, table, rows in (
+            (time_attention, work, np.flatnonzero(~backward & ~decodes)),
+            (time_attention_backward, work, np.flatnonzero(backward)),
+            (time_decoding, few, np.flatnonzero(decodes)),
+        )
+        if rows.size
+    ]
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+    launched = Launched(*(np.concatenate(column)[order] for column in zip(*(one for _, one in parts))))
+    products = np.where(backward, 3.0 * work.head_dim + 2.0 * work.value_dim, work.head_dim + work.value_dim)
+    pairs = share.m * _seen(share.m, work.kv_len, work.window, work.causal)
+    return launched, 2.0 * products * pairs * share.batch
+
+
+_FLAGS = ("causal", "decodes", "latent", "backward")
+
+
+def _of_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    """Return the attention of a file, whose queries are the model's rows."""
+
+    def size(key: str, otherwise: str) -> int:
+        return sides[key if key in sides else otherwise].size
+
+    sequences, heads, q_len = sides["batch"].size, sides["heads"].size, sides["rows"].size
+    if sequences * q_len != model.size:
+        allowed = f"such that batch x rows is the {model.size} rows of the model"
+        raise wrong(f"{where}.batch", allowed, sequences)
+    kv_heads, kv_len = size("kv_heads", "heads"), size("kv_len", "rows")
+    if heads % kv_heads:
+        raise wrong(f"{where}.kv_heads", f"a divisor of its {heads} heads", kv_heads)
+    if kv_len < q_len:
+        raise wrong(f"{where}.kv_len", f"at least its {q_len} rows, whose own keys are the last", kv_len)
+    causal = given.get("causal", True)
+    if not isinstance(causal, bool):
+        raise wrong(f"{where}.causal", "true or false", causal)
+    head_dim, value_dim = sides["head_dim"].size, size("value_dim", "head_dim")
+    if sequences * heads * kv_len * max(head_dim, value_dim) > MOST:
+        raise wrong(f"{where}.heads", f"so small that keys have at most {MOST:.0e} elements", heads)
+    return attention(
+        node.name, node.reads, sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim,
+        sides["window"].size if "window" in sides else 0, causal,
+        decodes=q_len <= FEW_QUERIES and kv_len > q_len, keeps=node.keeps, keeps_whole=node.keeps_whole,
+        dims=Dims(sides["rows"].names, (), sides["heads"].names, sides["batch"].names),
+    )  # fmt: skip
+
+
+def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
+    """Check that it reads queries, keys and values, each from a kernel of its own or all from one."""
+    own: Mapping[str, Any] = node.own
+    heads, kv_heads, size, value = (own[name] for name in ("heads", "kv_heads", "head_dim", "value_dim"))
+    each = (heads * size, kv_heads * size, kv_heads * value)
+    if len(cols) not in (1, 3):
+        raise wrong(f"{at}.reads", "one kernel, or three: queries, keys, values", listed(node.reads))
+    wanted = (sum(each),) if len(cols) == 1 else each
+    for name, one, want in zip(node.reads, cols, wanted, strict=True):
+        if one is not None and one != want:
+            raise wrong(f"{at}.reads", f"kernels of {listed(wanted)} columns", f"{name}, which has {one}")
+    return wanted[0] if len(cols) == 1 else 0
+
+
+_OF_ALL = {ROWS: BROADCAST, COLS: COLS, GROUPS: ROWS}
+TYPE = KernelType(
+    name="attention",
+    title="attention",
+    kind=BATCHED,
+    gradient=NO_GRADIENT,
+    sides={ROWS: GROUPS, COLS: COLS},
+    reads=({ROWS: ROWS, COLS: COLS, GROUPS: ROWS}, _OF_ALL, _OF_ALL),
+    makes=BATCH.makes,
+    needs=("batch", "rows", "heads", "head_dim"),
+    takes=("kv_heads", "kv_len", "value_dim", "window", "causal", "reads"),
+    sizes=("kv_heads", "kv_len", "value_dim", "window"),
+    forward=_forward,
+    backward=_backward,
+    check=_check,
+    of_file=_of_file,
+    shared=_shared,
+    time=_time,
+)
