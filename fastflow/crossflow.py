@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.distinct import once_a_kind
+from fastflow.distinct import look_up, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
@@ -25,16 +25,17 @@ from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.layout import Layouts, lay_out
+from fastflow.parallelism.shards import Fused as FusedShares
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
-from fastflow.timing.device import device
-from fastflow.timing.roofline import KernelWork, Timing, time_kernels
+from fastflow.timing.device import Device, device
+from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
 from fastflow.workload.graph import Graph
-from fastflow.workload.precision import Precision, precision, untrainable
+from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
@@ -186,7 +187,19 @@ def _time_kernels(
     machine = device(inputs, chip)
     peak, pass_peak = machine.library.peak_flops, machine.vector_peak
     rate = np.where(shards.m > 0, peak[graph.point], pass_peak[graph.point])
-    return time_kernels(machine, work, shards.fused), rate, peak
+    own = [_fused(one, inputs, chip, machine) for one in shards.fused]
+    return time_kernels(machine, work, own), rate, peak
+
+
+def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device) -> Fused:
+    """Return kernels that their type times itself, on devices in the data type that it computes in."""
+    assert one.type.time is not None
+    share = one.share
+    if one.type.dtype is not None:
+        dtype = one.type.dtype(inputs)
+        machine = device({**inputs, "model.dtype": dtype}, chip)
+        share = share._replace(operand=look_up(OPERAND_BYTES, dtype)[share.device])
+    return Fused(one.rows, share, one.type.time, machine)
 
 
 def _wires(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:

@@ -20,7 +20,7 @@ BUDGETS = [
 def mixed(points, **roles):
     """Return the columns of `precision=mixed`, and of roles that have another type; shape (points,)."""
     every = {"weight": "operand", "activation": "operand", "cache": "operand", "gradient": "operand"}
-    every |= {"state": "fp32", "master": "auto"} | roles
+    every |= {"state": "fp32", "master": "auto", "attention": "auto"} | roles
     return {f"precision.{role}": np.full(points, name) for role, name in every.items()}
 
 

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 
 from fastflow.column import Column, count, text
 from fastflow.workload import FAMILIES
-from fastflow.workload.precision import CACHE_TYPES, FORMATS, MASTER_TYPES, ROLE_TYPES, STATES
+from fastflow.workload.precision import (
+    ATTENTION_TYPES,
+    CACHE_TYPES,
+    FORMATS,
+    MASTER_TYPES,
+    ROLE_TYPES,
+    STATES,
+)
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
@@ -280,6 +287,12 @@ INPUTS: tuple[Column, ...] = (
         "precision.cache",
         "data type of the keys and values of tokens read before; operand: that of activations",
         CACHE_TYPES,
+    ),
+    text(
+        "precision.attention",
+        "data type that attention computes in; auto: fp8 where caches are and the chip has it, else that of"
+        " products, or bf16 where they quantise",
+        ATTENTION_TYPES,
     ),
     text(
         "precision.master",

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.parallelism.cuts import Groups
 from fastflow.tables import Floats, Ints
-from fastflow.timing.roofline import Fused
+from fastflow.workload.cutting import Cutting, Share
 
 NOBODY = Groups()
 
@@ -20,6 +20,14 @@ class CrossEdges(NamedTuple):
     bytes: Floats  # of the whole tensor, as each device holds it before or after
     ranks: Ints
     group: Ints  # who exchanges: the number of a set of axes x kinds of layer + the kind
+
+
+class Fused(NamedTuple):
+    """The kernels of one type that times them itself."""
+
+    type: Cutting
+    rows: Ints  # of the graph
+    share: Share
 
 
 class Supergraph(NamedTuple):
@@ -45,7 +53,7 @@ class Supergraph(NamedTuple):
     further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
     groups: Groups
-    fused: tuple[Fused, ...]  # the kernels that their types time themselves
+    fused: tuple[Fused, ...]
 
     @property
     def syncs(self) -> tuple[CrossEdges, ...]:

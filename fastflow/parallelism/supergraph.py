@@ -26,10 +26,9 @@ from fastflow.parallelism.exchanges import (
 )
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import devices_along
-from fastflow.parallelism.shards import CrossEdges, Supergraph
+from fastflow.parallelism.shards import CrossEdges, Fused, Supergraph
 from fastflow.tables import Ints
-from fastflow.timing.roofline import Fused
-from fastflow.workload.cutting import Share, Time
+from fastflow.workload.cutting import Cutting, Share
 from fastflow.workload.graph import (
     BATCHED,
     INPUT_GRADIENT,
@@ -186,18 +185,18 @@ def _fused(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
 ) -> tuple[Fused, ...]:
     """Return the kernels that their types time themselves, by type."""
-    found: dict[Time, list[Ints]] = {}
+    found: dict[Cutting, list[Ints]] = {}
     for number, structure in enumerate(graph.structures):
-        own: dict[Time, list[int]] = {}
+        own: dict[Cutting, list[int]] = {}
         for at, facts in enumerate(structure):
             if facts.form.type.time is not None and facts.kind in PRODUCTS:
-                own.setdefault(facts.form.type.time, []).append(at)
-        for time, places in own.items():
+                own.setdefault(facts.form.type, []).append(at)
+        for one, places in own.items():
             starts = graph.offset[np.flatnonzero(graph.structure == number)]
-            found.setdefault(time, []).append(np.add.outer(starts, places).ravel())
-    every = {time: np.concatenate(rows) for time, rows in found.items()}
+            found.setdefault(one, []).append(np.add.outer(starts, places).ravel())
+    every = {one: np.concatenate(rows) for one, rows in found.items()}
     return tuple(
-        Fused(rows, _share(rows, graph, cuts, shares, local, precision), time) for time, rows in every.items()
+        Fused(one, rows, _share(rows, graph, cuts, shares, local, precision)) for one, rows in every.items()
     )
 
 

@@ -47,6 +47,7 @@ class Fused(NamedTuple):
     rows: Ints  # which of the kernels
     share: Any  # a table of columns (rows,); `device` says which one each runs on
     time: Callable[[Device, Any], tuple[Launched, Floats]]  # how each runs, and the operations that it does
+    device: Device
 
 
 class Timing(NamedTuple):
@@ -231,8 +232,9 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     return launched, place
 
 
-def _run_fused(device: Device, fused: Fused) -> tuple[Launched, Floats, Ints]:
+def _run_fused(fused: Fused) -> tuple[Launched, Floats, Ints]:
     """Return how the distinct ones of some kernels run, their operations, and each row's place in them."""
+    device = fused.device
     one, machine = kinds(_columns(device), device.launch.size)
     share = fused.share._replace(device=machine[fused.share.device])
     first, place = kinds(_columns(share), fused.rows.size)
@@ -305,7 +307,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     if rows.size:
         out = _with_launched(work, rows, *_run_blocks(device, work, rows), out)
     for one in fused:
-        launched, flop, place = _run_fused(device, one)
+        launched, flop, place = _run_fused(one)
         out = _with_launched(work, one.rows, launched, place, out)
         out.flop[one.rows], by_blocks[one.rows] = flop[place], True
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Floats, Inputs, Ints, Texts
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
 
@@ -33,7 +33,7 @@ class Share(NamedTuple):
     row_ways: Ints  # devices among which a side is cut
     col_ways: Ints
     group_ways: Ints
-    operand: Floats  # [B] of an element
+    operand: Floats  # [B] of an element, in the data type that the type computes in
     output: Floats
     cache: Floats
     own: Mapping[str, Floats]  # as graph.Kernel.own has it, uncut
@@ -60,3 +60,4 @@ class Cutting:
     reads: tuple[Mapping[str, str], ...]
     makes: Mapping[str, str]  # before anything is exchanged
     time: Time | None = None  # of its products; None: as their kind is
+    dtype: Callable[[Inputs], Texts] | None = None  # that those compute in, (points,); None: model.dtype

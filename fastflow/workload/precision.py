@@ -47,7 +47,7 @@ FORMATS = {
 }
 OUTPUT_BYTES = {name: one.output for name, one in FORMATS.items()}
 QUANTIZED_BYTES = {name: one.quantized for name, one in FORMATS.items()}
-_OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
+OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
 OPERAND, AUTO, NONE = "operand", "auto", "none"
@@ -56,6 +56,7 @@ MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself
 UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
+ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
 CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
 _OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
 
@@ -90,7 +91,7 @@ def precision(inputs: Inputs) -> Precision:
     Without training there are no masters and no states.
     """
     training, how = inputs["model.training"], inputs["precision.master"]
-    operand = look_up(_OPERAND_BYTES, inputs["model.dtype"])
+    operand = look_up(OPERAND_BYTES, inputs["model.dtype"])
     output = look_up(OUTPUT_BYTES, inputs["model.dtype"])
 
     def of(role: str, default: Floats = operand) -> Floats:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.tables import Bools, Floats, Ints, take
+from fastflow.distinct import look_up
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
 from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
@@ -22,6 +23,7 @@ from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
 from fastflow.workload.kernels import cols_of
 from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
+from fastflow.workload.precision import AUTO, QUANTIZED_BYTES
 from fastflow.workload.types.batched_product import TYPE as BATCH
 from fastflow.yaml_file import MOST, listed, wrong
 
@@ -34,21 +36,26 @@ _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "wind
 def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
-    decodes: bool = False, latent: bool = False, **more: Any,
+    decodes: bool = False, latent: bool = False, output: Amount = 0.0, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
     Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
     window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
-    values are columns of the keys, read once.
+    values are columns of the keys, read once; output: bytes of an element, 0 for those of a product's.
     """
     seen = _seen(q_len, kv_len, window, causal)
-    flop = 2.0 * (head_dim + value_dim) * seen / value_dim
-    own = dict(zip(_SIZES, (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window), strict=True))
+    flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
+    own: dict[str, Any] = dict(
+        zip(_SIZES, (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window), strict=True)
+    )
     return Node(
         name=name, type=TYPE, reads=reads, batch=sequences * heads, rows=q_len, inner=head_dim,
         cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
-        own={**own, "causal": 1.0 * causal, "decodes": float(decodes), "latent": float(latent)},
+        own={
+            **own, "causal": 1.0 * causal, "decodes": float(decodes), "latent": float(latent),
+            "output": output,
+        },
         **more,
     )  # fmt: skip
 
@@ -121,7 +128,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         point=share.device, sequences=-(-share.batch // heads), q_len=share.m, kv_len=own["kv_len"] - fewer,
         heads=heads, kv_heads=kv_heads, head_dim=own["head_dim"], value_dim=own["value_dim"],
         window=own["window"], causal=flags["causal"], size=share.operand, cache=share.cache,
-        output=share.output,
+        output=np.where(share.own["output"] > 0.0, share.own["output"], share.output),
     )  # fmt: skip
     few = Decodes(**{name: getattr(work, name, flags["latent"]) for name in Decodes._fields})
     backward, decodes = flags["backward"], flags["decodes"] & ~flags["backward"]
@@ -135,10 +142,24 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         if rows.size
     ]
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))
-    launched = Launched(*(np.concatenate(column)[order] for column in zip(*(one for _, one in parts))))
+    launched = Launched(
+        *(np.concatenate(column)[order] for column in zip(*(one for _, one in parts), strict=True))
+    )
     products = np.where(backward, 3.0 * work.head_dim + 2.0 * work.value_dim, work.head_dim + work.value_dim)
     pairs = share.m * _seen(share.m, work.kv_len, work.window, work.causal)
     return launched, 2.0 * products * pairs * share.batch
+
+
+def _dtype(inputs: Inputs) -> Texts:
+    """Return the data type that every point's attention computes in.
+
+    As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
+    """
+    own, types = inputs["precision.attention"], inputs["model.dtype"]
+    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(types.size)) > 0.0
+    fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
+    wide = np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
+    return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
 
 
 _FLAGS = ("causal", "decodes", "latent", "backward")
@@ -207,4 +228,5 @@ TYPE = KernelType(
     of_file=_of_file,
     shared=_shared,
     time=_time,
+    dtype=_dtype,
 )
