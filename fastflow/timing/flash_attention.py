@@ -20,8 +20,8 @@ Keys and values come from L2 for every pair, and from beyond it once, or again f
 together where the cache does not hold those of the heads in work. All of this meets in the soft maximum, the
 sustained clock and the launch of `fastflow.timing.blocks`.
 
-The backward pass has five products instead of two: a block has a tile of keys, recomputes scores tile by tile of
-queries, keeps the gradients of its keys and values, and adds to those of queries in L2.
+The backward pass has five products instead of two: a block has a tile of keys, recomputes scores tile by
+tile of queries, keeps the gradients of its keys and values, and adds to those of queries in L2.
 
 What runs beside this kernel is memory-bound: rotary embedding and the cache's write, row sums of dO x O.
 """
@@ -45,7 +45,7 @@ TILE_BYTES = 32_768.0
 MOST_KEYS = 128.0  # of a tile, twice as many where units read L1 themselves (the same)
 FEW_KEYS = 64.0  # a tile has at least, but for shorter sequences (the same)
 LEAST_KEYS = 32.0
-QUERIES = 64.0  # of a tile (the same); 128 where units read L1, or where a row of a head is short
+QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a row of a head is short
 SHORT_ROW = 128.0  # [B]
 WARPS = 4.0  # of a block, that share its queries (the same)
 SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
@@ -54,7 +54,7 @@ ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/block
 TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
 # Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS = 8.0
-# And where blocks stay and ask for the next tile, by a counter, and read keys by page, as TensorRT-LLM's do on
+# And where blocks stay, ask for the next tile by a counter and find keys by page, as TensorRT-LLM's do on
 # Hopper. Calibrated on 7,760 prefills of an H100 (the same)
 TRIPS_OF_TILES = 12.0
 # Operations a score of tiles that a sliding window cuts at their left; kernels of fp8 spill registers there
@@ -64,8 +64,8 @@ KEYS_BACKWARD = 128.0  # of a block of the backward pass (Dao-AILab/flash-attent
 QUERIES_BACKWARD = 64.0
 WARP_BACKWARD = (16.0, 64.0)  # tile of a warp in its products (the same, eight warps)
 PRODUCTS_OF_KEYS, PRODUCTS_OF_VALUES = 3.0, 2.0  # scores, dQ, dK; dP, dV
-# Of vector lanes a score: those of the scores without their maximum, two of dS = P (dP - row sum), conversions of
-# P and dS to operands and their stores
+# Of vector lanes a score: scaled difference, two of dS = P (dP - row sum), conversions of P and dS to
+# operands and their stores
 OPERATIONS_BACKWARD = 7.0
 
 
@@ -83,9 +83,7 @@ class Attentions(NamedTuple):
     kv_heads: Ints
     head_dim: Ints  # of queries and keys
     value_dim: Ints
-    window: (
-        Ints  # keys that a query sees to its left, with its own; as many to the right if not causal; 0: all
-    )
+    window: Ints  # keys that a query sees behind, with its own; as many ahead if not causal; 0: all
     causal: Bools
     size: Floats  # of an element of Q [B]
     cache: Floats  # of one of K and V [B]; smaller ones are converted on vector lanes
@@ -101,7 +99,7 @@ class _Bundles(NamedTuple):
     bandwidth: Floats  # achievable, main memory last (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
     dealt: Ints
-    count: Floats
+    number: Floats
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
@@ -168,15 +166,11 @@ def _see(work: Attentions, g: int) -> tuple[float, float]:
 @kernel
 def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
     """Return the pairs of tiles of attention g."""
-    q, kv, d, dv = (
-        float(work.q_len[g]),
-        float(work.kv_len[g]),
-        float(work.head_dim[g]),
-        float(work.value_dim[g]),
-    )
+    q, kv = float(work.q_len[g]), float(work.kv_len[g])
+    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
     size, cache, both = work.size[g], work.cache[g], d + dv
     heads, kv_heads = float(work.sequences[g] * work.heads[g]), float(work.sequences[g] * work.kv_heads[g])
-    a = 2.0 * QUERIES if shared or d * size <= SHORT_ROW else QUERIES
+    a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
     fit = min(_power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), _power_of_two(kv, True)))
     behind, ahead = _see(work, g)
@@ -211,13 +205,9 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
 
 @kernel
 def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
-    """Return the pairs of tiles of the backward pass of attention g: blocks have keys and go through queries."""
-    q, kv, d, dv = (
-        float(work.q_len[g]),
-        float(work.kv_len[g]),
-        float(work.head_dim[g]),
-        float(work.value_dim[g]),
-    )
+    """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
+    q, kv = float(work.q_len[g]), float(work.kv_len[g])
+    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
     size, both = work.size[g], d + dv
     heads = float(work.sequences[g] * work.heads[g])
     a, b = KEYS_BACKWARD, QUERIES_BACKWARD
@@ -259,22 +249,20 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
 
 
 @kernel
-def _time_pairs(
-    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
-) -> tuple[float, float]:  # fmt: skip
-    """Time a kernel on the machine of point p [s], and the share of its bundles that work.
+def _time_inside(
+    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, limits: Floats
+) -> tuple[float, float, float]:
+    """Return the time that bundles take [s], the mean of their work, and that of products and softmax in it.
 
-    Writes `times` and `moved` as `Launched` has them. limits: (levels + 1,), to work in.
+    limits: (levels + 3,), to work in.
     """
-    count, dealt = bundles.count[p], max(bundles.dealt[p], 0)
-    bandwidth, last = bundles.bandwidth[p], bundles.capacity.shape[1]
-    limits[0] = pairs.flop * count / bundles.flops[p]
+    number, dealt, bandwidth = bundles.number[p], max(bundles.dealt[p], 0), bundles.bandwidth[p]
+    limits[0] = pairs.flop * number / bundles.flops[p]
     for level in range(dealt + 1):
-        of_pair = pairs.registers if level == 0 else pairs.inner
-        moved[level] = of_pair * pairs.pairs
-        limits[level + 1] = of_pair * count / bandwidth[level]
-    lanes = count / bundles.lanes[p]
-    softmax = pairs.rows * pairs.columns * count / bundles.exponentials[p] + pairs.operations * lanes
+        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * number / bandwidth[level]
+    lanes = number / bundles.lanes[p]
+    softmax = pairs.rows * pairs.columns * number / bundles.exponentials[p] + pairs.operations * lanes
+    compute = pairs.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
         limits[dealt + 2] = softmax
         pair = soft_maximum(limits, dealt + 3, ORDER)
@@ -282,30 +270,52 @@ def _time_pairs(
         pair = soft_maximum(limits, dealt + 2, ORDER) + softmax
     begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
     cut = pairs.cut * lanes
-    waves = np.ceil(pairs.blocks / count)
-    fit = np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums)
-    together = max(1.0, min(fit, waves))
-    work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / count
+    work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / number
     longest = pairs.longest * pair + min(pairs.cuts, 1.0) * cut + begin
     if pairs.longest * pairs.blocks == pairs.pairs:
-        inside = max(waves * longest, work)
-    else:
-        inside = max(longest, work + TAIL * together * longest)
-    idle = inside / work
+        return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
+    return max(longest, work + TAIL * _together(pairs, bundles, library, p) * longest), work, compute
 
+
+@kernel
+def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> float:
+    """Return how many blocks are on a bundle at once."""
+    fit = np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums)
+    return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
+
+
+@kernel
+def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Floats) -> None:
+    """Write the bytes that each level serves."""
+    dealt = max(bundles.dealt[p], 0)
+    for level in range(dealt + 1):
+        moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
     moved[dealt + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
-    running = min(pairs.blocks, count * together)
+    running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
     again = pairs.pairs * pairs.outer / min(pairs.of_a_head, running)
     heads = np.ceil(running / pairs.of_a_head)
-    for level in range(dealt + 2, last + 1):
-        held = pairs.streamed * min(1.0, heads * pairs.of_a_head / pairs.blocks)
+    held = pairs.streamed * min(1.0, heads * pairs.of_a_head / pairs.blocks)
+    for level in range(dealt + 2, len(moved)):
         fits = held <= bundles.capacity[p, level - 1]
         moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
-    times[0] = pairs.pairs * (limits[0] + softmax) / count * idle
-    for level in range(last + 1):
-        times[level + 1] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
-    times[last + 2] = library.launch[p]
 
+
+@kernel
+def _time_pairs(
+    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
+) -> tuple[float, float]:  # fmt: skip
+    """Time a kernel on the machine of point p [s], and the share of its bundles that work.
+
+    Writes `times` and `moved` as `Launched` has them. limits: (levels + 3,), to work in.
+    """
+    dealt, last = max(bundles.dealt[p], 0), len(moved) - 1
+    inside, work, compute = _time_inside(pairs, bundles, library, p, limits)
+    idle = inside / work if work > 0.0 else 1.0
+    _move(pairs, bundles, library, p, moved)
+    times[0] = compute * idle
+    for level in range(last + 1):
+        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * (idle if level <= dealt else 1.0)
+    times[last + 2] = library.launch[p]
     limits[0], outside = inside, last - dealt
     for i in range(outside):
         limits[1 + i] = times[dealt + 2 + i]
@@ -315,7 +325,7 @@ def _time_pairs(
         slower = power ** (1.0 / 3.0)
         for i in range(last + 1):  # all but main memory
             times[i] *= slower
-        for i in range(outside):  # the last of them is main memory
+        for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + library.launch[p]
     return float(total), float(1.0 / idle)
@@ -344,7 +354,7 @@ def run_attentions(work: Attentions, bundles: _Bundles, library: Library, backwa
         else:
             pairs = _lay_forward(work, g, shared, warp, accesses)
         out.time[g], out.busy[g] = _time_pairs(pairs, bundles, library, p, out.times[g], out.bytes[g], limits)
-        out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.count[p]), 2.0**62))
+        out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
         rows, columns = (work.kv_len[g], work.q_len[g]) if backward else (work.q_len[g], work.kv_len[g])
         for level in range(levels):
             whole = level > bundles.dealt[p]
@@ -355,20 +365,17 @@ def run_attentions(work: Attentions, bundles: _Bundles, library: Library, backwa
 
 
 def time_attention(device: Device, work: Attentions) -> Launched:
-    """Time one launch of every attention [s], as `Launched` has it; tiles are queries, head and keys.
-
-    Errors against 11,152 prefills of A100 and H100 are in docs/validation.md.
-    """
+    """Time one launch of every attention [s], as `Launched` has it; tiles are queries, head and keys."""
     return run_attentions(work, _bundles(device), device.library, False)
 
 
 def time_attention_backward(device: Device, work: Attentions) -> Launched:
     """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
 
-    Physics alone, with no measurement to fit: 0.57 of an A100's peak, where FlashAttention-2 reaches 50 to 63%
-    (arXiv:2307.08691), and 590 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6, heads of 128). Without its memory-bound kernels: row sums of dO x O, which
-    also clear the fp32 sums of dQ, and the conversion of these.
+    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
+    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask). The memory-bound kernels beside it are
+    not in it: row sums of dO x O, with the clearing of the fp32 sums of dQ, and the conversion of these.
     """
     return run_attentions(work, _bundles(device), device.library, True)
 
@@ -382,7 +389,7 @@ def _bundles(device: Device) -> _Bundles:
         bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
         capacity=np.stack(device.capacity, axis=1),
         dealt=device.dealt_level,
-        count=device.instances,
+        number=device.instances,
         accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
     )
 
