@@ -216,17 +216,16 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
     scores = a * b
     flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
     if shared:
+        # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
         rows = min(warp, b)
-        of_scores = b + a * b / rows  # a product's operands, for each column of the inner dimension
-        of_keys = b * (both + both * a / rows)
-        inner = size * (both * of_scores + of_keys + a * b + a * d * b / rows)
+        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
+        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
+        inner = size * (of_queries + of_keys)
         registers = PARTIAL_SUM_BYTES * scores
         inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
     else:
         registers = flop * size * accesses
-        inner = (
-            flop * size * (WARP_BACKWARD[0] + WARP_BACKWARD[1]) / (2.0 * WARP_BACKWARD[0] * WARP_BACKWARD[1])
-        )
+        inner = 0.5 * flop * size * (1.0 / WARP_BACKWARD[0] + 1.0 / WARP_BACKWARD[1])
     return _Pairs(
         rows=a,
         columns=b,
@@ -374,8 +373,8 @@ def time_attention_backward(device: Device, work: Attentions) -> Launched:
 
     Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
     (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask). The memory-bound kernels beside it are
-    not in it: row sums of dO x O, with the clearing of the fp32 sums of dQ, and the conversion of these.
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask). The memory-bound kernels beside it
+    are not in it: row sums of dO x O, with the clearing of the fp32 sums of dQ, and the conversion of these.
     """
     return run_attentions(work, _bundles(device), device.library, True)
 
