@@ -113,7 +113,8 @@ class _Pairs(NamedTuple):
     pairs: float
     longest: float  # pairs of a block
     cuts: float  # pairs that a window cuts at their left
-    sums: float  # in registers, a block
+    sums: float  # in registers, a block [B]
+    tiles: float  # in L1, a block [B]
     flop: float
     registers: float  # [B]
     inner: float  # through L1 [B]
@@ -182,6 +183,7 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
     registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
     converted = b * both if cache < size else 0.0
     cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
+    buffers = 2.0 if shared else 1.0
     return _Pairs(
         rows=a,
         columns=b,
@@ -191,6 +193,7 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
         longest=longest,
         cuts=heads * cuts,
         sums=PARTIAL_SUM_BYTES * a * (b + dv),
+        tiles=(a * d + buffers * b * both) * size,
         flop=flop,
         registers=registers,
         inner=b * both * (a / rows * size + cache),
@@ -235,6 +238,7 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
         longest=longest,
         cuts=0.0,
         sums=PARTIAL_SUM_BYTES * a * (b + both),
+        tiles=(a + b) * both * size,
         flop=flop,
         registers=registers,
         inner=inner + 2.0 * scores * size + b * both * size,
@@ -279,7 +283,8 @@ def _time_inside(
 @kernel
 def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> float:
     """Return how many blocks are on a bundle at once."""
-    fit = np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums)
+    room = bundles.capacity[p, max(bundles.dealt[p], 0)]
+    fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
     return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
 
 

@@ -100,6 +100,7 @@ def forward(chip, task):
         of_a_head=len(blocks) * task.heads / task.kv_heads,
         scores=a * b,
         sums=4 * a * b + 4 * a * dv,
+        tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
         flop=flop,
         inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
         operations=3 * a * b + (keys_and_values if task.cache < size else 0),
@@ -132,6 +133,7 @@ def backward(chip, task):
         of_a_head=len(blocks),
         scores=a * b,
         sums=4 * a * (b + d + dv),
+        tiles=size * (a + b) * (d + dv),
         flop=flop,
         inner=inner + 2 * a * b * size + b * (d + dv) * size,
         operations=7 * a * b,
@@ -145,7 +147,21 @@ def backward(chip, task):
 
 
 def _run(
-    chip, blocks, of_a_head, scores, sums, flop, inner, operations, cut, outer, added, once, streamed, size
+    chip,
+    blocks,
+    of_a_head,
+    scores,
+    sums,
+    tiles,
+    flop,
+    inner,
+    operations,
+    cut,
+    outer,
+    added,
+    once,
+    streamed,
+    size,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each."""
     each = chip.bundles
@@ -164,7 +180,9 @@ def _run(
     most = max(shown for shown, _ in blocks)
     longest = most * pair + min(cuts, 1) * cut / lane + begin
     waves = ceil(len(blocks) / each)
-    together = max(1, min(floor(0.5 * chip.registers / sums), waves))
+    together = max(
+        1, min(floor(0.5 * chip.registers / sums), floor(chip.capacities[chip.dealt] / tiles), waves)
+    )
     if all(shown == most for shown, _ in blocks):
         inside = max(work, waves * longest)
     else:
