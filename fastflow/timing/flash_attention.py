@@ -1,0 +1,408 @@
+"""Time of fused attention of many queries: prefill, chunks over a cache, training (6.1).
+
+A block has a tile of queries of one head and goes through the keys tile by tile; tiles that the mask hides
+whole are left out, those that it cuts are computed whole (Dao, FlashAttention-2, arXiv:2307.08691). A pair
+of tiles takes
+
+- *matrix units*: scores and outputs, or L1 where it is slower. Before Hopper a warp loads all keys and
+  values of a tile for its own 16 or 32 queries; since then the units read L1 themselves, once for as many
+  rows as an instruction takes (NVIDIA PTX documentation);
+- *softmax*: an exponential a score on special functions and a few operations on vector lanes, one after the
+  other, and after the products whose sums the same warps hold. Where units keep sums of their own, softmax
+  of one tile runs beside products of another (Zadouri et al., FlashAttention-4).
+
+Blocks differ in length under a mask. They start in no useful order, so that the last one runs for half its
+length after the others on average; never less time than the longest takes. Blocks of equal length run in
+waves. Each begins with a chain of trips through the memories: its place, its sequence's length and page, its
+queries, its first keys and values, and its output at the end.
+
+Keys and values come from L2 for every pair, and from beyond it once, or again for all blocks that do not run
+together where the cache does not hold those of the heads in work. All of this meets in the soft maximum, the
+sustained clock and the launch of `fastflow.timing.blocks`.
+
+The backward pass has five products instead of two: a block has a tile of keys, recomputes scores tile by
+tile of queries, keeps the gradients of its keys and values, and adds to those of queries in L2.
+
+What runs beside this kernel is memory-bound: rotary embedding and the cache's write, row sums of dO x O.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.tables import Bools, Floats, Ints
+from fastflow.timing.blocks import Launched, Library, soft_maximum
+from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
+from fastflow.timing.device import Device
+from fastflow.timing.tiles import PARTIAL_SUM_BYTES
+
+# Of a tile of keys, in L1 twice on Hopper with one of values: TensorRT-LLM's kernels have 256 keys of 64 bf16
+# or 128 fp8, 128 of 128 bf16, 64 of 192 bf16 (NVIDIA/TensorRT-LLM, cpp/kernels/fmha_v2/setup.py)
+TILE_BYTES = 32_768.0
+MOST_KEYS = 128.0  # of a tile, twice as many where units read L1 themselves (the same)
+FEW_KEYS = 64.0  # a tile has at least, but for shorter sequences (the same)
+LEAST_KEYS = 32.0
+QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a row of a head is short
+SHORT_ROW = 128.0  # [B]
+WARPS = 4.0  # of a block, that share its queries (the same)
+SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
+OPERATIONS = 3.0  # of vector lanes a score: scaled difference to the maximum, new maximum, sum
+ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
+TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
+# Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
+TRIPS = 8.0
+# And where blocks stay, ask for the next tile by a counter and find keys by page, as TensorRT-LLM's do on
+# Hopper. Calibrated on 7,760 prefills of an H100 (the same)
+TRIPS_OF_TILES = 12.0
+# Operations a score of tiles that a sliding window cuts at their left; kernels of fp8 spill registers there
+# (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the same)
+CUT, CUT_OF_BYTES = 19.0, 60.0
+KEYS_BACKWARD = 128.0  # of a block of the backward pass (Dao-AILab/flash-attention, heads of up to 128)
+QUERIES_BACKWARD = 64.0
+WARP_BACKWARD = (16.0, 64.0)  # tile of a warp in its products (the same, eight warps)
+PRODUCTS_OF_KEYS, PRODUCTS_OF_VALUES = 3.0, 2.0  # scores, dQ, dK; dP, dV
+# Of vector lanes a score: scaled difference, two of dS = P (dP - row sum), conversions of P and dS to
+# operands and their stores
+OPERATIONS_BACKWARD = 7.0
+
+
+class Attentions(NamedTuple):
+    """Attention of many queries, each on the machine of a point; shape (kernels,).
+
+    A mask is aligned at the end: the last query sees the last key.
+    """
+
+    point: Ints
+    sequences: Ints
+    q_len: Ints
+    kv_len: Ints
+    heads: Ints
+    kv_heads: Ints
+    head_dim: Ints  # of queries and keys
+    value_dim: Ints
+    window: Ints  # keys that a query sees behind, with its own; as many ahead if not causal; 0: all
+    causal: Bools
+    size: Floats  # of an element of Q [B]
+    cache: Floats  # of one of K and V [B]; smaller ones are converted on vector lanes
+    output: Floats  # of one of the output [B]
+
+
+class _Bundles(NamedTuple):
+    """What blocks run on; shape (points,) where not said otherwise."""
+
+    flops: Floats  # achievable, all bundles [flop/s]
+    exponentials: Floats  # [1/s]
+    lanes: Floats  # operations of vector lanes [1/s]
+    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
+    capacity: Floats  # of one instance of each level (points, levels)
+    dealt: Ints
+    number: Floats
+    accesses: Floats  # of registers by a matrix unit [1/flop]
+
+
+class _Pairs(NamedTuple):
+    """One kernel: its blocks, and the work of a pair of tiles."""
+
+    rows: float  # of a block
+    columns: float  # of the tiles that it goes through
+    blocks: float
+    of_a_head: float  # blocks that read the same keys and values, or queries
+    pairs: float
+    longest: float  # pairs of a block
+    cuts: float  # pairs that a window cuts at their left
+    sums: float  # in registers, a block [B]
+    tiles: float  # in L1, a block [B]
+    flop: float
+    registers: float  # [B]
+    inner: float  # through L1 [B]
+    operations: float
+    cut: float  # operations
+    outer: float  # from L2 [B]
+    added: float  # to sums in L2 [B]
+    once: float  # all that blocks read and write once [B]
+    streamed: float  # all that they go through, read once [B]
+
+
+@kernel
+def _count_tiles(
+    rows: float, columns: float, a: float, b: float, behind: float, ahead: float
+) -> tuple[float, float, float]:
+    """Return the tiles of b columns seen from tiles of a rows, the most that one sees, and those cut behind.
+
+    Row r sees the columns r + behind to r + ahead; a and b are powers of two.
+    """
+    tiles, longest, cuts = 0.0, 0.0, 0.0
+    per_b, first = 1.0 / b, 0.0
+    while first < rows:
+        last = min(first + a, rows) - 1.0
+        low, high = max(0.0, first + behind), min(columns - 1.0, last + ahead)
+        if low <= high:
+            start = np.floor(low * per_b)
+            seen = np.floor(high * per_b) + 1.0 - start
+            tiles += seen
+            longest = max(longest, seen)
+            cuts += max(0.0, min(np.ceil((last + behind) * per_b) - start, seen))
+        first += a
+    return tiles, longest, cuts
+
+
+@kernel
+def _power_of_two(value: float, up: bool) -> float:
+    """Return the power of two next to a value of at least 1, at least or at most as large."""
+    power = np.log2(value)
+    return float(2.0 ** (np.ceil(power) if up else np.floor(power)))
+
+
+@kernel
+def _see(work: Attentions, g: int) -> tuple[float, float]:
+    """Return the first and the last key that query 0 sees, as if there were keys before the first."""
+    own = float(work.kv_len[g] - work.q_len[g])
+    window = float(work.window[g]) if work.window[g] > 0 else np.inf
+    return own - window + 1.0, own if work.causal[g] else own + window - 1.0
+
+
+@kernel
+def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
+    """Return the pairs of tiles of attention g."""
+    q, kv = float(work.q_len[g]), float(work.kv_len[g])
+    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
+    size, cache, both = work.size[g], work.cache[g], d + dv
+    heads, kv_heads = float(work.sequences[g] * work.heads[g]), float(work.sequences[g] * work.kv_heads[g])
+    a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
+    fit = min(_power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
+    b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), _power_of_two(kv, True)))
+    behind, ahead = _see(work, g)
+    tiles, longest, cuts = _count_tiles(q, kv, a, b, behind, ahead)
+    scores = a * b
+    rows = min(warp, a) if shared else a / WARPS
+    flop = 2.0 * scores * both
+    # Numba takes this many keywords only where none of their values is a condition
+    registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
+    converted = b * both if cache < size else 0.0
+    cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
+    buffers = 2.0 if shared else 1.0
+    return _Pairs(
+        rows=a,
+        columns=b,
+        blocks=heads * np.ceil(q / a),
+        of_a_head=heads / kv_heads * np.ceil(q / a),
+        pairs=heads * tiles,
+        longest=longest,
+        cuts=heads * cuts,
+        sums=PARTIAL_SUM_BYTES * a * (b + dv),
+        tiles=(a * d + buffers * b * both) * size,
+        flop=flop,
+        registers=registers,
+        inner=b * both * (a / rows * size + cache),
+        operations=OPERATIONS * scores + converted,
+        cut=cut,
+        outer=b * both * cache,
+        added=0.0,
+        once=heads * q * (d * size + dv * work.output[g]),
+        streamed=kv_heads * kv * both * cache,
+    )
+
+
+@kernel
+def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
+    """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
+    q, kv = float(work.q_len[g]), float(work.kv_len[g])
+    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
+    size, both = work.size[g], d + dv
+    heads = float(work.sequences[g] * work.heads[g])
+    a, b = KEYS_BACKWARD, QUERIES_BACKWARD
+    behind, ahead = _see(work, g)
+    tiles, longest, _ = _count_tiles(kv, q, a, b, -ahead, -behind)
+    scores = a * b
+    flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
+    if shared:
+        # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
+        rows = min(warp, b)
+        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
+        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
+        inner = size * (of_queries + of_keys)
+        registers = PARTIAL_SUM_BYTES * scores
+        inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
+    else:
+        registers = flop * size * accesses
+        inner = 0.5 * flop * size * (1.0 / WARP_BACKWARD[0] + 1.0 / WARP_BACKWARD[1])
+    return _Pairs(
+        rows=a,
+        columns=b,
+        blocks=heads * np.ceil(kv / a),
+        of_a_head=np.ceil(kv / a),
+        pairs=heads * tiles,
+        longest=longest,
+        cuts=0.0,
+        sums=PARTIAL_SUM_BYTES * a * (b + both),
+        tiles=(a + b) * both * size,
+        flop=flop,
+        registers=registers,
+        inner=inner + 2.0 * scores * size + b * both * size,
+        operations=OPERATIONS_BACKWARD * scores,
+        cut=0.0,
+        outer=b * both * size,
+        added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
+        once=2.0 * heads * kv * both * size,
+        streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
+    )
+
+
+@kernel
+def _time_inside(
+    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, limits: Floats
+) -> tuple[float, float, float]:
+    """Return the time that bundles take [s], the mean of their work, and that of products and softmax in it.
+
+    limits: (levels + 3,), to work in.
+    """
+    number, dealt, bandwidth = bundles.number[p], max(bundles.dealt[p], 0), bundles.bandwidth[p]
+    limits[0] = pairs.flop * number / bundles.flops[p]
+    for level in range(dealt + 1):
+        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * number / bandwidth[level]
+    lanes = number / bundles.lanes[p]
+    softmax = pairs.rows * pairs.columns * number / bundles.exponentials[p] + pairs.operations * lanes
+    compute = pairs.pairs * (limits[0] + softmax) / number
+    if library.persistent[p]:
+        limits[dealt + 2] = softmax
+        pair = soft_maximum(limits, dealt + 3, ORDER)
+    else:
+        pair = soft_maximum(limits, dealt + 2, ORDER) + softmax
+    begin = (TRIPS_OF_TILES if library.shared[p] else TRIPS) * library.latency[p]
+    cut = pairs.cut * lanes
+    work = (pairs.pairs * pair + pairs.cuts * cut + pairs.blocks * begin) / number
+    longest = pairs.longest * pair + min(pairs.cuts, 1.0) * cut + begin
+    if pairs.longest * pairs.blocks == pairs.pairs:
+        return max(work, np.ceil(pairs.blocks / number) * longest), work, compute
+    return max(longest, work + TAIL * _together(pairs, bundles, library, p) * longest), work, compute
+
+
+@kernel
+def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> float:
+    """Return how many blocks are on a bundle at once."""
+    room = bundles.capacity[p, max(bundles.dealt[p], 0)]
+    fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
+    return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
+
+
+@kernel
+def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Floats) -> None:
+    """Write the bytes that each level serves."""
+    dealt = max(bundles.dealt[p], 0)
+    for level in range(dealt + 1):
+        moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
+    moved[dealt + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
+    running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
+    again = pairs.pairs * pairs.outer / min(pairs.of_a_head, running)
+    heads = np.ceil(running / pairs.of_a_head)
+    held = pairs.streamed * min(1.0, heads * pairs.of_a_head / pairs.blocks)
+    for level in range(dealt + 2, len(moved)):
+        fits = held <= bundles.capacity[p, level - 1]
+        moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
+
+
+@kernel
+def _time_pairs(
+    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
+) -> tuple[float, float]:  # fmt: skip
+    """Time a kernel on the machine of point p [s], and the share of its bundles that work.
+
+    Writes `times` and `moved` as `Launched` has them. limits: (levels + 3,), to work in.
+    """
+    dealt, last = max(bundles.dealt[p], 0), len(moved) - 1
+    inside, work, compute = _time_inside(pairs, bundles, library, p, limits)
+    idle = inside / work if work > 0.0 else 1.0
+    _move(pairs, bundles, library, p, moved)
+    times[0] = compute * idle
+    for level in range(last + 1):
+        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * (idle if level <= dealt else 1.0)
+    times[last + 2] = library.launch[p]
+    limits[0], outside = inside, last - dealt
+    for i in range(outside):
+        limits[1 + i] = times[dealt + 2 + i]
+    total = soft_maximum(limits, 1 + outside, ORDER) + library.launch[p]
+    power = library.drive[p] * pairs.flop * pairs.pairs / (library.peak_flops[p] * total)
+    if power > 1.0:
+        slower = power ** (1.0 / 3.0)
+        for i in range(last + 1):  # all but main memory
+            times[i] *= slower
+        for i in range(outside):  # which is the last of these
+            limits[i] *= slower
+        total = soft_maximum(limits, 1 + outside, ORDER) + library.launch[p]
+    return float(total), float(1.0 / idle)
+
+
+@kernel
+def run_attentions(work: Attentions, bundles: _Bundles, library: Library, backward: bool) -> Launched:
+    """Return how a library runs each attention, or its backward pass."""
+    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
+    out = Launched(
+        time=np.empty(kernels),
+        times=np.empty((kernels, levels + 3)),
+        bytes=np.empty((kernels, levels + 1)),
+        tile=np.empty((kernels, levels, 3), dtype=np.int64),
+        parts=np.ones(kernels, dtype=np.int64),
+        waves=np.empty(kernels, dtype=np.int64),
+        busy=np.empty(kernels),
+        candidates=np.ones(kernels, dtype=np.int64),
+    )
+    limits = np.empty(levels + 3)
+    for g in range(kernels):
+        p = work.point[g]
+        shared, warp, accesses = library.shared[p], library.warp_m[p], bundles.accesses[p]
+        if backward:
+            pairs = _lay_backward(work, g, shared, warp, accesses)
+        else:
+            pairs = _lay_forward(work, g, shared, warp, accesses)
+        out.time[g], out.busy[g] = _time_pairs(pairs, bundles, library, p, out.times[g], out.bytes[g], limits)
+        out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
+        rows, columns = (work.kv_len[g], work.q_len[g]) if backward else (work.q_len[g], work.kv_len[g])
+        for level in range(levels):
+            whole = level > bundles.dealt[p]
+            out.tile[g, level, 0] = rows if whole else min(rows, int(pairs.rows))
+            out.tile[g, level, 1] = work.head_dim[g]
+            out.tile[g, level, 2] = columns if whole else min(columns, int(pairs.columns))
+    return out
+
+
+def time_attention(device: Device, work: Attentions) -> Launched:
+    """Time one launch of every attention [s], as `Launched` has it; tiles are queries, head and keys."""
+    return run_attentions(work, _bundles(device), device.library, False)
+
+
+def time_attention_backward(device: Device, work: Attentions) -> Launched:
+    """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
+
+    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
+    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask). The memory-bound kernels beside it
+    are not in it: row sums of dO x O, with the clearing of the fp32 sums of dQ, and the conversion of these.
+    """
+    return run_attentions(work, _bundles(device), device.library, True)
+
+
+def _bundles(device: Device) -> _Bundles:
+    """Return what the blocks of every point run on."""
+    return _Bundles(
+        flops=device.matrix_flops,
+        exponentials=device.special_functions,
+        lanes=device.vector_peak / 2.0,
+        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
+        capacity=np.stack(device.capacity, axis=1),
+        dealt=device.dealt_level,
+        number=device.instances,
+        accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
+    )
+
+
+@kernel
+def _accesses(unit_m: Ints, unit_k: Ints, unit_n: Ints, dataflow: Ints) -> Floats:
+    """Return the register accesses an operation of every point's matrix unit, with endless reuse."""
+    accesses = np.empty(unit_m.size)
+    for p in range(unit_m.size):
+        unit = make_unit(dataflow[p], float(unit_m[p]), float(unit_k[p]), float(unit_n[p]))
+        accesses[p] = register_accesses_per_flop(unit, 0.0, 0.0, 0.0)
+    return accesses

@@ -1,0 +1,212 @@
+"""Fused attention of many queries, tile by tile and score by score (docs/model.md, "Attention").
+
+Every score of every tile is looked at: a tile that shows none is left out, one that shows any is computed.
+What tiles cost is added up in plain Python. The backward pass looks at the same scores with keys for rows.
+"""
+
+from math import ceil, floor, inf, log2
+from typing import NamedTuple
+
+from tests.naive.blocks import soft
+from tests.naive.dataflow import register_accesses
+
+
+class Chip(NamedTuple):
+    unit: tuple  # m, k, n
+    dataflow: str
+    peak: float
+    flops: float  # achievable
+    vector: float  # peak of vector lanes [flop/s]
+    exponentials: float  # [1/s]
+    bandwidths: list  # registers outwards, main memory last
+    capacities: list  # of one instance of each level
+    dealt: int
+    bundles: int
+    registers: float  # of a bundle
+    warp: int  # rows that an instruction multiplies by all that it reads in L1
+    latency: float
+    shared: bool  # whether units read operands in L1
+    persistent: bool  # whether they keep sums of their own
+    launch: float
+    drive: float
+
+
+class Task(NamedTuple):
+    sequences: int
+    q_len: int
+    kv_len: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    window: int
+    causal: bool
+    size: int
+    cache: int
+    output: int
+
+
+class Run(NamedTuple):
+    time: float
+    times: list
+    moved: list
+    blocks: int
+    pairs: int
+
+
+def is_seen(task, query, key):
+    """Return whether a query sees a key; the last query is the last key's."""
+    place = query + task.kv_len - task.q_len
+    window = task.window or inf
+    return place - window < key and (key <= place if task.causal else key < place + window)
+
+
+def walk(seen, rows, columns, a, b):
+    """Return for each tile of a rows the tiles of b columns that show a score, and those cut at their left.
+
+    Rows see columns that lie the further on, the further on they lie: the last row sees the first column of a
+    shown tile, unless that is behind what it sees.
+    """
+    blocks = []
+    for top in range(0, rows, a):
+        bottom = min(top + a, rows)
+        shown = cut = 0
+        for left in range(0, columns, b):
+            right = min(left + b, columns)
+            if any(seen(r, c) for r in range(top, bottom) for c in range(left, right)):
+                shown += 1
+                cut += not seen(bottom - 1, left)
+        blocks.append((shown, cut))
+    return blocks
+
+
+def forward(chip, task):
+    """Return the run of an attention."""
+    d, dv, size = task.head_dim, task.value_dim, task.size
+    a = 64
+    if task.q_len > 64 and (chip.shared or d * size <= 128):
+        a = 128
+    b = 2 ** floor(log2(32768 / (d * size)))
+    b = max(64, min(b, 256 if chip.shared else 128))
+    b = max(32, min(b, 2 ** ceil(log2(task.kv_len))))
+    blocks = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, a, b)
+    tensor = task.sequences * task.heads
+    rows_of_warp = min(chip.warp, a) if chip.shared else a / 4
+    keys_and_values = b * (d + dv)
+    flop = 2 * a * b * d + 2 * a * b * dv
+    return _run(
+        chip,
+        blocks * tensor,
+        of_a_head=len(blocks) * task.heads / task.kv_heads,
+        scores=a * b,
+        sums=4 * a * b + 4 * a * dv,
+        tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
+        flop=flop,
+        inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
+        operations=3 * a * b + (keys_and_values if task.cache < size else 0),
+        cut=(60 if size == 1 else 19) * a * b,
+        outer=keys_and_values * task.cache,
+        added=0,
+        once=tensor * task.q_len * (d * size + dv * task.output),
+        streamed=task.sequences * task.kv_heads * task.kv_len * (d + dv) * task.cache,
+        size=size,
+    )
+
+
+def backward(chip, task):
+    """Return the run of its backward pass: blocks of 128 keys, in tiles of 64 queries."""
+    d, dv, size = task.head_dim, task.value_dim, task.size
+    a, b = 128, 64
+    blocks = walk(lambda k, q: is_seen(task, q, k), task.kv_len, task.q_len, a, b)
+    blocks = [(shown, 0) for shown, _ in blocks]
+    tensor = task.sequences * task.heads
+    products = [(b, a, d), (b, a, dv), (a, dv, b), (a, d, b), (b, d, a)]  # scores, dP, dV, dK, dQ
+    flop = sum(2 * m * n * k for m, n, k in products)
+    if chip.shared:
+        rows = min(chip.warp, b)
+        inner = size * sum(k * (m + n * m / rows) for m, n, k in products) + 2 * 4 * b * d
+    else:
+        inner = sum(m * n * k * size * (1 / 16 + 1 / 64) for m, n, k in products)
+    return _run(
+        chip,
+        blocks * tensor,
+        of_a_head=len(blocks),
+        scores=a * b,
+        sums=4 * a * (b + d + dv),
+        tiles=size * (a + b) * (d + dv),
+        flop=flop,
+        inner=inner + 2 * a * b * size + b * (d + dv) * size,
+        operations=7 * a * b,
+        cut=0,
+        outer=b * (d + dv) * size,
+        added=2 * 4 * b * d,
+        once=2 * tensor * task.kv_len * (d + dv) * size,
+        streamed=tensor * task.q_len * ((d + dv) * size + 4 * d),
+        size=size,
+    )
+
+
+def _run(
+    chip,
+    blocks,
+    of_a_head,
+    scores,
+    sums,
+    tiles,
+    flop,
+    inner,
+    operations,
+    cut,
+    outer,
+    added,
+    once,
+    streamed,
+    size,
+):
+    """Add up the work of all blocks, (pairs of tiles, those cut) each."""
+    each = chip.bundles
+    level = len(chip.bandwidths) - 1
+    endless = (1e300, 1e300, 1e300)
+    accesses = register_accesses(chip.dataflow, 1, chip.unit, endless)
+    registers = 4 * scores if chip.shared else flop * size * accesses
+    product = [flop / (chip.flops / each), registers / (chip.bandwidths[0] / each)]
+    product += [inner / (chip.bandwidths[k] / each) for k in range(1, chip.dealt + 1)]
+    lane = chip.vector / 2 / each
+    softmax = scores / (chip.exponentials / each) + operations / lane
+    pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
+    begin = (12 if chip.shared else 8) * chip.latency
+    pairs, cuts = sum(shown for shown, _ in blocks), sum(n for _, n in blocks)
+    work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
+    most = max(shown for shown, _ in blocks)
+    longest = most * pair + min(cuts, 1) * cut / lane + begin
+    waves = ceil(len(blocks) / each)
+    together = max(
+        1, min(floor(0.5 * chip.registers / sums), floor(chip.capacities[chip.dealt] / tiles), waves)
+    )
+    if all(shown == most for shown, _ in blocks):
+        inside = max(work, waves * longest)
+    else:
+        inside = max(longest, work + 0.5 * together * longest)
+    idle = inside / work if work else 1
+
+    running = min(len(blocks), each * together)
+    again = pairs * outer / min(of_a_head, running)
+    held = streamed * min(1, ceil(running / of_a_head) * of_a_head / len(blocks))
+    moved = [pairs * registers, *(pairs * inner for _ in range(chip.dealt))]
+    moved.append(once + pairs * (outer + added))
+    while len(moved) <= level:
+        fits = held <= chip.capacities[len(moved) - 1]
+        moved.append(once + (streamed if fits else max(streamed, again)))
+    serving = [
+        b / w * (idle if k <= chip.dealt else 1)
+        for k, (b, w) in enumerate(zip(moved, chip.bandwidths, strict=True))
+    ]
+    times = [pairs * (product[0] + softmax) / each * idle, *serving]
+    outside = serving[chip.dealt + 1 :]
+    time = soft([inside, *outside], 4) + chip.launch
+    power = chip.drive * flop * pairs / (chip.peak * time)
+    if power > 1:
+        slower = power ** (1 / 3)
+        times = [*(t * slower for t in times[:-1]), times[-1]]
+        time = soft([inside * slower, *(t * slower for t in outside[:-1]), outside[-1]], 4) + chip.launch
+    return Run(time, [*times, chip.launch], moved, len(blocks), pairs)
