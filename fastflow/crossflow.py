@@ -40,7 +40,7 @@ from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, unt
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
-TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training")
+TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
 
 class Parallelism(NamedTuple):

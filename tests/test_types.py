@@ -37,13 +37,15 @@ FOLD = "{name: fold, type: fold, inner: feed_forward, cols: hidden}"
 PASS = "{name: fold, type: elementwise, cols: hidden, backward_moves: 5, flop: 3}"
 
 
-def forward_of_fold(network, i, kernel, size):
+def forward_of_fold(network, i, kernel, numbers):
     node = network.nodes[i].node
-    return kernel._replace(bytes_per_element=size * (1 + node.inner / node.cols), flop_per_element=3.0)
+    return kernel._replace(
+        bytes_per_element=numbers.activation * (1 + node.inner / node.cols), flop_per_element=3.0
+    )
 
 
-def backward_of_fold(network, i, kernel, size):
-    kernel = forward_of_fold(network, i, kernel, size)
+def backward_of_fold(network, i, kernel, numbers):
+    kernel = forward_of_fold(network, i, kernel, numbers)
     return [kernel._replace(sums=network.sums(network.operands(i)), summed_cols=network.nodes[i].node.inner)]
 
 

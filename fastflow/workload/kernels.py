@@ -26,7 +26,7 @@ from fastflow.workload.graph import (
     Form,
     Kernel,
 )
-from fastflow.workload.layers import Amount, Network, Node, Size
+from fastflow.workload.layers import Network, Node, Size
 from fastflow.workload.precision import Precision
 
 Elements = NDArray[Any] | float
@@ -37,21 +37,21 @@ NORM_FLOP = 2.0
 
 def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
     """Return the kernels of one iteration, in the order in which a device launches them."""
-    found = forward(network, training, precision.activation)
+    found = forward(network, training, precision)
     if training:
-        found += backward(network, precision.activation) + update(network, precision)
+        found += backward(network, precision) + update(network, precision)
     return found
 
 
-def forward(network: Network, training: bool, size: Amount) -> list[Kernel]:
-    """Return the kernels of the forward pass; size: bytes of an activation, (points,)."""
+def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of the forward pass."""
     crossing = _crossing(network, [True] * len(network.nodes))
     found: list[Kernel] = []
     for i, placed in enumerate(network.nodes):
         if placed.node.type.inside is not None:
             base = _kernel(network, i, FORWARD, placed.node.name)
-            found += placed.node.type.inside(network, i, base, size)
-        kernel = _forward(network, i, size)
+            found += placed.node.type.inside(network, i, base, numbers)
+        kernel = _forward(network, i, numbers)
         if training:
             kernel = _keep(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
@@ -73,7 +73,7 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     )  # fmt: skip
 
 
-def _forward(network: Network, i: int, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
     readers: list[Form] = []
@@ -94,7 +94,7 @@ def _forward(network: Network, i: int, size: Amount) -> Kernel:
     )  # fmt: skip
     if isinstance(shared, np.ndarray) or shared:
         kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    return node.type.forward(network, i, kernel, size)
+    return node.type.forward(network, i, kernel, numbers)
 
 
 def _shared(node: Node, operands: Iterable[Form]) -> Elements:
@@ -120,8 +120,8 @@ def cols_of(elements: Elements, kernel: Kernel) -> Ints:
     return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
 
 
-def backward(network: Network, size: Amount) -> list[Kernel]:
-    """Return the kernels of the backward pass; size: bytes of an activation, (points,)."""
+def backward(network: Network, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of the backward pass."""
     gathers = _gathers(network)
     crossing = _crossing(network, network.trained)
     found: list[Kernel] = []
@@ -129,7 +129,7 @@ def backward(network: Network, size: Amount) -> list[Kernel]:
     for i in reversed(range(len(network.nodes))):
         placed = network.nodes[i]
         kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
-        own = placed.node.type.backward(network, i, kernel, size)
+        own = placed.node.type.backward(network, i, kernel, numbers)
         if own and len(placed.node.type.reads) > 1:
             before, at = (found, _last(found)) if found else (own, 0)
             before[at] = _fetch_again(network, i, before[at])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fastflow.tables import Floats, Ints
 from fastflow.workload.cutting import Cutting
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, NOTHING, Dims, Form, Kernel, Own, Sum
+from fastflow.workload.precision import Precision
 
 Size = Ints | int
 Amount = Floats | float
@@ -30,14 +31,14 @@ class KernelType(Cutting):
     """A type of kernel: all that depends on it is asked here, so that a file in `types` makes a new one.
 
     `forward` and `backward` take a network, the place of a node of this type, a kernel that has all but what
-    is its type's own, and the bytes of an element.
+    is its type's own, and the bytes of an element by its role.
     """
 
     name: str  # in files
     needs: tuple[str, ...]  # sides that a file gives
     takes: tuple[str, ...]  # keys that it may give; without "reads" it reads nothing
-    forward: Callable[[Network, int, Kernel, Amount], Kernel]
-    backward: Callable[[Network, int, Kernel, Amount], list[Kernel]]  # the kernels of its gradients
+    forward: Callable[[Network, int, Kernel, Precision], Kernel]
+    backward: Callable[[Network, int, Kernel, Precision], list[Kernel]]  # the kernels of its gradients
     # where in a file, a node, columns of what it reads (None: of an input not read before) and rows of the
     # model to the columns of that input, 0 where it does not tell; raises MistakeError
     check: Callable[[str, Node, Sequence[int | None], int], int]
@@ -45,7 +46,7 @@ class KernelType(Cutting):
     of_file: Callable[[str, Node, Mapping[str, Side], Side, Mapping[str, Any]], Node] | None = None
     sizes: tuple[str, ...] = ()  # of `takes`: those that are sides
     texts: tuple[str, ...] = ()  # of `needs`: those that are none
-    inside: Callable[[Network, int, Kernel, Amount], list[Kernel]] | None = None  # launched before its own
+    inside: Callable[[Network, int, Kernel, Precision], list[Kernel]] | None = None  # launched before its own
     # elements of an operand, by its place, that all rows need; operands are dealt out with the first one
     shared: Callable[[Node, int], Amount] | None = None
 

@@ -69,6 +69,7 @@ class Precision(NamedTuple):
     weight: Floats
     activation: Floats  # and the gradients of activations
     cache: Floats  # of the keys and values of tokens that were read before
+    attention: Floats  # of what attention multiplies
     gradient: Floats  # of a weight
     master: Floats  # of a separate master weight; 0 where there is none
     state: Floats  # optimizer state a weight
@@ -107,11 +108,24 @@ def precision(inputs: Inputs) -> Precision:
         weight=weight,
         activation=of("activation", output),
         cache=of("cache", output),
+        attention=look_up(OPERAND_BYTES, attention_type(inputs)),
         gradient=of("gradient"),
         master=np.where(training, master, 0.0),
         state=np.where(training, of("state") * look_up(STATES, inputs["model.optimizer"]), 0.0),
         update_flop=look_up(UPDATE_FLOP, inputs["model.optimizer"]),
     )
+
+
+def attention_type(inputs: Inputs) -> Texts:
+    """Return the data type that every point's attention computes in, (points,).
+
+    As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
+    """
+    own, types = inputs["precision.attention"], inputs["model.dtype"]
+    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(types.size)) > 0.0
+    fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
+    wide = np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
+    return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
 
 
 def untrainable(inputs: Inputs) -> Texts:

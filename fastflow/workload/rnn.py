@@ -85,9 +85,9 @@ def part_of(kernel: Kernel) -> str:
 def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
     """Return the kernels of the part that is run; of all parts, `model.training` decides on the backward."""
     part, training = str(points["model.part"][0]), bool(points["model.training"][0])
-    found = forward(network, training, numbers.activation)
+    found = forward(network, training, numbers)
     if training or part != "all":
-        found += backward(network, numbers.activation)
+        found += backward(network, numbers)
     if part == "all":
         return found
     # the layer's weights, and their gradients, are there without the product that owns them

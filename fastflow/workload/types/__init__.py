@@ -2,8 +2,10 @@
 
 from fastflow.workload.layers import KernelType
 from fastflow.workload.types import (
+    attention,
     batched_product,
     elementwise,
+    kv_cache,
     linear_time,
     lookup,
     operators,
@@ -12,7 +14,7 @@ from fastflow.workload.types import (
     rowwise,
 )
 
-_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise)
+_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise, attention, kv_cache)
 TYPES: dict[str, KernelType] = (
     {one.TYPE.name: one.TYPE for one in _EVERY} | linear_time.TYPES | operators.TYPES
 )

@@ -8,13 +8,12 @@ gradient of the queries, which blocks add up in fp32, is rounded last (FlashAtte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fastflow.distinct import look_up
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
+from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
 from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
@@ -23,20 +22,21 @@ from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
 from fastflow.workload.kernels import cols_of
 from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
-from fastflow.workload.precision import AUTO, QUANTIZED_BYTES
+from fastflow.workload.precision import Precision, attention_type
 from fastflow.workload.types.batched_product import TYPE as BATCH
 from fastflow.yaml_file import MOST, listed, wrong
 
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
 _FP32 = 4.0
+_FLAGS = ("causal", "decodes", "latent", "warm", "backward")
 _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
 
 
 def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
-    decodes: bool = False, latent: bool = False, output: Amount = 0.0, **more: Any,
+    decodes: bool = False, latent: bool = False, output: Floats | float = 0.0, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
@@ -46,17 +46,17 @@ def attention(
     """
     seen = _seen(q_len, kv_len, window, causal)
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
-    own: dict[str, Any] = dict(
-        zip(_SIZES, (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window), strict=True)
-    )
+    sizes = (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
+    flags: Mapping[str, Any] = {
+        "causal": 1.0 * causal,
+        "decodes": float(decodes),
+        "latent": float(latent),
+        "output": output,
+    }
     return Node(
         name=name, type=TYPE, reads=reads, batch=sequences * heads, rows=q_len, inner=head_dim,
         cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
-        own={
-            **own, "causal": 1.0 * causal, "decodes": float(decodes), "latent": float(latent),
-            "output": output,
-        },
-        **more,
+        own={**dict(zip(_SIZES, sizes, strict=True)), **flags}, **more,
     )  # fmt: skip
 
 
@@ -77,33 +77,33 @@ def _sum_of_least(first: Floats, count: Size, most: Ints) -> Floats:
     return (high - low) * (2.0 * first + low + high - 1.0) / 2.0 + (count - high) * most
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     return kernel._replace(
         rows=node.batch * node.rows, batch=1, products=node.batch, flop_per_element=node.flop, own=node.own
     )
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     """Return the row sums, the gradients of keys and values, and that of queries as it is rounded."""
     node = network.nodes[i].node
     if not any(map(network.wants, network.nodes[i].reads)):
         return []
     queries, *others = network.operands(i)
-    main = _forward(network, i, kernel, size)
+    main = _forward(network, i, kernel, numbers)
     wanted = [_shared(node, form.operand) for read, form in others if network.wants(read)]
     a_pass = main._replace(kind=ON_ACTIVATIONS, products=1, own={})
     return [
         a_pass._replace(
             label=f"{node.name} row sums", flop_per_element=2.0,
-            bytes_per_element=2.0 * size + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
+            bytes_per_element=2.0 * numbers.activation + _FP32 * (node.inner + 1.0) / node.cols,  # clears dQ
         ),
         main._replace(
             own={**node.own, "backward": 1.0}, flop_per_element=2.0 * node.flop, sums=network.sums(others),
             summed_cols=cols_of(sum(wanted, 0.0), main),
         ),
         a_pass._replace(
-            label=f"{node.name} query gradient", cols=node.inner, bytes_per_element=_FP32 + size,
+            label=f"{node.name} query gradient", cols=node.inner, bytes_per_element=_FP32 + numbers.activation,
             flop_per_element=1.0, sums=network.sums([queries]), summed_cols=node.inner,
         ),
     ]  # fmt: skip
@@ -130,16 +130,18 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         window=own["window"], causal=flags["causal"], size=share.operand, cache=share.cache,
         output=np.where(share.own["output"] > 0.0, share.own["output"], share.output),
     )  # fmt: skip
-    few = Decodes(**{name: getattr(work, name, flags["latent"]) for name in Decodes._fields})
+    common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
+    few = Decodes(**common, shared=flags["latent"], warm=flags["warm"])
     backward, decodes = flags["backward"], flags["decodes"] & ~flags["backward"]
+    ways: tuple[tuple[Bools, Callable[[Device, Any], Launched], Any], ...] = (
+        (~backward & ~decodes, time_attention, work),
+        (backward, time_attention_backward, work),
+        (decodes, time_decoding, few),
+    )
     parts = [
         (rows, time(device, take(table, rows)))
-        for time, table, rows in (
-            (time_attention, work, np.flatnonzero(~backward & ~decodes)),
-            (time_attention_backward, work, np.flatnonzero(backward)),
-            (time_decoding, few, np.flatnonzero(decodes)),
-        )
-        if rows.size
+        for own_rows, time, table in ways
+        if (rows := np.flatnonzero(own_rows)).size
     ]
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))
     launched = Launched(
@@ -148,21 +150,6 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     products = np.where(backward, 3.0 * work.head_dim + 2.0 * work.value_dim, work.head_dim + work.value_dim)
     pairs = share.m * _seen(share.m, work.kv_len, work.window, work.causal)
     return launched, 2.0 * products * pairs * share.batch
-
-
-def _dtype(inputs: Inputs) -> Texts:
-    """Return the data type that every point's attention computes in.
-
-    As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
-    """
-    own, types = inputs["precision.attention"], inputs["model.dtype"]
-    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(types.size)) > 0.0
-    fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
-    wide = np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
-    return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
-
-
-_FLAGS = ("causal", "decodes", "latent", "backward")
 
 
 def _of_file(
@@ -228,5 +215,5 @@ TYPE = KernelType(
     of_file=_of_file,
     shared=_shared,
     time=_time,
-    dtype=_dtype,
+    dtype=attention_type,
 )

@@ -12,6 +12,7 @@ from typing import Any
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, ROWS
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, Dims, Kernel
 from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
+from fastflow.workload.precision import Precision
 from fastflow.yaml_file import MOST, listed, wrong
 
 
@@ -19,12 +20,12 @@ def _sized(kernel: Kernel, node: Node, rows: Size, inner: Size, cols: Size) -> K
     return kernel._replace(rows=node.batch * rows, inner=inner, cols=cols, batch=1, products=node.batch)
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     return _sized(kernel, node, node.rows, node.inner, node.cols)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     if not any(map(network.wants, network.nodes[i].reads)):
         return []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fastflow.workload.cutting import COLS, OUTPUT, ROWS
 from fastflow.workload.graph import NO_GRADIENT, ON_ACTIVATIONS, Kernel
 from fastflow.workload.layers import AMOUNTS, Amount, KernelType, Network, Node
+from fastflow.workload.precision import Precision
 from fastflow.yaml_file import wrong
 
 
@@ -17,13 +18,13 @@ def _tensors(network: Network, i: int, passes: int) -> Amount:
     return 1.0 + passes * read
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = _tensors(network, i, 1) if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * size, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     wanted = [read for read in network.nodes[i].reads if network.wants(read)]
     if not wanted:
@@ -32,10 +33,12 @@ def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Ke
     flop = node.flop if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * size, flop_per_element=flop, sums=network.sums(network.operands(i)),
+            bytes_per_element=moves * numbers.activation,
+            flop_per_element=flop,
+            sums=network.sums(network.operands(i)),
             summed_cols=sum((network.share(i, read) for read in wanted), 0),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from fastflow.workload.cutting import COLS, GROUPS, ROWS
 from fastflow.workload.graph import ON_ACTIVATIONS, Dims, Kernel
-from fastflow.workload.layers import Amount, KernelType, Network, Node, Side
+from fastflow.workload.layers import KernelType, Network, Node, Side
+from fastflow.workload.precision import Precision
 from fastflow.workload.types.batched_product import TYPE as PRODUCT
 from fastflow.yaml_file import MOST, listed, wrong
 
@@ -101,7 +102,7 @@ def _sizes(node: Node) -> Sizes:
     return Sizes(**{name: int(value) for name, value in node.own.items()})
 
 
-def _kernel(node: Node, step: Step, kernel: Kernel, size: Amount) -> Kernel:
+def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kernel:
     """Return the kernel of a step; rows are those of all heads."""
     label = f"{kernel.label} {step.name}"
     if isinstance(step, Product):
@@ -112,29 +113,29 @@ def _kernel(node: Node, step: Step, kernel: Kernel, size: Amount) -> Kernel:
     sizes = _sizes(node)
     return kernel._replace(
         label=label, kind=ON_ACTIVATIONS, rows=sizes.chunks * sizes.heads, cols=step.elements, inner=1,
-        batch=1, bytes_per_element=step.moves * size, flop_per_element=step.flop,
+        batch=1, bytes_per_element=step.moves * numbers.activation, flop_per_element=step.flop,
     )  # fmt: skip
 
 
-def _inside(name: str, network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _inside(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
-    return [_kernel(node, step, kernel, size) for step in steps_of(name, _sizes(node))[:-1]]
+    return [_kernel(node, step, kernel, numbers) for step in steps_of(name, _sizes(node))[:-1]]
 
 
-def _forward(name: str, network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     last = steps_of(name, _sizes(node))[-1]
-    return _kernel(node, last, kernel, size)._replace(label=kernel.label)
+    return _kernel(node, last, kernel, numbers)._replace(label=kernel.label)
 
 
-def _backward(name: str, network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     placed = network.nodes[i]
     if not any(map(network.wants, placed.reads)):
         return []
     steps = steps_of(name, _sizes(placed.node))
     again = [step for step in steps[:-1] if isinstance(step, Product)]
     gradients = [one for step in reversed(steps) for one in _gradients(step)]
-    found = [_kernel(placed.node, step, kernel, size) for step in (*again, *gradients)]
+    found = [_kernel(placed.node, step, kernel, numbers) for step in (*again, *gradients)]
     width = sum(network.read_cols(i, read) for read in placed.reads)
     done = found[-1]._replace(
         sums=network.sums(network.operands(i)),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from fastflow.workload.cutting import BROADCAST, COLS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import ON_ACTIVATIONS, SPARSE, Kernel
-from fastflow.workload.layers import AMOUNTS, Amount, KernelType, Network
+from fastflow.workload.layers import AMOUNTS, KernelType, Network
+from fastflow.workload.precision import Precision
 
 # Elements that are read and written, per element looked up: a row in, a row out; its gradient, a row of the
 # table's in, out.
 LOOKUP_MOVES, SCATTER_MOVES, SCATTER_FLOP = 2.0, 3.0, 1.0
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     moves = LOOKUP_MOVES if node.moves is None else node.moves
-    return kernel._replace(bytes_per_element=moves * size, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     node = network.nodes[i].node
     moves = SCATTER_MOVES if node.backward_moves is None else node.backward_moves
     flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
-    return [kernel._replace(bytes_per_element=moves * size, flop_per_element=flop, gradient=SPARSE, side=1)]
+    return [
+        kernel._replace(
+            bytes_per_element=moves * numbers.activation, flop_per_element=flop, gradient=SPARSE, side=1
+        )
+    ]
 
 
 TYPE = KernelType(

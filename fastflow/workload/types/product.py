@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
 from fastflow.workload.graph import DENSE, INPUT_GRADIENT, PRODUCT, WEIGHT_GRADIENT, Kernel, Sum
-from fastflow.workload.layers import OUTSIDE, Amount, KernelType, Network, Node
+from fastflow.workload.layers import OUTSIDE, KernelType, Network, Node
+from fastflow.workload.precision import Precision
 from fastflow.yaml_file import listed, wrong
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     return kernel._replace(products=network.nodes[i].node.groups)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     """Return the products that make the gradients of its input, where wanted, and of its weights."""
     placed = network.nodes[i]
     node = placed.node

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fastflow.workload.graph import Kernel
-from fastflow.workload.layers import Amount, KernelType, Network, Node, Side
-from fastflow.workload.precision import QUANTIZED_BYTES
+from fastflow.workload.layers import KernelType, Network, Node, Side
+from fastflow.workload.precision import QUANTIZED_BYTES, Precision
 from fastflow.workload.types.elementwise import TYPE as PASS
 from fastflow.yaml_file import choice_of
 
@@ -16,11 +16,11 @@ from fastflow.yaml_file import choice_of
 MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
-    """Return a pass that reads elements of `size` bytes once, and writes such of `moves` bytes."""
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    """Return a pass that reads activations once, and writes elements of `moves` bytes."""
     node = network.nodes[i].node
     assert node.moves is not None
-    return kernel._replace(bytes_per_element=size + node.moves, flop_per_element=node.flop)
+    return kernel._replace(bytes_per_element=numbers.activation + node.moves, flop_per_element=node.flop)
 
 
 def _of_file(

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastflow.workload.graph import Kernel
-from fastflow.workload.layers import Amount, Network
+from fastflow.workload.layers import Network
+from fastflow.workload.precision import Precision
 from fastflow.workload.types.elementwise import TYPE as PASS
 
 
-def _forward(network: Network, i: int, kernel: Kernel, size: Amount) -> Kernel:
-    return PASS.forward(network, i, kernel, size)._replace(statistics=True)
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    return PASS.forward(network, i, kernel, numbers)._replace(statistics=True)
 
 
-def _backward(network: Network, i: int, kernel: Kernel, size: Amount) -> list[Kernel]:
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     # the gradient of a loss needs no more than the forward pass has exchanged
     statistics = bool(network.readers[i])
-    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, size)]
+    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, numbers)]
 
 
 TYPE = replace(PASS, name="rowwise", title="rowwise", forward=_forward, backward=_backward)

@@ -1,0 +1,82 @@
+"""`model=attention`: fused attention, with what a layer of a serving library runs beside it.
+
+In prefill one kernel turns queries and keys by their positions and writes the cache, and small ones lay out
+where sequences begin. Kernels for decoding do that themselves. Training has attention alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.column import Column, count, text
+from fastflow.tables import Inputs, Ints
+from fastflow.workload.family import Family, alone, independent
+from fastflow.workload.graph import HIDDEN, Dims
+from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
+from fastflow.workload.types import elementwise
+from fastflow.workload.types.attention import attention
+from fastflow.workload.types.kv_cache import kv_cache
+
+PREFILL, DECODE = "prefill", "decode"
+PHASE = text(
+    "model.phase", "prefill: many queries a sequence; decode: few, by other kernels", (PREFILL, DECODE)
+)
+SIZES = (
+    count("model.batch", "sequences"),
+    count("model.q_len", "queries of a sequence, the last of its tokens"),
+    count("model.kv_len", "keys of a sequence, its queries' own among them; at least q_len"),
+    count("model.heads", "heads of attention"),
+)
+DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
+QUERIES = "queries, keys and values"
+
+
+def small(name: str, reads: tuple[str, ...] = (INPUT,)) -> Node:
+    """Return a kernel that takes a launch: its bytes are few."""
+    return Node(name=name, type=elementwise.TYPE, rows=1, cols=1, reads=reads, keeps=0)
+
+
+def keys_of(points: Inputs) -> Ints:
+    """Return the keys of each point's sequences, (points,)."""
+    return np.maximum(points["model.kv_len"], points["model.q_len"])
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's attention."""
+    sequences, q_len, heads, kv_heads, head_dim = (
+        points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
+    )
+    nodes: list[Node] = []
+    if points["model.phase"][0] == PREFILL and not points["model.training"][0]:
+        both, cols = 2 * kv_heads * head_dim, (heads + 2 * kv_heads) * head_dim
+        nodes = [
+            small("offsets of sequences"),
+            kv_cache(
+                "rotary embedding and cache", sequences * q_len, cols, read=cols, made=heads * head_dim,
+                kept=both,
+            ),
+        ]  # fmt: skip
+    core = attention(
+        "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads, kv_heads,
+        head_dim, head_dim, points["model.window"], points["model.causal"],
+        decodes=bool(points["model.phase"][0] == DECODE), output=1.0 * (points["model.dtype"] == "fp8"),
+        dims=DIMS,
+    )  # fmt: skip
+    return connect([Layer("attention", HIDDEN, (*nodes, core))], asks_input_gradient=True)
+
+
+FAMILY = Family(
+    name="attention",
+    structure=(PHASE,),
+    sizes=(
+        *SIZES,
+        count("model.kv_heads", "heads of keys and values, each shared by as many heads"),
+        count("model.head_dim", "columns of a head"),
+        count("model.window", "keys that a query sees, with its own; 0: all", low=0),
+        Column("model.causal", "bool", "", "true: no query sees a key after its own"),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.batch"),
+    multiplied=("model.batch", "model.kv_len"),
+)
