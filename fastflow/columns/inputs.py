@@ -13,6 +13,7 @@ from fastflow.workload.precision import FORMATS, MASTER_TYPES, ROLE_TYPES, STATE
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
+SCALERS = ("lanes", "units")
 DATAFLOWS = ("weight", "activation", "output", "best")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
@@ -175,7 +176,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
     text("chip.blocks.operands", "where matrix units read operands: registers, or L1 itself", OPERANDS),
     count("chip.blocks.cluster", "thread blocks that read the columns of B together, on matrix units"),
+    count("chip.blocks.pair", "bundles whose matrix units multiply a tile together"),
     Column("chip.blocks.persistent", "bool", "", "whether a block's end overlaps with the next one's start"),
+    text("chip.blocks.scales", "what scales the sums of fp8_block: vector lanes, or matrix units", SCALERS),
     _positive(
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),

@@ -17,6 +17,7 @@ SCALED, SCALED_AT_ONCE = "fp8_block", 128
 PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
+SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -57,6 +58,10 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
+    shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
+    # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
+    # their sums, its warps wait for each other, and its blocks share no loads
+    promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     return Device(
         matrix_flops=utilization * peak,
@@ -79,10 +84,13 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             warp_n=warp_n,
             latency=latency,
             step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
-            shared=by_matrix & (inputs["chip.blocks.operands"] == "l1"),
-            cluster=np.where(by_matrix & (dtype != SCALED), inputs["chip.blocks.cluster"], 1.0),
+            shared=shared,
+            cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
+            pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
             persistent=by_matrix & inputs["chip.blocks.persistent"],
-            promotion=np.where(dtype == SCALED, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
+            overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
+            splits=dtype != SCALED,
+            promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
             launch=inputs["chip.launch_overhead"],
             drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / inputs["chip.tdp"],
             strided=inputs["chip.strided.cost"],

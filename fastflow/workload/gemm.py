@@ -54,9 +54,10 @@ def network(points: Inputs) -> Network:
 def _quantising(points: Inputs, written: Floats) -> list[Node]:
     """Return the passes that quantise A; written: bytes an element, (points,).
 
-    A scale of a whole tensor is known once all of it was read, so that it is read twice: TensorRT-LLM (`quantize_
-    e4m3_per_tensor` and FP8QDQLinearMethod) clears the scale, raises it to the largest magnitude, quantises, and
-    converts the scale. Scales of rows and of blocks are found by who quantises them.
+    A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
+    kernels clear the scale, raise it to the largest magnitude, quantise, and convert the scale
+    (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
+    found by who quantises them.
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     once = Node(
@@ -71,9 +72,7 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     )  # fmt: skip
     return [
         scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
-        once._replace(
-            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=_MAXIMUM_FLOP
-        ),
+        once._replace(name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=_MAXIMUM_FLOP),
         scale,
         once._replace(reads=("scale",), flop=_QUANTISE_FLOP),
     ]
