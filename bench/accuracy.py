@@ -45,6 +45,7 @@ WITHOUT = {
     "persistent kernels": ("chip.blocks.persistent=true",),
     "no kernels for vectors": ("chip.blocks.matrix='TILES OF MATRICES'",),
     "one power for all units": ("chip.matrix_power=1",),
+    "one L2 for all": ("chip.memory.l2.partitions=1",),
     "one list of blocks for all chips": tuple(
         f"chip.blocks.{kind}='{TILES}'" for kind in ("matrix", "vector", "batched_vector")
     ),

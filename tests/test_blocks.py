@@ -265,6 +265,19 @@ def test_what_units_of_blackwell_do_themselves_makes_them_faster():
     assert h100[1] > 1.3 * h100[0]
 
 
+def test_partitions_of_l2_hold_the_same_operands_each():
+    """Operands of 60 MB lie in H200's cache of 50 MiB no more than in a half of it; those of 40 MB would."""
+    sides = {30: (2048, 8192), 40: (4096, 8192), 60: (8192, 8192)}
+    for size, (m, n) in sides.items():
+        k = size * 500_000 // (m + n)
+        product = ("model=gemm", "chip=h200_sxm", f"model.m={m}", f"model.n={n}", f"model.k={k}")
+        one, two = (evaluate(*product, f"chip.memory.l2.partitions={parts}").iloc[0] for parts in (1, 2))
+        if size == 60:
+            assert two.gemm_dram_moved_B == one.gemm_dram_moved_B
+        else:
+            assert two.gemm_dram_moved_B > one.gemm_dram_moved_B
+
+
 def test_catalogue_of_a_users_own():
     frame = evaluate("model=gemm", "chip=a100", "chip.blocks.matrix=16x16,128x128")
     assert frame.time_s[0] > 2.0 * frame.time_s[1]

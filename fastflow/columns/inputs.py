@@ -198,6 +198,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
     _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
+    count(
+        "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"
+    )._replace(absent="1"),
     # --- what a chip pins: generated quantities that are known
     *(
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")

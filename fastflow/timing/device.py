@@ -27,7 +27,7 @@ class Device(NamedTuple):
     matrix_flops: Floats  # achievable by GEMMs in the operands' type [flop/s]
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
     vector_peak: Floats  # of the units that passes compute on [flop/s]; that of products is the library's
-    capacity: tuple[Floats, ...]  # of one instance of each level [B]
+    capacity: tuple[Floats, ...]  # of one instance of each level, for what all bundles read [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
     dram_bandwidth: Floats  # achievable [B/s]
     launch: Floats  # overhead and first access through all levels [s]
@@ -57,6 +57,8 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
+    one = np.ones(dtype.size)
+    partitions = [inputs.get(f"chip.memory.l{number}.partitions", one) for number in range(len(chip.levels))]
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
     shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
     # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
@@ -67,7 +69,10 @@ def device(inputs: Inputs, chip: Chip) -> Device:
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
-        capacity=tuple(level.design.capacity / level.instances for level in chip.levels),
+        capacity=tuple(
+            level.design.capacity / (level.instances * parts)
+            for level, parts in zip(chip.levels, partitions, strict=True)
+        ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
