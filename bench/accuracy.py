@@ -1,5 +1,7 @@
 """What parts of the models of kernel libraries and of NCCL gain, in mean relative error (docs/validation.md).
 
+Of Blackwell there are no measurements: what its parts change is printed in microseconds.
+
 python bench/accuracy.py FOLDER     # of measurements: the files that tests/test_accuracy.py names
 """
 
@@ -45,6 +47,7 @@ WITHOUT = {
     "persistent kernels": ("chip.blocks.persistent=true",),
     "no kernels for vectors": ("chip.blocks.matrix='TILES OF MATRICES'",),
     "one power for all units": ("chip.matrix_power=1",),
+    "one L2 for all": ("chip.memory.l2.partitions=1",),
     "one list of blocks for all chips": tuple(
         f"chip.blocks.{kind}='{TILES}'" for kind in ("matrix", "vector", "batched_vector")
     ),
@@ -90,6 +93,27 @@ WITHOUT_IN_COLLECTIVES = {
 }
 
 
+BLACKWELL = {  # column: m, n, k and data type of a product on a B200, its A quantised before
+    "16 x 8192 x 8192 bf16": (16, 8192, 8192, "bf16"),
+    "256 x 8192 x 8192 bf16": (256, 8192, 8192, "bf16"),
+    "300 x 6144 x 4096 bf16": (300, 6144, 4096, "bf16"),
+    "8192 x 8192 x 8192 bf16": (8192, 8192, 8192, "bf16"),
+    "8192 x 8192 x 8192 nvfp4": (8192, 8192, 8192, "nvfp4"),
+    "256 x 8192 x 8192 fp8_block": (256, 8192, 8192, "fp8_block"),
+    "8192 x 8192 x 8192 fp8_block": (8192, 8192, 8192, "fp8_block"),
+}
+_PARTS_OF_BLACKWELL = {
+    "no pairs of SMs": "chip.blocks.pair=1",
+    "no tile that is emptied meanwhile": "chip.blocks.persistent=false",
+    "vector lanes scale": "chip.blocks.scales=lanes",
+}
+WITHOUT_IN_BLACKWELL = {
+    "as it is": (),
+    **{what: (text,) for what, text in _PARTS_OF_BLACKWELL.items()},
+    "none of these": tuple(_PARTS_OF_BLACKWELL.values()),
+}
+
+
 def _error_of_collectives(folder: Path, name: str, least: float, overrides: tuple[str, ...]) -> float:
     rows = fastflow.validate(f"measurements={folder / name}.csv", *overrides).rows
     return float(rows[rows["bytes"].astype(float) >= least]["error"].mean())
@@ -116,6 +140,14 @@ def _error(folder: Path, name: str, overrides: tuple[str, ...], where: dict[str,
     return float(rows["error"].mean())
 
 
+def _microseconds(product: tuple[int, int, int, str], overrides: tuple[str, ...]) -> float:
+    """Return what a product takes on a B200 [us]."""
+    named = zip(("m", "n", "k", "dtype"), product, strict=True)
+    sizes = (f"model.{name}={value}" for name, value in named)
+    frame = fastflow.evaluate("model=gemm", "chip=b200_sxm", "model.quantized=true", *sizes, *overrides)
+    return float(frame["time_s"].iloc[0]) * 1e6
+
+
 def _roofline(folder: Path, name: str, overrides: tuple[str, ...], where: dict[str, str]) -> float:
     """Return the error of the largest of operations and operands' bytes, each at its peak."""
     frame = pd.read_csv(folder / f"{name}.csv")
@@ -136,7 +168,7 @@ def _roofline(folder: Path, name: str, overrides: tuple[str, ...], where: dict[s
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print all three tables."""
     folder = Path(sys.argv[1])
     print("| | " + " | ".join(FILES) + " |\n|---" + "|---" * len(FILES) + "|")
     for what, without in WITHOUT.items():
@@ -148,6 +180,10 @@ def main() -> None:
     for what, without in WITHOUT_IN_COLLECTIVES.items():
         errors = [_error_of_collectives(folder, *file, without) for file in COLLECTIVES.values()]
         print(f"| {what} | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
+    print("\n| | " + " | ".join(BLACKWELL) + " |\n|---" + "|---" * len(BLACKWELL) + "|")
+    for what, without in WITHOUT_IN_BLACKWELL.items():
+        times = [_microseconds(product, without) for product in BLACKWELL.values()]
+        print(f"| {what} | " + " | ".join(f"{time:.1f}" for time in times) + " |", flush=True)
 
 
 if __name__ == "__main__":

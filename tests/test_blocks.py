@@ -15,10 +15,10 @@ from tests.checks import cases, near
 from tests.naive import blocks
 
 TILES = [(16, 64), (32, 32), (64, 64), (128, 64), (64, 256), (128, 128), (48, 80), (1, 8), (8, 1)]
-FLAGS = ("shared", "persistent")
+FLAGS = ("shared", "persistent", "splits")
 NUMBERS = (
-    "latency", "step", "shared", "cluster", "persistent", "promotion", "launch", "drive", "strided", "reach",
-    "miss",
+    "latency", "step", "shared", "cluster", "pair", "persistent", "overlap", "splits", "promotion", "launch",
+    "drive", "strided", "reach", "miss",
 )  # fmt: skip
 rates = st.floats(1e9, 1e13)
 sides = st.one_of(st.integers(1, 40), st.integers(1, 3000))
@@ -48,7 +48,10 @@ def chips(draw, levels):
         step=draw(st.sampled_from([0.0, 2e-7, 1e-4])),
         shared=draw(st.booleans()),
         cluster=draw(st.sampled_from([1, 2])),
+        pair=draw(st.sampled_from([1, 2])),
         persistent=draw(st.booleans()),
+        overlap=draw(st.sampled_from([1.0, 2.0])),
+        splits=draw(st.booleans()),
         promotion=draw(st.sampled_from([0.0, 0.0, 0.3])),
         launch=draw(st.sampled_from([0.0, 4e-6])),
         drive=draw(st.sampled_from([0.0, 0.8, 2.0, 30.0])),
@@ -141,7 +144,7 @@ def test_library_is_the_oracle(designs, data):
 
 A100ISH = blocks.Chip(
     2, 2, (8, 4, 8), "best", 3e14, 3e14, [1e18, 1e18, 1e18, 1e15], [6e4, 2e5, 4e7], 1, 108, 2.6e5, (64, 64),
-    0.0, 0.0, False, 1, False, 0.0, 0.0, 0.0, 0.0, 1e9, 0.0, 0.0, 1,
+    0.0, 0.0, False, 1, 1, False, 1.0, True, 0.0, 0.0, 0.0, 0.0, 1e9, 0.0, 0.0, 1,
 )  # fmt: skip
 
 
@@ -178,6 +181,34 @@ def test_sustained_clock():
     chip = A100ISH._replace(bandwidths=[1e18, 1e18, 1e18, 1e11])
     memory_bound, _ = one(chip, 64, 64, 65536)
     assert one(chip._replace(drive=4.0), 64, 64, 65536)[0] == memory_bound
+
+
+def test_pairs_of_bundles_read_half_of_the_columns_each():
+    """A tile of 128 x 256: 128 rows once, and 256 columns or half of them."""
+    chip = A100ISH._replace(shared=True, warp=(128, 256))
+    alone, pair = (
+        one(chip._replace(pair=bundles), 8192, 4096, 8192, tiles=((128, 256),))[1].bytes[0, 1]
+        for bundles in (1, 2)
+    )
+    read = 64 * 32 * 4096 * 2
+    assert (alone, pair) == (read * (128 + 256), read * (128 + 128))
+
+
+@pytest.mark.parametrize(
+    ("block", "read"),
+    [((64, 256), 64 + 256), ((256, 64), 64 + 256), ((128, 128), 128 + 2 * 128), ((64, 8), 64 + 8)],
+)
+def test_units_read_operands_in_l1_by_instructions_of_64_rows(block, read):
+    """Whichever side of the block has the rows; a side below 64 has the columns."""
+    chip = A100ISH._replace(shared=True, warp=(64, 256))
+    sides = 8 * block[0], 1024, 8 * block[1]
+    assert one(chip, *sides, tiles=(block,))[1].bytes[0, 1] == 64 * 1024 * 2 * read
+
+
+def test_a_library_without_split_kernels_splits_nothing():
+    chip = A100ISH._replace(parts=8)
+    assert one(chip, 128, 65536, 128)[1].parts[0] == 8
+    assert one(chip._replace(splits=False), 128, 65536, 128)[1].parts[0] == 1
 
 
 def test_strided_operands_cost_where_translation_does_not_reach():
@@ -219,6 +250,33 @@ def test_a_linear_layer_on_p100_pays_for_its_layout():
     assert frame.time_s[1] > 2.0 * frame.time_s[0]
     frame = evaluate(*sizes[:1], "chip=v100", *sizes[2:], "model.transposed=false,true")
     assert frame.time_s[1] == frame.time_s[0]
+
+
+def test_what_units_of_blackwell_do_themselves_makes_them_faster():
+    """Pairs of SMs, sums in tensor memory and scales of blocks: none of them takes time."""
+    product = ("model=gemm", "model.m=4096", "model.n=8192", "model.k=8192", "model.quantized=true")
+    without = ("chip.blocks.pair=1", "chip.blocks.persistent=false", "chip.blocks.scales=lanes")
+    times = evaluate(*product, "chip=b200_sxm", "model.dtype=bf16,fp8,fp8_block").time_s
+    for text in without:
+        slower = evaluate(*product, "chip=b200_sxm", "model.dtype=bf16,fp8,fp8_block", text).time_s
+        assert (slower >= times).all()
+        assert slower[2] > times[2]
+    assert times[2] == pytest.approx(times[1], rel=0.01)
+    h100 = evaluate(*product, "chip=h100_sxm", "model.dtype=fp8,fp8_block").time_s
+    assert h100[1] > 1.3 * h100[0]
+
+
+def test_partitions_of_l2_hold_the_same_operands_each():
+    """Operands of 60 MB lie in H200's cache of 50 MiB no more than in a half of it; those of 40 MB would."""
+    sides = {30: (2048, 8192), 40: (4096, 8192), 60: (8192, 8192)}
+    for size, (m, n) in sides.items():
+        k = size * 500_000 // (m + n)
+        product = ("model=gemm", "chip=h200_sxm", f"model.m={m}", f"model.n={n}", f"model.k={k}")
+        one, two = (evaluate(*product, f"chip.memory.l2.partitions={parts}").iloc[0] for parts in (1, 2))
+        if size == 60:
+            assert two.gemm_dram_moved_B == one.gemm_dram_moved_B
+        else:
+            assert two.gemm_dram_moved_B > one.gemm_dram_moved_B
 
 
 def test_catalogue_of_a_users_own():

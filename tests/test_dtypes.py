@@ -60,7 +60,8 @@ def test_what_quantising_moves():
         own = (SIZES["m"] * SIZES["batch"], SIZES["k"])
         narrow = 2 + size(ACTIVATIONS, dtype)
         if dtype == "fp8":
-            assert passes == [("maximum", *own, 2), ("scale", 1, 1, 4), ("quantise", *own, narrow)]
+            own_scale = [("clear", 1, 1, 2), ("maximum", *own, 2), ("scale", 1, 1, 4)]
+            assert passes == [*own_scale, ("quantise", *own, narrow)]
         elif dtype in QUANTIZED:
             assert passes == [("quantise", *own, narrow)]
         else:
@@ -69,7 +70,7 @@ def test_what_quantising_moves():
 
 def test_activations_in_fp32_are_read_as_such():
     _, graph = built(["fp8"], activation="fp32")
-    assert graph.bytes_per_element.tolist() == [4, 8, 5, 0]
+    assert graph.bytes_per_element.tolist() == [4, 4, 8, 5, 0]
 
 
 def test_nothing_is_quantised_twice():
@@ -91,7 +92,7 @@ def test_quantising_takes_its_launches_and_its_bytes(frame):
     point = frame.loc["fp8", False]
     launch = fastflow.evaluate("model=operator", "chip=h100_sxm", "model.rows=1", "model.cols=1").time_s[0]
     elements = SIZES["m"] * SIZES["k"] * SIZES["batch"]
-    for dtype, bytes_, launches in (("fp8", 5, 3), ("fp8_block", 3 + 4 / 128, 1), ("int8", 3, 1)):
+    for dtype, bytes_, launches in (("fp8", 5, 4), ("fp8_block", 3 + 4 / 128, 1), ("int8", 3, 1)):
         took = frame.loc[dtype, False].time_s - frame.loc[dtype, True].time_s
         moving = elements * bytes_ / (point.dram_Bps * 0.822)
         assert took == pytest.approx(launches * launch + moving, rel=0.01)
@@ -149,4 +150,4 @@ def test_measurements_in_a_data_type_include_quantising(tmp_path):
         for dtype in ("bf16", "fp8", "fp8_block")
     ]
     assert found.rows.predicted_s.tolist() == alone
-    assert alone[1] - alone[2] > 1.9 * 2.39e-6  # two launches more
+    assert alone[1] - alone[2] > 2.9 * 2.39e-6  # three launches more

@@ -20,6 +20,7 @@ from fastflow.workload.precision import (
 
 SCOPES = ("mcu", "bundle", "global")
 OPERANDS = ("registers", "l1")
+SCALERS = ("lanes", "units")
 DATAFLOWS = ("weight", "activation", "output", "best")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
 ALGORITHMS = (
@@ -182,7 +183,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.blocks.warp", "largest tile of a warp within a thread block, such as 64x64"),
     text("chip.blocks.operands", "where matrix units read operands: registers, or L1 itself", OPERANDS),
     count("chip.blocks.cluster", "thread blocks that read the columns of B together, on matrix units"),
+    count("chip.blocks.pair", "bundles whose matrix units multiply a tile together"),
     Column("chip.blocks.persistent", "bool", "", "whether a block's end overlaps with the next one's start"),
+    text("chip.blocks.scales", "what scales the sums of fp8_block: vector lanes, or matrix units", SCALERS),
     _positive(
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
@@ -205,6 +208,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
     _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
+    count(
+        "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"
+    )._replace(absent="1"),
     # --- what a chip pins: generated quantities that are known
     *(
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")

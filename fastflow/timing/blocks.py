@@ -8,7 +8,8 @@ the inner dimension in slabs, with its part of C in registers and the slabs of A
   bundle at once, and each such round begins and ends with one trip through the memories;
 - *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
   CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
-  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation);
+  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation).
+  On Blackwell the units of two bundles take a tile together, each with half of the columns in its L1;
 - *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
   that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
   that is: so few blocks do not draw the whole bandwidth (Little's law);
@@ -50,8 +51,6 @@ STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 # Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
 STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
-# Times the order where some warps load and others multiply alone, so that they wait less
-SPECIALISED = 2.0
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
 MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
@@ -69,7 +68,10 @@ class Library(NamedTuple):
     step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
     shared: Bools  # whether the units read their operands in L1 themselves
     cluster: Floats  # blocks that read the columns of B together
+    pair: Floats  # bundles whose units multiply these columns together, each with its share in L1
     persistent: Bools  # whether a block's end overlaps with the next one's start
+    overlap: Floats  # times the order of the soft maximum: above 1, resources wait less for each other
+    splits: Bools  # whether it has kernels that split the inner dimension
     promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
     launch: Floats  # overhead of a launch [s]
     drive: Floats  # power that all units draw at the highest clock, over the budget
@@ -180,6 +182,7 @@ class _Gemm(NamedTuple):
     step: float
     shared: bool
     cluster: float
+    pair: float
     persistent: bool
     launch: float
     drive: float
@@ -212,7 +215,7 @@ def _together(gemm: _Gemm, a: float, b: float) -> float:
     """Return how many blocks are on a bundle at once."""
     fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.step > 0.0:
-        fit = min(fit, np.floor(gemm.room / (STAGES * (a + b) * STEP_BYTES)))
+        fit = min(fit, np.floor(gemm.room / (STAGES * (a + b / gemm.pair) * STEP_BYTES)))
     return float(max(1.0, fit))
 
 
@@ -255,9 +258,11 @@ def _time_blocks(
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            moved[level] = blocks * depth * size * (max(a, b) + a * b / min(gemm.warp_m, max(a, b)))
+            moved[level] = blocks * depth * size * (side_read_once + again)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
     moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
@@ -293,8 +298,7 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         float(machines.unit_k[p]),
         float(machines.unit_n[p]),
     )
-    strided, shared = products.strided[g], library.shared[p]
-    order = machines.order[p] * (SPECIALISED if shared and library.promotion[p] == 0.0 else 1.0)
+    strided = products.strided[g]
     # Numba takes this many keywords only where none of their values is a condition
     cost = library.strided[p] if strided else 0.0
     miss = library.miss[p] if strided else 0.0
@@ -314,12 +318,13 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
         warp_n=library.warp_n[p],
         latency=library.latency[p],
         step=library.step[p],
-        shared=shared,
+        shared=library.shared[p],
         cluster=library.cluster[p],
+        pair=library.pair[p],
         persistent=library.persistent[p],
         launch=library.launch[p],
         drive=library.drive[p],
-        order=order,
+        order=machines.order[p] * library.overlap[p],
         promotion=library.promotion[p],
         strided=cost,
         reach=library.reach[p],

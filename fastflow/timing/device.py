@@ -17,6 +17,7 @@ SCALED, SCALED_AT_ONCE = "fp8_block", 128
 PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
+SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -27,7 +28,7 @@ class Device(NamedTuple):
     vector_flops: Floats  # achievable by memory-bound passes [flop/s]
     vector_peak: Floats  # of the units that passes compute on [flop/s]; that of products is the library's
     special_functions: Floats  # exponentials and the like [1/s]
-    capacity: tuple[Floats, ...]  # of one instance of each level [B]
+    capacity: tuple[Floats, ...]  # of one instance of each level, for what all bundles read [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
     dram_bandwidth: Floats  # achievable [B/s]
     launch: Floats  # overhead and first access through all levels [s]
@@ -57,14 +58,23 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
+    one = np.ones(dtype.size)
+    partitions = [inputs.get(f"chip.memory.l{number}.partitions", one) for number in range(len(chip.levels))]
     registers = chip.levels[0].design.capacity / np.maximum(instances, 1.0)
+    shared = by_matrix & (inputs["chip.blocks.operands"] == "l1")
+    # The library of products with scales of blocks, DeepGEMM, splits no inner dimension. Where lanes scale
+    # their sums, its warps wait for each other, and its blocks share no loads
+    promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
     return Device(
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
         vector_peak=vector_peak,
         special_functions=inputs["chip.special_functions"] * instances * chip.cores.frequency,
-        capacity=tuple(level.design.capacity / level.instances for level in chip.levels),
+        capacity=tuple(
+            level.design.capacity / (level.instances * parts)
+            for level, parts in zip(chip.levels, partitions, strict=True)
+        ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
@@ -81,10 +91,13 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             warp_n=warp_n,
             latency=latency,
             step=np.where(by_matrix, inputs["chip.step_latency"], 0.0),
-            shared=by_matrix & (inputs["chip.blocks.operands"] == "l1"),
-            cluster=np.where(by_matrix & (dtype != SCALED), inputs["chip.blocks.cluster"], 1.0),
+            shared=shared,
+            cluster=np.where(by_matrix & ~promoted, inputs["chip.blocks.cluster"], 1.0),
+            pair=np.where(by_matrix, inputs["chip.blocks.pair"], 1.0),
             persistent=by_matrix & inputs["chip.blocks.persistent"],
-            promotion=np.where(dtype == SCALED, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
+            overlap=np.where(shared & ~promoted, SPECIALISED, 1.0),
+            splits=dtype != SCALED,
+            promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
             launch=inputs["chip.launch_overhead"],
             drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / inputs["chip.tdp"],
             strided=inputs["chip.strided.cost"],

@@ -222,8 +222,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
         unit_n=device.unit_n,
         dataflow=device.dataflow,
         order=work.overlap,
-        # DeepGEMM, DeepSeek's library of such products, has no kernels that split the inner dimension
-        parts=np.where(device.library.promotion > 0.0, 1, work.parts),
+        parts=np.where(device.library.splits, work.parts, 1),
     )
     launched = run_blocks(
         take(products, first), take(machines, one), take(device.library, one),

@@ -39,8 +39,10 @@ def network(points: Inputs) -> Network:
 def _quantising(points: Inputs, written: Floats) -> list[Node]:
     """Return the passes that quantise A; written: bytes an element, (points,).
 
-    A scale of a whole tensor is known once all of it was read, so that it is read twice. Scales of rows and
-    of blocks are found by who quantises them.
+    A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
+    kernels clear the scale, raise it to the largest magnitude, quantise, and convert the scale
+    (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
+    found by who quantises them.
     """
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     once = Node(
@@ -49,14 +51,18 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
         return [once]
+    scale = Node(
+        name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
+        keeps=0, keeps_whole=0,
+    )  # fmt: skip
     return [
-        once._replace(name="maximum", type=elementwise.TYPE, moves=1.0, flop=quantise.MAXIMUM_FLOP),
-        Node(
-            name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
-            keeps=0, keeps_whole=0,
+        scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
+        once._replace(
+            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=quantise.MAXIMUM_FLOP
         ),
+        scale,
         once._replace(reads=("scale",), flop=quantise.QUANTISE_FLOP),
-    ]  # fmt: skip
+    ]
 
 
 FAMILY = Family(

@@ -30,7 +30,10 @@ class Chip(NamedTuple):
     step: float  # least time of a block for a line of every row
     shared: bool  # whether units read operands in L1
     cluster: int
+    pair: int  # bundles that multiply the columns of B together
     persistent: bool
+    overlap: float  # times the order of the soft maximum
+    splits: bool  # whether there are kernels that split the inner dimension
     promotion: float
     launch: float
     drive: float
@@ -79,7 +82,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     waves = max(work)
     together = floor(0.25 * chip.registers / (4 * a * b))
     if chip.step > 0:  # four lines of every row are in L1
-        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b) * LINE)))
+        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b / chip.pair) * LINE)))
     together = max(1, together)
     of_block = 2 * a * b * depth / (chip.flops / chip.bundles)
     side = sqrt(min(handed, chip.bundles * together) * a * b)
@@ -103,9 +106,13 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         if level <= chip.dealt:
             flop = 2 * a * b * depth * handed
             read = flop * chip.size * (wm + wn) / (2 * wm * wn)
-            rows = min(chip.warp[0], max(a, b))  # that an instruction multiplies by the block's other side
-            groups, of_group = max(a, b) / rows, (rows + min(a, b)) * depth * chip.size
-            moved.append(handed * groups * of_group if chip.shared else read + loaded)
+            once, other = min(a, b), max(a, b)
+            if once < chip.warp[0]:
+                once, other = other, once
+            rows = min(chip.warp[0], once)  # that an instruction multiplies by the block's other side
+            columns = other / min(chip.pair, handed)  # in this bundle's L1
+            of_instructions = once / rows * (rows + columns) * depth * chip.size
+            moved.append(handed * of_instructions if chip.shared else read + loaded)
         elif level == chip.dealt + 1:
             sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
             alone = slabs * (a + b / min(chip.cluster, handed)) * slab * chip.size
@@ -124,7 +131,7 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
     )
     times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)
-    order = chip.order * (2 if chip.shared and not chip.promotion else 1)
+    order = chip.order * chip.overlap
     time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)
     if power > 1:
@@ -143,7 +150,7 @@ def run(chip, catalogue, m, k, n, batch, is_strided):
         if number and 2 * (a + b) * slab * chip.size > chip.capacities[chip.dealt]:
             continue
         for parts in (1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40):
-            if parts > (1 if chip.promotion else chip.parts):
+            if parts > (chip.parts if chip.splits else 1):
                 break
             if parts > 1 and ceil(m / a) * ceil(n / b) * batch >= 2 * chip.bundles:
                 break
