@@ -104,7 +104,8 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         ),
         a_pass._replace(
             label=f"{node.name} query gradient", cols=node.inner, flop_per_element=1.0,
-            bytes_per_element=_FP32 + numbers.activation, sums=network.sums([queries]), summed_cols=node.inner,
+            bytes_per_element=_FP32 + numbers.activation, sums=network.sums([queries]),
+            summed_cols=node.inner,
         ),
     ]  # fmt: skip
 
