@@ -273,10 +273,10 @@ def beside(rows, of, at, launches):
 @pytest.mark.parametrize(
     ("name", "launches", "sample", "every"),
     [
-        ("attention_a100", 2, 0.070, 0.058),
-        ("attention_h100", 3, 0.091, 0.084),
+        ("attention_a100", 2, 0.065, 0.054),
+        ("attention_h100", 3, 0.092, 0.085),
         ("mla_a100", 2, 0.060, 0.063),
-        ("mla_h100", 3, 0.085, 0.081),
+        ("mla_h100", 3, 0.083, 0.081),
     ],
 )
 def test_prefills_of_a_layer(name, launches, sample, every, is_whole):

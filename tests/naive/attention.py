@@ -103,7 +103,7 @@ def forward(chip, task):
         tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
         flop=flop,
         inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
-        operations=3 * a * b + (keys_and_values if task.cache < size else 0),
+        operations=3.5 * a * b + (keys_and_values if task.cache < size else 0),
         cut=(60 if size == 1 else 19) * a * b,
         outer=keys_and_values * task.cache,
         added=0,
@@ -191,7 +191,7 @@ def _run(
 
     running = min(len(blocks), each * together)
     again = pairs * outer / min(of_a_head, running)
-    held = streamed * min(1, ceil(running / of_a_head) * of_a_head / len(blocks))
+    held = streamed * ceil(running / of_a_head) * of_a_head / len(blocks)
     moved = [pairs * registers, *(pairs * inner for _ in range(chip.dealt))]
     moved.append(once + pairs * (outer + added))
     while len(moved) <= level:
