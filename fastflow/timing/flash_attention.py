@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.blocks import Launched, Library, soft_maximum
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
@@ -49,7 +49,8 @@ QUERIES = 64.0  # of a tile (the same); twice as many where units read L1, or a 
 SHORT_ROW = 128.0  # [B]
 WARPS = 4.0  # of a block, that share its queries (the same)
 SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
-OPERATIONS = 3.0  # of vector lanes a score: scaled difference to the maximum, new maximum, sum
+# Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
+OPERATIONS = 3.5
 ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
 TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
 # Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
@@ -57,6 +58,7 @@ TRIPS = 8.0
 # And where blocks stay, ask for the next tile by a counter and find keys by page, as TensorRT-LLM's do on
 # Hopper. Calibrated on 7,760 prefills of an H100 (the same)
 TRIPS_OF_TILES = 12.0
+LAUNCHES_OF_TILES = 2.0  # the counter is cleared before (TensorRT-LLM, fmhaRunner.cpp)
 # Operations a score of tiles that a sliding window cuts at their left; kernels of fp8 spill registers there
 # (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the same)
 CUT, CUT_OF_BYTES = 19.0, 60.0
@@ -124,9 +126,10 @@ class _Pairs(NamedTuple):
     added: float  # to sums in L2 [B]
     once: float  # all that blocks read and write once [B]
     streamed: float  # all that they go through, read once [B]
+    launches: float
 
 
-@kernel
+@lean_kernel
 def _count_tiles(
     rows: float, columns: float, a: float, b: float, behind: float, ahead: float
 ) -> tuple[float, float, float]:
@@ -149,14 +152,14 @@ def _count_tiles(
     return tiles, longest, cuts
 
 
-@kernel
+@lean_kernel
 def _power_of_two(value: float, up: bool) -> float:
     """Return the power of two next to a value of at least 1, at least or at most as large."""
     power = np.log2(value)
     return float(2.0 ** (np.ceil(power) if up else np.floor(power)))
 
 
-@kernel
+@lean_kernel
 def _see(work: Attentions, g: int) -> tuple[float, float]:
     """Return the first and the last key that query 0 sees, as if there were keys before the first."""
     own = float(work.kv_len[g] - work.q_len[g])
@@ -164,7 +167,7 @@ def _see(work: Attentions, g: int) -> tuple[float, float]:
     return own - window + 1.0, own if work.causal[g] else own + window - 1.0
 
 
-@kernel
+@lean_kernel
 def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
     """Return the pairs of tiles of attention g."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
@@ -183,6 +186,7 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
     registers = PARTIAL_SUM_BYTES * scores if shared else flop * size * accesses
     converted = b * both if cache < size else 0.0
     cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
+    launches = LAUNCHES_OF_TILES if shared else 1.0
     buffers = 2.0 if shared else 1.0
     return _Pairs(
         rows=a,
@@ -203,10 +207,11 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
         added=0.0,
         once=heads * q * (d * size + dv * work.output[g]),
         streamed=kv_heads * kv * both * cache,
+        launches=launches,
     )
 
 
-@kernel
+@lean_kernel
 def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
@@ -248,10 +253,11 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
         added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
         once=2.0 * heads * kv * both * size,
         streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
+        launches=1.0,
     )
 
 
-@kernel
+@lean_kernel
 def _time_inside(
     pairs: _Pairs, bundles: _Bundles, library: Library, p: int, limits: Floats
 ) -> tuple[float, float, float]:
@@ -280,7 +286,7 @@ def _time_inside(
     return max(longest, work + TAIL * _together(pairs, bundles, library, p) * longest), work, compute
 
 
-@kernel
+@lean_kernel
 def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> float:
     """Return how many blocks are on a bundle at once."""
     room = bundles.capacity[p, max(bundles.dealt[p], 0)]
@@ -288,7 +294,7 @@ def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> flo
     return float(max(1.0, min(fit, np.ceil(pairs.blocks / bundles.number[p]))))
 
 
-@kernel
+@lean_kernel
 def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Floats) -> None:
     """Write the bytes that each level serves."""
     dealt = max(bundles.dealt[p], 0)
@@ -298,13 +304,13 @@ def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Flo
     running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
     again = pairs.pairs * pairs.outer / min(pairs.of_a_head, running)
     heads = np.ceil(running / pairs.of_a_head)
-    held = pairs.streamed * min(1.0, heads * pairs.of_a_head / pairs.blocks)
+    held = pairs.streamed * heads * pairs.of_a_head / pairs.blocks
     for level in range(dealt + 2, len(moved)):
         fits = held <= bundles.capacity[p, level - 1]
         moved[level] = pairs.once + (pairs.streamed if fits else max(pairs.streamed, again))
 
 
-@kernel
+@lean_kernel
 def _time_pairs(
     pairs: _Pairs, bundles: _Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
 ) -> tuple[float, float]:  # fmt: skip
@@ -319,11 +325,11 @@ def _time_pairs(
     times[0] = compute * idle
     for level in range(last + 1):
         times[level + 1] = moved[level] / bundles.bandwidth[p, level] * (idle if level <= dealt else 1.0)
-    times[last + 2] = library.launch[p]
+    times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - dealt
     for i in range(outside):
         limits[1 + i] = times[dealt + 2 + i]
-    total = soft_maximum(limits, 1 + outside, ORDER) + library.launch[p]
+    total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
     power = library.drive[p] * pairs.flop * pairs.pairs / (library.peak_flops[p] * total)
     if power > 1.0:
         slower = power ** (1.0 / 3.0)
@@ -331,7 +337,7 @@ def _time_pairs(
             times[i] *= slower
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
-        total = soft_maximum(limits, 1 + outside, ORDER) + library.launch[p]
+        total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
     return float(total), float(1.0 / idle)
 
 

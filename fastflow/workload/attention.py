@@ -31,9 +31,14 @@ DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
 QUERIES = "queries, keys and values"
 
 
-def small(name: str, reads: tuple[str, ...] = (INPUT,)) -> Node:
-    """Return a kernel that takes a launch: its bytes are few."""
-    return Node(name=name, type=elementwise.TYPE, rows=1, cols=1, reads=reads, keeps=0)
+def preparing() -> list[Node]:
+    """Return what a layer of TensorRT-LLM launches before its attention: kernels of few bytes.
+
+    One lays out where sequences begin. A second one is in the times of ai-dynamo/aiconfigurator@095f58a, and
+    not in the library's code; replaying a captured graph may be it.
+    """
+    a_launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
+    return [a_launch, a_launch._replace(name="replay", reads=("offsets of sequences",))]
 
 
 def keys_of(points: Inputs) -> Ints:
@@ -50,15 +55,15 @@ def network(points: Inputs) -> Network:
     if points["model.phase"][0] == PREFILL and not points["model.training"][0]:
         both, cols = 2 * kv_heads * head_dim, (heads + 2 * kv_heads) * head_dim
         nodes = [
-            small("offsets of sequences"),
+            *preparing(),
             kv_cache(
                 "rotary embedding and cache", sequences * q_len, cols, read=cols, made=heads * head_dim,
                 kept=both,
             ),
         ]  # fmt: skip
     core = attention(
-        "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads, kv_heads,
-        head_dim, head_dim, points["model.window"], points["model.causal"],
+        "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads,
+        kv_heads, head_dim, head_dim, points["model.window"], points["model.causal"],
         decodes=bool(points["model.phase"][0] == DECODE), output=1.0 * (points["model.dtype"] == "fp8"),
         dims=DIMS,
     )  # fmt: skip

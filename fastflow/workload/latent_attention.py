@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fastflow.column import count
 from fastflow.tables import Inputs
-from fastflow.workload.attention import DIMS, PHASE, PREFILL, SIZES, keys_of, small
+from fastflow.workload.attention import DIMS, PHASE, PREFILL, SIZES, keys_of, preparing
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
@@ -29,7 +29,7 @@ def network(points: Inputs) -> Network:
     if expands and not points["model.training"][0]:
         wide = heads * (head_dim + rotary)
         nodes = [
-            small("offsets of sequences"),
+            *preparing(),
             # the rotated part of each head's query in and out, and of its key out; the latent vector in
             kv_cache(
                 "rotary embedding and cache", sequences * q_len, 2 * wide + heads * value_dim,
@@ -40,7 +40,7 @@ def network(points: Inputs) -> Network:
         "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
         value_dim=value_dim if expands else latent, window=0, causal=True, decodes=not expands,
-        latent=not expands, dims=DIMS,
+        latent=not expands, expanded=expands, dims=DIMS,
     )  # fmt: skip
     return connect([Layer("attention", HIDDEN, (*nodes, core))], asks_input_gradient=True)
 

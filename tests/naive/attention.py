@@ -103,13 +103,14 @@ def forward(chip, task):
         tiles=size * (a * d + (2 if chip.shared else 1) * keys_and_values),
         flop=flop,
         inner=keys_and_values * task.cache + a / rows_of_warp * keys_and_values * size,
-        operations=3 * a * b + (keys_and_values if task.cache < size else 0),
+        operations=3.5 * a * b + (keys_and_values if task.cache < size else 0),
         cut=(60 if size == 1 else 19) * a * b,
         outer=keys_and_values * task.cache,
         added=0,
         once=tensor * task.q_len * (d * size + dv * task.output),
         streamed=task.sequences * task.kv_heads * task.kv_len * (d + dv) * task.cache,
         size=size,
+        launches=2 if chip.shared else 1,  # clears the counter of tiles
     )
 
 
@@ -162,6 +163,7 @@ def _run(
     once,
     streamed,
     size,
+    launches=1,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each."""
     each = chip.bundles
@@ -191,7 +193,7 @@ def _run(
 
     running = min(len(blocks), each * together)
     again = pairs * outer / min(of_a_head, running)
-    held = streamed * min(1, ceil(running / of_a_head) * of_a_head / len(blocks))
+    held = streamed * ceil(running / of_a_head) * of_a_head / len(blocks)
     moved = [pairs * registers, *(pairs * inner for _ in range(chip.dealt))]
     moved.append(once + pairs * (outer + added))
     while len(moved) <= level:
@@ -203,10 +205,14 @@ def _run(
     ]
     times = [pairs * (product[0] + softmax) / each * idle, *serving]
     outside = serving[chip.dealt + 1 :]
-    time = soft([inside, *outside], 4) + chip.launch
+    launch = launches * chip.launch
+    time = soft([inside, *outside], 4) + launch
     power = chip.drive * flop * pairs / (chip.peak * time)
     if power > 1:
         slower = power ** (1 / 3)
         times = [*(t * slower for t in times[:-1]), times[-1]]
-        time = soft([inside * slower, *(t * slower for t in outside[:-1]), outside[-1]], 4) + chip.launch
-    return Run(time, [*times, chip.launch], moved, len(blocks), pairs)
+        time = (
+            soft([inside * slower, *(t * slower for t in outside[:-1]), outside[-1]], 4)
+            + launches * chip.launch
+        )
+    return Run(time, [*times, launches * chip.launch], moved, len(blocks), pairs)

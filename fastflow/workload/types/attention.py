@@ -29,20 +29,20 @@ from fastflow.yaml_file import MOST, listed, wrong
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
 _FP32 = 4.0
-_FLAGS = ("causal", "decodes", "latent", "warm", "backward")
+_FLAGS = ("causal", "decodes", "latent", "expanded", "warm", "backward")
 _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
 
 
 def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
-    decodes: bool = False, latent: bool = False, output: Floats | float = 0.0, **more: Any,
+    decodes: bool = False, latent: bool = False, expanded: bool = False, output: Floats | float = 0.0, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
     Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
     window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
-    values are columns of the keys, read once; output: bytes of an element, 0 for those of a product's.
+    values are columns of the keys, read once; expanded: keys are none of the cache's; output: bytes of an element, 0 for those of a product's.
     """
     seen = _seen(q_len, kv_len, window, causal)
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
@@ -128,7 +128,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     work = Attentions(
         point=share.device, sequences=-(-share.batch // heads), q_len=share.m, kv_len=own["kv_len"] - fewer,
         heads=heads, kv_heads=kv_heads, head_dim=own["head_dim"], value_dim=own["value_dim"],
-        window=own["window"], causal=flags["causal"], size=share.operand, cache=share.cache,
+        window=own["window"], causal=flags["causal"], size=share.operand,
+        cache=np.where(flags["expanded"], share.operand, share.cache),
         output=np.where(share.own["output"] > 0.0, share.own["output"], share.output),
     )  # fmt: skip
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
