@@ -42,7 +42,8 @@ def attention(
 
     Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
     window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
-    values are columns of the keys, read once; expanded: keys are none of the cache's; output: bytes of an element, 0 for those of a product's.
+    values are columns of the keys, read once; expanded: keys are no cache; output: bytes of an element, 0 for
+    those of a product.
     """
     seen = _seen(q_len, kv_len, window, causal)
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
