@@ -31,6 +31,7 @@ from fastflow.tables import Ints
 from fastflow.workload.cutting import Cutting, Share
 from fastflow.workload.graph import (
     BATCHED,
+    FORWARD,
     INPUT_GRADIENT,
     ON_ACTIVATIONS,
     ON_WEIGHTS,
@@ -189,7 +190,8 @@ def _fused(
     for number, structure in enumerate(graph.structures):
         own: dict[Cutting, list[int]] = {}
         for at, facts in enumerate(structure):
-            if facts.form.type.time is not None and facts.kind in PRODUCTS:
+            is_pass = facts.kind == ON_ACTIVATIONS and facts.phase == FORWARD
+            if facts.form.type.time is not None and (is_pass or facts.kind in PRODUCTS):
                 own.setdefault(facts.form.type, []).append(at)
         for one, places in own.items():
             starts = graph.offset[np.flatnonzero(graph.structure == number)]
@@ -207,17 +209,20 @@ def _share(
     point = graph.point[rows]
     here = KINDS * point + graph.layer_kind[rows]
     k = shares.first[here] + rows
+    is_pass = local.m[rows] == 0
     return Share(
         device=point,
+        kind=graph.kind[rows],
         m=local.m[rows],
         k=local.k[rows],
-        n=local.n[rows],
+        n=np.where(is_pass, local.activation_cols[rows], local.n[rows]),
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.products[rows],
         row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
         col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
         group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        turns=shares.microbatches[point],
         operand=precision.operand[point],
         output=precision.output[point],
         cache=precision.cache[point],

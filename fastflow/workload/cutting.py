@@ -24,7 +24,8 @@ class Share(NamedTuple):
     """One device's shares of kernels of one type; shape (kernels,)."""
 
     device: Ints  # which one it runs on
-    m: Ints  # of one product: m x k times k x n
+    kind: Ints
+    m: Ints  # of one product: m x k times k x n; of a pass 0, 0 and its columns
     k: Ints
     n: Ints
     batch: Ints  # products
@@ -33,6 +34,7 @@ class Share(NamedTuple):
     row_ways: Ints  # devices among which a side is cut
     col_ways: Ints
     group_ways: Ints
+    turns: Ints  # micro-batches
     operand: Floats  # [B] of an element, in the data type that the type computes in
     output: Floats
     cache: Floats
@@ -59,5 +61,5 @@ class Cutting:
     sides: Mapping[str, str]  # of "rows", "inner" and "cols", those that cut it: which side
     reads: tuple[Mapping[str, str], ...]
     makes: Mapping[str, str]  # before anything is exchanged
-    time: Time | None = None  # of its products; None: as their kind is
+    time: Time | None = None  # of its products, or of its forward pass; None: as their kind is
     dtype: Callable[[Inputs], Texts] | None = None  # that those compute in, (points,); None: model.dtype

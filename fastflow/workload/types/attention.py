@@ -36,7 +36,8 @@ _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "wind
 def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
-    decodes: bool = False, latent: bool = False, expanded: bool = False, output: Floats | float = 0.0, **more: Any,
+    decodes: bool = False, latent: bool = False, expanded: bool = False, output: Floats | float = 0.0,
+    **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
@@ -52,6 +53,7 @@ def attention(
         "causal": 1.0 * causal,
         "decodes": float(decodes),
         "latent": float(latent),
+        "expanded": float(expanded),
         "output": output,
     }
     return Node(
