@@ -1,0 +1,246 @@
+"""Time of the experts' products of a library: one launch, in which every expert's tiles are dealt to bundles.
+
+A grouped product is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e that got m_e tokens (as example
+24 of NVIDIA/cutlass; the products of TensorRT-LLM's mixtures and of DeepGEMM are such). The gradient of its
+rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is
+summed over an expert's tokens instead. It takes what `timing/blocks.py` says of a product, but for this:
+
+- one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
+  even loads), from those of the library that have `LEAST_COLUMNS` columns or more;
+- blocks of all experts run in waves together, and the inner dimension is never split;
+- every expert that has tokens has its operands read once, or more often where they exceed the cache
+  outside; one without tokens moves nothing;
+- units that read operands from registers reach `OF_SINGLE` of what they do in a single product;
+- where blocks look at one expert after the other to find their tile, an expert costs `VISIT`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.tables import Bools, Floats, Ints
+from fastflow.timing.blocks import (
+    SLAB_BYTES,
+    STEP_BYTES,
+    Catalogue,
+    Launched,
+    Library,
+    Machines,
+    Products,
+    _Gemm,
+    _lay,
+    _lay_tiles,
+    _of_a_warp,
+    _together,
+    soft_maximum,
+)
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.loads import Loads
+from fastflow.timing.tiles import PARTIAL_SUM_BYTES
+
+LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp, NVIDIA/TensorRT-LLM)
+# Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
+# layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
+OF_SINGLE = 0.7
+# Time to look at an expert and go on to the next one [s]: blocks that scale their sums (DeepGEMM's) look at
+# one at a time, CUTLASS's at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+VISIT = 0.12e-6
+
+
+class GroupedProducts(NamedTuple):
+    """Products of a device's experts, all in one launch each; shape (products,)."""
+
+    point: Ints
+    routing: Ints  # whose loads they have
+    local: Ints  # experts of the device
+    inner: Ints  # k
+    cols: Ints  # n
+    stored: Ints  # of these columns; fewer where gates are applied before
+    of_weights: Bools  # the gradient of weights: summed over tokens
+
+
+class _Sums(NamedTuple):
+    """What a launch's blocks do together, as plain numbers."""
+
+    blocks: float
+    padded: float  # operations [flop]
+    deepest: float  # longest inner dimension of a block
+    flop: float  # useful
+    slabs: float  # read by blocks [B]
+    c: float  # stored [B]
+    beyond: float  # of operands from outside the cache [B]
+
+
+@kernel
+def _sum_groups(
+    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    capacity: Floats, level: int,
+) -> _Sums:  # fmt: skip
+    """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
+
+    kept: share of C that is stored. level: that keeps operands, of capacity[level].
+    """
+    slab = np.ceil(SLAB_BYTES / gemm.size)
+    blocks, padded, deepest, flop, slabs, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(tokens.size):
+        m = gemm.m if of_weights else tokens[i]
+        k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
+        own = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
+        blocks += own
+        padded += 2.0 * a * b * k * own
+        slabs += own * (a + b) * k * gemm.size
+        deepest = max(deepest, k)
+        flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
+        c += m * gemm.n * count[i] * kept * gemm.output
+    running = min(blocks, gemm.bundles * _together(gemm, a, b)) * a * b  # elements of C worked on at once
+    beyond = 0.0
+    for i in range(tokens.size):
+        m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
+        rows, columns = m * k * gemm.size, k * gemm.n * gemm.size
+        if rows + columns > capacity[level]:
+            high = min(m, np.sqrt(running))
+            rows *= max(1.0, gemm.n * high / running)
+            columns *= max(1.0, m / high)
+        beyond += (rows + columns) * count[i]
+    return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
+
+
+@kernel
+def _time_groups(
+    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    visited: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
+) -> float:  # fmt: skip
+    """Time a grouped product as blocks of a x b [s]; writes `times` and `moved` as `Launched` has them.
+
+    tokens, count: of the groups of experts. visited: experts that a block looks at one by one.
+    """
+    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
+    do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
+    blocks, together = max(1.0, do.blocks), _together(gemm, a, b)
+    waves = np.ceil(blocks / gemm.bundles)
+    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
+    rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
+    longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
+    times[0] = longest / rate * (1.0 + gemm.promotion)
+    times[0] += (1.0 if gemm.persistent else rounds) * 2.0 * gemm.latency
+    if gemm.step > 0.0 and not gemm.persistent:
+        times[0] += do.c / bandwidth[dealt + 1]
+    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 0.0, 1.0 / warp_n)
+    if gemm.shared and dealt > 0:
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    for level in range(1, dealt + 1):
+        if gemm.shared:
+            most = max(a, b)
+            moved[level] = do.slabs * (most + a * b / min(gemm.warp_m, most)) / (a + b)
+        else:
+            moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
+    moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
+    for level in range(dealt + 2, levels + 1):
+        moved[level] = do.beyond + do.c
+    for level in range(levels + 1):
+        times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
+    steps = np.ceil(do.padded * size / (2.0 * a * b * blocks * STEP_BYTES))
+    times[dealt + 2] = max(times[dealt + 2], rounds * steps * gemm.step)
+    times[levels + 2] = gemm.launch + visited * VISIT
+
+    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    power = gemm.drive * do.flop / (gemm.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    return float(total)
+
+
+@kernel
+def _choose(
+    gemm: _Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
+    of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
+) -> tuple[int, int]:  # fmt: skip
+    """Return the tile of least time for groups of experts, and how many were compared.
+
+    rows: of the catalogue, first and last + 1. Where no tile has enough columns, all are compared.
+    """
+    best, least, compared = rows[0], np.inf, 0
+    wide = False
+    for row in range(rows[0], rows[1]):
+        wide |= catalogue.n[row] >= LEAST_COLUMNS
+    for row in range(rows[0], rows[1]):
+        a, b = catalogue.m[row], catalogue.n[row]
+        if a == 1.0 or b == 1.0 or (wide and b < LEAST_COLUMNS):
+            continue
+        total = _time_groups(
+            gemm, a, b, tokens, count, of_weights, kept, 0.0, capacity, bandwidth, times, moved
+        )
+        compared += 1
+        if total < least:
+            best, least = row, total
+    return best, compared
+
+
+@kernel
+def run_groups(
+    grouped: GroupedProducts, products: Products, loads: Loads, machines: Machines, library: Library,
+    catalogue: Catalogue, single: Ints,
+) -> Launched:  # fmt: skip
+    """Return how a library runs each grouped product, as a mean over its routing's draws.
+
+    products: the same as plain ones, with the rows of C where these are no tokens. single: which of the
+    catalogue each point's library takes, (points,).
+    """
+    rows, levels = grouped.inner.size, machines.capacity.shape[1]
+    out = Launched(
+        time=np.zeros(rows),
+        times=np.zeros((rows, levels + 3)),
+        bytes=np.zeros((rows, levels + 1)),
+        tile=np.zeros((rows, levels, 3), dtype=np.int64),
+        parts=np.ones(rows, dtype=np.int64),
+        waves=np.zeros(rows, dtype=np.int64),
+        busy=np.zeros(rows),
+        candidates=np.zeros(rows, dtype=np.int64),
+    )
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    mean, some = np.empty(1), np.empty(1)
+    for g in range(rows):
+        p, of_weights = grouped.point[g], grouped.of_weights[g]
+        gemm = _lay(products, machines, library, levels, g)
+        kept = grouped.stored[g] / max(1.0, gemm.n)
+        capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
+        first, last = loads.draw[grouped.routing[g]], loads.draw[grouped.routing[g] + 1]
+        draws = float(last - first)
+        mean[0], some[0] = 0.0, 0.0
+        for i in range(loads.group[first], loads.group[last]):
+            mean[0] += loads.tokens[i] * loads.count[i]
+            some[0] += loads.count[i]
+        mean[0] = np.ceil(mean[0] / max(1.0, some[0]))
+        some[0] /= draws
+        listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        row, out.candidates[g] = _choose(
+            gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
+        )
+        a, b = catalogue.m[row], catalogue.n[row]
+        blocks = 0.0
+        for draw in range(first, last):
+            groups = slice(loads.group[draw], loads.group[draw + 1])
+            tokens = loads.tokens[groups].astype(np.float64)
+            count = loads.count[groups].astype(np.float64)
+            visited = float(grouped.local[g]) if gemm.promotion > 0.0 else 0.0
+            out.time[g] += (
+                _time_groups(
+                    gemm, a, b, tokens, count, of_weights, kept, visited, capacity, bandwidth, times, moved
+                )
+                / draws
+            )
+            out.times[g] += times / draws
+            out.bytes[g] += moved / draws
+            for i in range(tokens.size):
+                own = np.ceil((gemm.m if of_weights else tokens[i]) / a) * np.ceil(gemm.n / b)
+                blocks += own * count[i] / draws
+        waves = np.ceil(blocks / gemm.bundles)
+        out.waves[g], out.busy[g] = int(waves), blocks / max(1.0, waves * gemm.bundles)
+        _lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+    return out
