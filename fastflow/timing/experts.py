@@ -7,7 +7,8 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py), in the order of `
   kernel for up to `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two
   kernels), two conversions and a softmax. Its blocks handle a token each, in `TOPK_TRIPS` trips through the
   memories, `TOPK_BLOCKS` of them on a bundle at once;
-- *sort*: counts and prefix sums, one kernel for up to `MOST_SORTED` tokens, three for more;
+- *sort*: counts and prefix sums, one kernel for up to `MOST_SORTED` tokens, three for more. A thread reads
+  the choices of its token one after the other;
 - *quantise*: where operands are smaller than activations and not scaled in blocks;
 - *gather*: a row for each choice of an expert of this device, and descriptors of these products where units
   read operands in L1;
@@ -21,30 +22,33 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py), in the order of `
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.tables import Floats, Ints, Texts, take
 from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue
 from fastflow.timing.device import Device
 from fastflow.timing.grouped import GroupedProducts, run_groups
-from fastflow.timing.loads import Loads, Routings, expert_loads
+from fastflow.timing.loads import Loads, Routings, expert_loads, mean_rows
 
 KERNELS = ("route", "sort", "quantise", "gather", "scale", "gate_up", "activate", "scale_gated", "down",
            "combine")  # fmt: skip
 MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py of TensorRT-LLM 1.0 to 1.3
 MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
 TOPK_BLOCKS = 8  # of 256 threads, of 2048 that a bundle has room for
-# Trips through the memories of a block that finds the largest by radix, in eight digits of two bits: five or
-# six a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
-TOPK_TRIPS = 45.0
+# Trips through the memories of a block that finds the largest by radix, in eight digits of two bits: four or
+# five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
+TOPK_TRIPS = 36.0
 # Time of a pass that gathers or scatters rows over that of its bytes at the achievable bandwidth.
 # Calibrated: as above
-PASS = 1.3
+PASS = 1.5
 # Operations to find the largest of 128 elements and scale them, for each. Calibrated: as above, fp8 in blocks
 SCALE = 250.0
+# Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
+SUM_TRIPS = 8.0
 INDEX_BYTES = 4.0
 WEIGHT_BYTES = 4.0  # of a choice
 
@@ -81,13 +85,6 @@ class ExpertTimes(NamedTuple):
     down: Launched
 
 
-def _mean_rows(loads: Loads) -> Floats:
-    """Return how many rows a routing's busiest device gets, a mean over its draws; shape (routings,)."""
-    rows = np.concatenate([[0], np.cumsum(loads.tokens * loads.count)])
-    ends = rows[loads.group[loads.draw]]
-    return np.asarray(np.diff(ends) / np.diff(loads.draw))
-
-
 def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows: Floats) -> Passes:
     """Return what the kernels of layers do beside products.
 
@@ -107,7 +104,7 @@ def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows
     read = np.where(first, size, activation)
     none = np.zeros(p.size)
 
-    def each(**kernels: Floats) -> Floats:
+    def each(**kernels: NDArray[Any]) -> Floats:
         """Return a column a kernel."""
         columns = [np.broadcast_to(kernels.get(name, none), p.shape) for name in KERNELS]
         return np.stack(columns, axis=1).astype(np.float64)
@@ -134,7 +131,10 @@ def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows
             combine=(own + whole) * activation,
         ),
         operations=each(scale=scaled * own * SCALE, scale_gated=scaled * inner * SCALE),
-        trips=each(route=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(layers.tokens / blocks))),
+        trips=each(
+            route=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(layers.tokens / blocks)),
+            sort=layers.topk + np.where(large, SUM_TRIPS, 0.0),
+        ),
     )
 
 
@@ -168,7 +168,7 @@ def time_experts(device: Device, machines: Machines, layers: ExpertLayers) -> Ex
     """Time expert layers on the device that has most to do."""
     routings = Routings(layers.tokens, layers.topk, layers.experts, layers.local, layers.exponent)
     loads, routing = expert_loads(routings)
-    rows = _mean_rows(loads)[routing]
+    rows = mean_rows(loads)[routing]
     none = np.zeros(routing.size, dtype=np.bool_)
     p = layers.point
     fused = ~device.library.shared[p] & (machines.size[p] >= machines.output[p])

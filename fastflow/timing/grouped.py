@@ -41,13 +41,14 @@ from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.loads import Loads
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
-LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp, NVIDIA/TensorRT-LLM)
+LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
+ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
 # Time to look at an expert and go on to the next one [s]: blocks that scale their sums (DeepGEMM's) look at
 # one at a time, CUTLASS's at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
-VISIT = 0.12e-6
+VISIT = 0.1e-6
 
 
 class GroupedProducts(NamedTuple):
@@ -111,11 +112,12 @@ def _sum_groups(
 @kernel
 def _time_groups(
     gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
-    visited: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
-) -> float:  # fmt: skip
-    """Time a grouped product as blocks of a x b [s]; writes `times` and `moved` as `Launched` has them.
+    visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
+) -> tuple[float, float]:  # fmt: skip
+    """Return the time of a grouped product as blocks of a x b [s], and how many blocks these are.
 
-    tokens, count: of the groups of experts. visited: experts that a block looks at one by one.
+    Writes `times` and `moved` as `Launched` has them. tokens, count: of the groups of
+    experts. visited: experts that a block looks at one by one. least: time beyond which it is infinite.
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
     do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
@@ -125,7 +127,7 @@ def _time_groups(
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
     longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
     times[0] = longest / rate * (1.0 + gemm.promotion)
-    times[0] += (1.0 if gemm.persistent else rounds) * 2.0 * gemm.latency
+    times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
     warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
@@ -147,13 +149,23 @@ def _time_groups(
     times[dealt + 2] = max(times[dealt + 2], rounds * steps * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
+    if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
+        return np.inf, blocks
     total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
     power = gemm.drive * do.flop / (gemm.peak * total)
     if power > 1.0:
         for i in range(levels + 1):  # all but main memory
             times[i] *= power ** (1.0 / 3.0)
         total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    return float(total)
+    return float(total), blocks
+
+
+@kernel
+def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
+    """Say whether libraries have grouped products of blocks of a x b."""
+    if gemm.shared:
+        return bool(b >= LEAST_COLUMNS)
+    return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
 
 
 @kernel
@@ -163,18 +175,18 @@ def _choose(
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many were compared.
 
-    rows: of the catalogue, first and last + 1. Where no tile has enough columns, all are compared.
+    rows: of the catalogue, first and last + 1. Where grouped products have none of these, all are compared.
     """
     best, least, compared = rows[0], np.inf, 0
-    wide = False
+    some = False
     for row in range(rows[0], rows[1]):
-        wide |= catalogue.n[row] >= LEAST_COLUMNS
+        some |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
     for row in range(rows[0], rows[1]):
         a, b = catalogue.m[row], catalogue.n[row]
-        if a == 1.0 or b == 1.0 or (wide and b < LEAST_COLUMNS):
+        if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
             continue
-        total = _time_groups(
-            gemm, a, b, tokens, count, of_weights, kept, 0.0, capacity, bandwidth, times, moved
+        total, _ = _time_groups(
+            gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, times, moved
         )
         compared += 1
         if total < least:
@@ -187,7 +199,7 @@ def run_groups(
     grouped: GroupedProducts, products: Products, loads: Loads, machines: Machines, library: Library,
     catalogue: Catalogue, single: Ints,
 ) -> Launched:  # fmt: skip
-    """Return how a library runs each grouped product, as a mean over its routing's draws.
+    """Return how a library runs each grouped product, with the mean of its routing's draws.
 
     products: the same as plain ones, with the rows of C where these are no tokens. single: which of the
     catalogue each point's library takes, (points,).
@@ -210,37 +222,24 @@ def run_groups(
         gemm = _lay(products, machines, library, levels, g)
         kept = grouped.stored[g] / max(1.0, gemm.n)
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
-        first, last = loads.draw[grouped.routing[g]], loads.draw[grouped.routing[g] + 1]
-        draws = float(last - first)
+        first, last = loads.group[grouped.routing[g]], loads.group[grouped.routing[g] + 1]
+        tokens, count = loads.tokens[first:last], loads.experts[first:last]
         mean[0], some[0] = 0.0, 0.0
-        for i in range(loads.group[first], loads.group[last]):
-            mean[0] += loads.tokens[i] * loads.count[i]
-            some[0] += loads.count[i]
+        for i in range(tokens.size):
+            mean[0] += tokens[i] * count[i]
+            some[0] += count[i]
         mean[0] = np.ceil(mean[0] / max(1.0, some[0]))
-        some[0] /= draws
         listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         row, out.candidates[g] = _choose(
             gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
-        blocks = 0.0
-        for draw in range(first, last):
-            groups = slice(loads.group[draw], loads.group[draw + 1])
-            tokens = loads.tokens[groups].astype(np.float64)
-            count = loads.count[groups].astype(np.float64)
-            visited = float(grouped.local[g]) if gemm.promotion > 0.0 else 0.0
-            out.time[g] += (
-                _time_groups(
-                    gemm, a, b, tokens, count, of_weights, kept, visited, capacity, bandwidth, times, moved
-                )
-                / draws
-            )
-            out.times[g] += times / draws
-            out.bytes[g] += moved / draws
-            for i in range(tokens.size):
-                own = np.ceil((gemm.m if of_weights else tokens[i]) / a) * np.ceil(gemm.n / b)
-                blocks += own * count[i] / draws
+        visited = float(grouped.local[g]) if gemm.promotion > 0.0 else 0.0
+        out.time[g], blocks = _time_groups(
+            gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, times, moved
+        )
+        out.times[g], out.bytes[g] = times, moved
         waves = np.ceil(blocks / gemm.bundles)
-        out.waves[g], out.busy[g] = int(waves), blocks / max(1.0, waves * gemm.bundles)
+        out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
         _lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out

@@ -42,14 +42,12 @@ class Routings(NamedTuple):
 class Loads(NamedTuple):
     """Loads of the experts of a routing's busiest device, those of like load together.
 
-    Draws, of one routing after the other, have groups; a group is some experts with as many tokens each.
-    Experts without tokens are left out.
+    Experts without tokens are left out. Of several draws of a routing all groups are listed.
     """
 
-    draw: Ints  # routing i has draws draw[i] to draw[i + 1]: (routings + 1,)
-    group: Ints  # draw d has groups group[d] to group[d + 1]: (draws + 1,)
-    tokens: Ints  # of each of a group's experts, at least 1: (groups,)
-    count: Ints  # of such experts: (groups,)
+    group: Ints  # routing i has groups group[i] to group[i + 1]: (routings + 1,)
+    tokens: Floats  # of each of a group's experts, a whole number of at least 1: (groups,)
+    experts: Floats  # such experts, a mean over draws: (groups,)
 
 
 class _Shuffles(NamedTuple):
@@ -133,61 +131,64 @@ def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints)
 
 
 @kernel
-def _busiest(count: Ints, place: Ints, local: int) -> int:
-    """Return the device that gets most tokens, the first one of several."""
-    sums = np.zeros(count.size // local, dtype=np.int64)
-    for r in range(count.size):
-        sums[place[r] // local] += count[r]
-    return int(np.argmax(sums))
+def _busiest(count: Ints, rank: Ints, local: int) -> int:
+    """Return the first place of the device that gets most tokens, the first one of several."""
+    best, most = 0, -1
+    for start in range(0, count.size, local):
+        own = 0
+        for place in range(start, start + local):
+            own += count[rank[place]]
+        if own > most:
+            best, most = start, own
+    return best
 
 
 @kernel
-def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Ints, Ints, Ints]:
+def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
+    """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
+    for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):
+        if each > 0 and those > 0:
+            tokens[groups], count[groups] = each, those
+            groups += 1
+    return groups
+
+
+@kernel
+def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats]:
     """Return the columns of the routings' loads."""
-    rows = routings.tokens.size
-    draw, group = np.zeros(rows + 1, dtype=np.int64), np.zeros(DRAWS * rows + 1, dtype=np.int64)
-    tokens, counts = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.int64)
-    draws, groups = 0, 0
-    for i in range(rows):
+    group = np.zeros(routings.tokens.size + 1, dtype=np.int64)
+    tokens, counts, groups = np.empty(1024), np.empty(1024), 0
+    for i in range(routings.tokens.size):
         experts, local, exponent = routings.experts[i], routings.local[i], routings.exponent[i]
-        if groups + DRAWS * (local + 2) > tokens.size:
-            more = 2 * tokens.size + DRAWS * (local + 2)
-            tokens, counts = (
-                np.append(tokens, np.empty(more, np.int64)),
-                np.append(counts, np.empty(more, np.int64)),
-            )
+        room = DRAWS * local + 2
+        if groups + room > tokens.size:
+            tokens = np.append(tokens, np.empty(tokens.size + room))
+            counts = np.append(counts, np.empty(counts.size + room))
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         if exponent == 0.0:
-            most = -(-choices // devices)
-            for each, those in ((most // local + 1, most % local), (most // local, local - most % local)):
-                if each > 0 and those > 0:
-                    tokens[groups], counts[groups] = each, those
+            groups = _deal_evenly(-(-choices // devices), local, tokens, counts, groups)
+            group[i + 1] = groups
+            continue
+        popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
+        least, most = FEW
+        if choices > experts:
+            least, most = 1.0, max(1.0, MOST_POPULAR * routings.tokens[i])
+        _popularities(least, most, exponent, popularity)
+        draws = DRAWS if devices > 1 else 1
+        for number in range(draws):
+            at = shuffles.offset[i] + number * experts
+            place, rank = shuffles.place[at : at + experts], shuffles.rank[at : at + experts]
+            _spread(popularity, routings.tokens[i], routings.topk[i], rank, count)
+            here, start = _busiest(count, rank, local), groups
+            for r in range(experts):
+                if place[r] < here or place[r] >= here + local or count[r] == 0:
+                    continue
+                if groups == start or tokens[groups - 1] != count[r]:
+                    tokens[groups], counts[groups] = count[r], 0.0
                     groups += 1
-            draws += 1
-            group[draws] = groups
-        else:
-            popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
-            least, most_popular = FEW
-            if choices > experts:
-                least, most_popular = 1.0, max(1.0, MOST_POPULAR * routings.tokens[i])
-            _popularities(least, most_popular, exponent, popularity)
-            for number in range(DRAWS if devices > 1 else 1):
-                at = shuffles.offset[i] + number * experts
-                place, rank = shuffles.place[at : at + experts], shuffles.rank[at : at + experts]
-                _spread(popularity, routings.tokens[i], routings.topk[i], rank, count)
-                device, start = _busiest(count, place, local), groups
-                for r in range(experts):
-                    if place[r] // local != device or count[r] == 0:
-                        continue
-                    if groups > start and tokens[groups - 1] == count[r]:
-                        counts[groups - 1] += 1
-                    else:
-                        tokens[groups], counts[groups] = count[r], 1
-                        groups += 1
-                draws += 1
-                group[draws] = groups
-        draw[i + 1] = draws
-    return draw, group[: draws + 1], tokens[:groups], counts[:groups]
+                counts[groups - 1] += 1.0 / draws
+        group[i + 1] = groups
+    return group, tokens[:groups].copy(), counts[:groups].copy()
 
 
 def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
@@ -195,3 +196,13 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
     first, place = kinds(routings, routings.tokens.size)
     distinct = take(routings, first)
     return Loads(*_deal(distinct, _shuffles(distinct.experts))), place
+
+
+@kernel
+def mean_rows(loads: Loads) -> Floats:
+    """Return how many rows the busiest device gets: choices of its experts; shape (routings,)."""
+    rows = np.zeros(loads.group.size - 1)
+    for i in range(rows.size):
+        for group in range(loads.group[i], loads.group[i + 1]):
+            rows[i] += loads.tokens[group] * loads.experts[group]
+    return rows
