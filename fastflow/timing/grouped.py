@@ -131,7 +131,8 @@ def _time_groups(
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
     warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
-    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 0.0, 1.0 / warp_n)
+    depth = do.padded / (2.0 * a * b * blocks)
+    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
     for level in range(1, dealt + 1):
@@ -145,8 +146,7 @@ def _time_groups(
         moved[level] = do.beyond + do.c
     for level in range(levels + 1):
         times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
-    steps = np.ceil(do.padded * size / (2.0 * a * b * blocks * STEP_BYTES))
-    times[dealt + 2] = max(times[dealt + 2], rounds * steps * gemm.step)
+    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:

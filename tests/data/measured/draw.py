@@ -21,6 +21,8 @@ ROWS = {
     "ops_v100_a100_fp32": 150,
     "collectives_a100": 60,
     "collectives_h100": 60,
+    "moe_a100": 120,
+    "moe_h100": 240,
 }
 
 
