@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from fastflow import crossflow
 from fastflow.api import _one_point
-from fastflow.timing.blocks import Library, Machines, Products, read_catalogue
+from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import device
-from fastflow.timing.experts import KERNELS, ExpertLayers, time_experts, time_grouped
-from fastflow.timing.grouped import OF_SINGLE, VISIT, GroupedProducts, run_groups
+from fastflow.timing.device import Device, device
+from fastflow.timing.experts import KERNELS, ExpertLayers, time_experts
+from fastflow.timing.grouped import OF_SINGLE, ORDER, VISIT, GroupedProducts, run_grouped, time_grouped
 from fastflow.timing.loads import DRAWS, Loads, Routings, expert_loads, mean_rows
 from tests.checks import cases, near
 from tests.measured import SAMPLE, whole
@@ -101,44 +101,43 @@ def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
     assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
 
 
-def machines_of(chip):
-    """Return the machine and the library of a naive chip, each of one point."""
-    return Machines(
-        flops=column([chip.flops]),
-        size=column([chip.size]),
-        output=column([chip.output]),
-        bandwidth=column([chip.bandwidths]),
-        capacity=column([chip.capacities]),
-        dealt=whole_numbers(chip.dealt),
-        bundles=column([chip.bundles]),
-        unit_m=whole_numbers(chip.unit[0]),
-        unit_k=whole_numbers(chip.unit[1]),
-        unit_n=whole_numbers(chip.unit[2]),
-        dataflow=whole_numbers(DATAFLOW_CODES[chip.dataflow]),
-        order=column([chip.order]),
-        parts=whole_numbers(chip.parts),
-    ), Library(
-        column([chip.peak]),
-        column([chip.registers]),
-        column([chip.warp[0]]),
-        column([chip.warp[1]]),
-        *(column([getattr(chip, n)], np.bool_ if n in FLAGS else np.float64) for n in NUMBERS),
-    )  # fmt: skip
+def device_of(chip, tiles):
+    """Return the device of a naive chip, of one point, with a library of some tiles."""
+    return Device(**{
+        **dict.fromkeys(Device._fields, column([0])),
+        "matrix_flops": column([chip.flops]),
+        "capacity": tuple(column([c]) for c in chip.capacities),
+        "bandwidth": tuple(column([b]) for b in chip.bandwidths[:-1]),
+        "dram_bandwidth": column([chip.bandwidths[-1]]),
+        "unit_m": whole_numbers(chip.unit[0]),
+        "unit_k": whole_numbers(chip.unit[1]),
+        "unit_n": whole_numbers(chip.unit[2]),
+        "dataflow": whole_numbers(DATAFLOW_CODES[chip.dataflow]),
+        "dealt_level": whole_numbers(chip.dealt),
+        "instances": column([chip.bundles]),
+        "library": Library(
+            column([chip.peak]),
+            column([chip.registers]),
+            column([chip.warp[0]]),
+            column([chip.warp[1]]),
+            *(column([getattr(chip, n)], np.bool_ if n in FLAGS else np.float64) for n in NUMBERS),
+        ),
+        "blocks": np.array([tiles]),
+    })  # fmt: skip
 
 
 def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
     """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
-    machines, library = machines_of(chip)
-    catalogue, single = read_catalogue(np.array([tiles]))
-    one = whole_numbers(1)
-    return run_groups(
-        GroupedProducts(
-            *map(whole_numbers, (0, 0, local, inner, cols, stored)), column([of_weights], np.bool_)
-        ),
-        Products(*map(whole_numbers, (0, inner, inner, cols)), one, column([False], np.bool_)),
-        Loads(whole_numbers(0, len(groups)), column([g[0] for g in groups]), column([g[1] for g in groups])),
-        machines, library, catalogue, single,
+    none = whole_numbers(0)
+    grouped = GroupedProducts(
+        none, Routings(none, none, none, whole_numbers(local), column([0])),
+        *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
+        column([chip.size]), column([chip.output]),
     )  # fmt: skip
+    tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
+    return run_grouped(
+        device_of(chip, tiles), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
+    )
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
@@ -152,6 +151,7 @@ sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
 )  # fmt: skip
 @cases(400)
 def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_weights, tile):
+    chip = chip._replace(order=ORDER)
     cols, local = half * halves, sum(many for _, many in groups) + 3
     got = grouped_run(chip, groups, inner, cols, half, of_weights, local, f"{tile[0]}x{tile[1]}")
     expected = naive.one(chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, VISIT)
@@ -167,6 +167,7 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
 )
 @cases(100)
 def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
+    chip = chip._replace(order=ORDER)
     tiles = [(32, 128), (64, 128), (128, 128), (128, 256), (64, 64), (8, 1)]
     got = grouped_run(chip, groups, 512, 300, 300, False, 9, " ".join(f"{a}x{b}" for a, b in tiles))
     some = sum(many for _, many in groups)
@@ -183,24 +184,19 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
 
 
 def on(chip, dtype):
-    """Return a chip's device of one point, and its machine."""
+    """Return a chip's device, of one point."""
     _, run = _one_point(("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
     inputs = run.grid.first_inputs()
     made, _ = crossflow._generate(inputs)
-    dev = device(inputs, made)
-    size = column([2.0 if dtype == "bf16" else 1.0])
-    return dev, Machines(
-        dev.matrix_flops, size, column([2.0]), np.stack([*dev.bandwidth, dev.dram_bandwidth], axis=1),
-        np.stack(dev.capacity, axis=1), dev.dealt_level, dev.instances, dev.unit_m, dev.unit_k, dev.unit_n,
-        dev.dataflow, column([4.0]), whole_numbers(32),
-    )  # fmt: skip
+    return device(inputs, made)
 
 
 def layer(chip, dtype, tokens, topk=8, experts=128, local=128, exponent=0.0, hidden=2048, ffn=768):
-    numbers = map(whole_numbers, (0, tokens, topk, experts, local))
+    routing = Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
+    sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
     return time_experts(
-        *on(chip, dtype),
-        ExpertLayers(*numbers, column([exponent]), whole_numbers(hidden), whole_numbers(ffn)),
+        on(chip, dtype),
+        ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes),
     )
 
 
@@ -247,15 +243,14 @@ def test_a_longer_tail_takes_longer(chip):
 
 def test_gradients_have_the_operations_of_the_product():
     """Rows' gradient is the product with two sides swapped, weights' is summed over tokens."""
-    dev, machines = on("h100_sxm", "bf16")
-    loads, routing = expert_loads(Routings(*map(whole_numbers, (4096, 8, 128, 128)), column([0.0])))
+    routing = Routings(*map(whole_numbers, (4096, 8, 128, 128)), column([0.0]))
     forward, rows, weights = (
         time_grouped(
-            dev, machines,
+            on("h100_sxm", "bf16"),
             GroupedProducts(
-                whole_numbers(0), routing, *map(whole_numbers, (128, k, n, n)), column([by], np.bool_)
+                whole_numbers(0), routing, *map(whole_numbers, (k, n, n)), column([by], np.bool_),
+                column([2.0]), column([2.0]),
             ),
-            loads, dev.blocks,
         )
         for k, n, by in ((2048, 1536, False), (1536, 2048, False), (2048, 1536, True))
     )  # fmt: skip
@@ -271,11 +266,16 @@ def measured(path, chip, dtype):
     rows = rows[rows["dtype"] == dtype].reset_index(drop=True)
     exponent = rows["balance"].str.removeprefix("power_law_").replace({"balanced": "0", "equal": "0"})
     each = [rows[name].to_numpy() for name in ("tokens", "topk", "experts")]
+    local, ones = (rows["experts"] // rows["ep"]).to_numpy(), np.ones(len(rows))
     layers = ExpertLayers(
-        np.zeros(len(rows), dtype=np.int64), *each, (rows["experts"] // rows["ep"]).to_numpy(),
-        exponent.astype(float).to_numpy(), rows["hidden"].to_numpy(), (rows["ffn"] // rows["tp"]).to_numpy(),
-    )  # fmt: skip
-    return rows, time_experts(*on(chip, dtype), layers).time / rows["time_s"]
+        np.zeros(len(rows), dtype=np.int64),
+        Routings(*each, local, exponent.astype(float).to_numpy()),
+        rows["hidden"].to_numpy(),
+        (rows["ffn"] // rows["tp"]).to_numpy(),
+        ones * (2.0 if dtype == "bf16" else 1.0),
+        2.0 * ones,
+    )
+    return rows, time_experts(on(chip, dtype), layers).time / rows["time_s"]
 
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["sample", "whole"])

@@ -27,12 +27,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.distinct import kinds
-from fastflow.tables import Floats, Ints, Texts, take
-from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue
+from fastflow.tables import Floats, Ints
+from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
-from fastflow.timing.grouped import GroupedProducts, run_groups
-from fastflow.timing.loads import Loads, Routings, expert_loads, mean_rows
+from fastflow.timing.grouped import GroupedProducts, run_grouped
+from fastflow.timing.loads import Routings, expert_loads, mean_rows
 
 KERNELS = ("route", "sort", "quantise", "gather", "scale", "gate_up", "activate", "scale_gated", "down",
            "combine")  # fmt: skip
@@ -57,13 +56,11 @@ class ExpertLayers(NamedTuple):
     """Expert layers, each on the device that has most to do; shape (layers,)."""
 
     point: Ints
-    tokens: Ints  # of all devices that share the experts
-    topk: Ints  # experts that a token chooses
-    experts: Ints  # of all devices
-    local: Ints  # of the device
-    exponent: Floats  # of the power law of loads; 0: equal (`timing/loads.py`)
+    routing: Routings  # how tokens choose experts, each (layers,)
     hidden: Ints
     ffn: Ints  # columns of the device's gate, and of its up
+    size: Floats  # of an element of weights, and of what they are multiplied by [B]
+    activation: Floats  # of one of what comes in and goes out [B]
 
 
 class Passes(NamedTuple):
@@ -85,20 +82,19 @@ class ExpertTimes(NamedTuple):
     down: Launched
 
 
-def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows: Floats) -> Passes:
+def expert_passes(device: Device, layers: ExpertLayers, rows: Floats) -> Passes:
     """Return what the kernels of layers do beside products.
 
     rows: that the device gets (layers,).
     """
-    p = layers.point
-    size, activation = machines.size[p], machines.output[p]
+    p, routing, size, activation = layers.point, layers.routing, layers.size, layers.activation
     scaled, direct = device.library.promotion[p] > 0.0, device.library.shared[p]
-    quantised, large = size < activation, layers.tokens > MOST_SORTED
+    quantised, large = size < activation, routing.tokens > MOST_SORTED
     fused = ~direct & ~quantised
-    simple = (layers.experts <= MOST_ROUTED) & (layers.topk <= MOST_CHOSEN)
+    simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
     blocks = TOPK_BLOCKS * device.instances[p]
-    own, whole = rows * layers.hidden, layers.tokens * layers.hidden
-    inner, choices = rows * layers.ffn, layers.tokens * layers.topk
+    own, whole = rows * layers.hidden, routing.tokens * layers.hidden
+    inner, choices = rows * layers.ffn, routing.tokens * routing.topk
     written = np.where(scaled, activation, size)
     first = quantised & ~scaled
     read = np.where(first, size, activation)
@@ -121,7 +117,7 @@ def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows
             combine=np.ones(p.size),
         ),
         bytes=each(
-            route=layers.tokens * layers.experts * activation + choices * (INDEX_BYTES + WEIGHT_BYTES),
+            route=routing.tokens * routing.experts * activation + choices * (INDEX_BYTES + WEIGHT_BYTES),
             sort=2.0 * choices * INDEX_BYTES,
             quantise=first * whole * (activation + size),
             gather=own * (read + written),
@@ -132,8 +128,8 @@ def expert_passes(device: Device, machines: Machines, layers: ExpertLayers, rows
         ),
         operations=each(scale=scaled * own * SCALE, scale_gated=scaled * inner * SCALE),
         trips=each(
-            route=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(layers.tokens / blocks)),
-            sort=layers.topk + np.where(large, SUM_TRIPS, 0.0),
+            route=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(routing.tokens / blocks)),
+            sort=routing.topk + np.where(large, SUM_TRIPS, 0.0),
         ),
     )
 
@@ -146,41 +142,26 @@ def time_passes(device: Device, point: Ints, passes: Passes) -> Floats:
     return np.asarray(passes.launches * launch + moving + passes.trips * latency)
 
 
-def time_grouped(
-    device: Device, machines: Machines, grouped: GroupedProducts, loads: Loads, blocks: Texts
-) -> Launched:
-    """Return how the distinct grouped products run, for each.
-
-    blocks: of every point's library (points,), as `Device` has them.
-    """
-    catalogue, single = read_catalogue(blocks)
-    first, place = kinds(grouped, grouped.inner.size)
-    distinct = take(grouped, first)
-    ones = np.ones(distinct.inner.size, dtype=np.int64)
-    products = Products(
-        point=distinct.point, m=distinct.inner, k=distinct.inner, n=distinct.cols, batch=ones,
-        strided=np.zeros(ones.size, dtype=np.bool_),
-    )  # fmt: skip
-    return take(run_groups(distinct, products, loads, machines, device.library, catalogue, single), place)
-
-
-def time_experts(device: Device, machines: Machines, layers: ExpertLayers) -> ExpertTimes:
-    """Time expert layers on the device that has most to do."""
-    routings = Routings(layers.tokens, layers.topk, layers.experts, layers.local, layers.exponent)
-    loads, routing = expert_loads(routings)
-    rows = mean_rows(loads)[routing]
-    none = np.zeros(routing.size, dtype=np.bool_)
-    p = layers.point
-    fused = ~device.library.shared[p] & (machines.size[p] >= machines.output[p])
+def time_experts(device: Device, layers: ExpertLayers) -> ExpertTimes:
+    """Time expert layers on the devices that have most to do."""
+    loads, routing = expert_loads(layers.routing)
+    passes = expert_passes(device, layers, mean_rows(loads)[routing])
+    kernels = time_passes(device, layers.point, passes)
+    fused = ~device.library.shared[layers.point] & (layers.size >= layers.activation)
     both = 2 * layers.ffn
     up = GroupedProducts(
-        p, routing, layers.local, layers.hidden, both, np.where(fused, layers.ffn, both), none
+        point=layers.point,
+        routing=layers.routing,
+        inner=layers.hidden,
+        cols=both,
+        stored=np.where(fused, layers.ffn, both),
+        of_weights=np.zeros(routing.size, dtype=np.bool_),
+        size=layers.size,
+        output=layers.activation,
     )
-    down = GroupedProducts(p, routing, layers.local, layers.ffn, layers.hidden, layers.hidden, none)
-    passes = expert_passes(device, machines, layers, rows)
-    kernels = time_passes(device, p, passes)
-    gate_up = time_grouped(device, machines, up, loads, device.blocks)
-    lower = time_grouped(device, machines, down, loads, device.blocks)
+    gate_up = run_grouped(device, up, loads, routing)
+    to_hidden = up._replace(inner=layers.ffn, cols=layers.hidden, stored=layers.hidden)
+    down = run_grouped(device, to_hidden, loads, routing)
     kernels[:, KERNELS.index("gate_up")] = gate_up.time
-    kernels[:, KERNELS.index("down")] = lower.time
-    return ExpertTimes(kernels.sum(axis=1), kernels, passes, gate_up, lower)
+    kernels[:, KERNELS.index("down")] = down.time
+    return ExpertTimes(kernels.sum(axis=1), kernels, passes, gate_up, down)

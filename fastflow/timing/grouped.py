@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.distinct import kinds
+from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
     SLAB_BYTES,
     STEP_BYTES,
@@ -35,10 +36,12 @@ from fastflow.timing.blocks import (
     _lay_tiles,
     _of_a_warp,
     _together,
+    read_catalogue,
     soft_maximum,
 )
 from fastflow.timing.dataflow import register_accesses_per_flop
-from fastflow.timing.loads import Loads
+from fastflow.timing.device import Device
+from fastflow.timing.loads import Loads, Routings, expert_loads
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
@@ -49,18 +52,23 @@ OF_SINGLE = 0.7
 # Time to look at an expert and go on to the next one [s]: blocks that scale their sums (DeepGEMM's) look at
 # one at a time, CUTLASS's at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
+ORDER = 4.0  # of the soft maximum, as that of single products (conf/tiling/blocks.yaml)
 
 
 class GroupedProducts(NamedTuple):
-    """Products of a device's experts, all in one launch each; shape (products,)."""
+    """Products of the experts of a device, all in one launch each; shape (products,).
+
+    The gradient of their rows has `inner` and `cols` swapped; that of their weights has those of the product.
+    """
 
     point: Ints
-    routing: Ints  # whose loads they have
-    local: Ints  # experts of the device
+    routing: Routings  # how tokens choose experts, each (products,)
     inner: Ints  # k
     cols: Ints  # n
     stored: Ints  # of these columns; fewer where gates are applied before
     of_weights: Bools  # the gradient of weights: summed over tokens
+    size: Floats  # of an operand's element [B]
+    output: Floats  # of one of C [B]
 
 
 class _Sums(NamedTuple):
@@ -195,46 +203,46 @@ def _choose(
 
 
 @kernel
-def run_groups(
-    grouped: GroupedProducts, products: Products, loads: Loads, machines: Machines, library: Library,
-    catalogue: Catalogue, single: Ints,
+def _run_groups(
+    grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
+    library: Library, catalogue: Catalogue, single: Ints,
 ) -> Launched:  # fmt: skip
     """Return how a library runs each grouped product, with the mean of its routing's draws.
 
-    products: the same as plain ones, with the rows of C where these are no tokens. single: which of the
-    catalogue each point's library takes, (points,).
+    products: the same as plain ones on `machines`, with the rows of C where these are no tokens. routing:
+    whose loads they have. single: which of the catalogue each machine's library takes.
     """
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
     out = Launched(
-        time=np.zeros(rows),
-        times=np.zeros((rows, levels + 3)),
-        bytes=np.zeros((rows, levels + 1)),
-        tile=np.zeros((rows, levels, 3), dtype=np.int64),
+        time=np.empty(rows),
+        times=np.empty((rows, levels + 3)),
+        bytes=np.empty((rows, levels + 1)),
+        tile=np.empty((rows, levels, 3), dtype=np.int64),
         parts=np.ones(rows, dtype=np.int64),
-        waves=np.zeros(rows, dtype=np.int64),
-        busy=np.zeros(rows),
-        candidates=np.zeros(rows, dtype=np.int64),
+        waves=np.empty(rows, dtype=np.int64),
+        busy=np.empty(rows),
+        candidates=np.empty(rows, dtype=np.int64),
     )
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     mean, some = np.empty(1), np.empty(1)
     for g in range(rows):
-        p, of_weights = grouped.point[g], grouped.of_weights[g]
+        p, of_weights = products.point[g], grouped.of_weights[g]
         gemm = _lay(products, machines, library, levels, g)
-        kept = grouped.stored[g] / max(1.0, gemm.n)
+        kept = grouped.stored[g] / gemm.n
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
-        first, last = loads.group[grouped.routing[g]], loads.group[grouped.routing[g] + 1]
+        first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
         mean[0], some[0] = 0.0, 0.0
         for i in range(tokens.size):
             mean[0] += tokens[i] * count[i]
             some[0] += count[i]
-        mean[0] = np.ceil(mean[0] / max(1.0, some[0]))
+        mean[0] = np.ceil(mean[0] / some[0])
         listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         row, out.candidates[g] = _choose(
             gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = float(grouped.local[g]) if gemm.promotion > 0.0 else 0.0
+        visited = float(grouped.routing.local[g]) if gemm.promotion > 0.0 else 0.0
         out.time[g], blocks = _time_groups(
             gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, times, moved
         )
@@ -243,3 +251,46 @@ def run_groups(
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
         _lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
+
+
+def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
+    """Return how the distinct grouped products run, for each.
+
+    loads: of distinct routings; routing: which of these each product has.
+    """
+    first, place = kinds((grouped[0], routing, *grouped[2:]), routing.size)
+    distinct, own = take(grouped, first), take(routing, first)
+    one, machine = kinds((distinct.point, distinct.size, distinct.output), own.size)
+    point = distinct.point[one]
+    here = take(device, point)
+    machines = Machines(
+        flops=here.matrix_flops,
+        size=distinct.size[one],
+        output=distinct.output[one],
+        bandwidth=np.stack([*here.bandwidth, here.dram_bandwidth], axis=1),
+        capacity=np.stack(here.capacity, axis=1),
+        dealt=here.dealt_level,
+        bundles=here.instances,
+        unit_m=here.unit_m,
+        unit_k=here.unit_k,
+        unit_n=here.unit_n,
+        dataflow=here.dataflow,
+        order=np.full(point.size, ORDER),
+        parts=np.ones(point.size, dtype=np.int64),
+    )
+    products = Products(
+        point=machine,
+        m=distinct.inner,
+        k=distinct.inner,
+        n=distinct.cols,
+        batch=np.ones(own.size, dtype=np.int64),
+        strided=np.zeros(own.size, dtype=np.bool_),
+    )
+    catalogue, single = read_catalogue(here.blocks)
+    launched = _run_groups(distinct, products, own, loads, machines, here.library, catalogue, single)
+    return take(launched, place)
+
+
+def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:
+    """Return how each grouped product runs on the device of its routing that has most to do."""
+    return run_grouped(device, grouped, *expert_loads(grouped.routing))
