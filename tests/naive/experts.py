@@ -1,0 +1,133 @@
+"""Loads of experts token by token, and their products block by block (docs/model.md, "Kernel libraries")."""
+
+import random
+from math import ceil, floor, sqrt
+
+from tests.naive.blocks import LINE, SECTOR, Run, soft, warp
+from tests.naive.dataflow import register_accesses
+
+
+def popularities(tokens, topk, experts, exponent):
+    """Return midpoints of equal shares of a power law, the largest first."""
+    low, high = (1, max(1, 0.8 * tokens)) if tokens * topk > experts else (0.01, 2)
+    shares = [1 - (i + 0.5) / experts for i in range(experts)]
+    if exponent == 1:
+        return [low * (high / low) ** share for share in shares]
+    p = 1 - exponent
+    return [((high**p - low**p) * share + low**p) ** (1 / p) for share in shares]
+
+
+def loads(tokens, topk, experts, local, exponent, place):
+    """Return the loads of the busiest device's experts; place: of experts, from the most popular one on."""
+    choices = tokens * topk
+    if exponent == 0:
+        got = [0] * local
+        for i in range(ceil(choices * local / experts)):
+            got[i % local] += 1
+        return got
+    popular = popularities(tokens, topk, experts, exponent)
+    got = [0] * experts
+    for expert, popularity in zip(place, popular, strict=True):
+        got[expert] = min(tokens, round(popularity / sum(popular) * choices))
+    rank = {expert: r for r, expert in enumerate(place)}
+    while sum(got) > choices:  # one each is taken, from the least popular one on
+        for expert in sorted(range(experts), key=rank.get, reverse=True):
+            if sum(got) > choices and got[expert]:
+                got[expert] -= 1
+    while sum(got) < choices:  # the last one of those that have least gets one
+        got[max(range(experts), key=lambda expert: (-got[expert], expert))] += 1
+    devices = [got[i : i + local] for i in range(0, experts, local)]
+    return max(devices, key=sum)
+
+
+def drawn(tokens, topk, experts, local, exponent, seed):
+    """Return the loads of the busiest device where every token chooses different experts by itself.
+
+    Experts are as popular as drawn.
+    """
+    chance = random.Random(seed)
+    low, high = (1, 0.8 * tokens) if tokens * topk > experts else (0.01, 2)
+    p = 1 - exponent
+    popular = [((high**p - low**p) * chance.random() + low**p) ** (1 / p) for _ in range(experts)]
+    got = [0] * experts
+    for _ in range(tokens):
+        left = list(range(experts))
+        for _ in range(topk):
+            chosen = chance.choices(left, [popular[i] for i in left])[0]
+            left.remove(chosen)
+            got[chosen] += 1
+    return max((got[i : i + local] for i in range(0, experts, local)), key=sum)
+
+
+def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, visit):
+    """Return the run of a grouped product as blocks of a x b.
+
+    experts: tokens of each, and how many of these there are.
+    """
+    slab = ceil(SECTOR / chip.size)
+    clock, handed, depths, loaded, useful, c = [0.0] * chip.bundles, 0, [], 0, 0, 0
+    products = []  # m, k of every expert
+    for tokens, many in experts:
+        assert many == int(many)
+        for _ in range(int(many)):
+            m, k = (inner, tokens) if of_weights else (tokens, inner)
+            depth = ceil(k / slab) * slab if of_weights else k
+            products.append((m, k))
+            for _ in range(ceil(m / a) * ceil(cols / b)):
+                clock[handed % chip.bundles] += 2 * a * b * depth
+                depths.append(depth)
+                handed += 1
+                loaded += (a + b) * depth * chip.size
+            useful += 2 * tokens * inner * cols
+            c += m * stored * chip.output
+    together = floor(0.25 * chip.registers / (4 * a * b))
+    if chip.step > 0:
+        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b) * LINE)))
+    together = max(1, together)
+    waves = ceil(handed / chip.bundles)
+    rounds = ceil(waves / together)
+    mean = sum(depths) / handed
+    rate = chip.flops * (1 if chip.shared or chip.step == 0 else of_single)
+    # as even as blocks of different depths are: no bundle less than its waves of the mean, or the deepest
+    longest = max(waves * 2 * a * b * mean, 2 * a * b * max(depths)) * chip.bundles
+    if len(set(depths)) == 1:
+        assert abs(longest - max(clock) * chip.bundles) <= 1e-9 * longest
+    compute = longest / rate * (1 + chip.promotion) + (1 if chip.persistent else waves) * 2 * chip.latency
+    if chip.step > 0 and not chip.persistent:
+        compute += c / chip.bandwidths[chip.dealt + 1]
+
+    running = min(handed, chip.bundles * together) * a * b
+    wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
+    moved = [register_accesses(chip.dataflow, useful, chip.unit, (wm, mean, wn)) * chip.size]
+    for level in range(1, len(chip.bandwidths)):
+        if level <= chip.dealt:
+            rows = min(chip.warp[0], max(a, b))
+            groups, of_group = max(a, b) / rows, rows + min(a, b)
+            read = 2 * a * b * sum(depths) * chip.size * (wm + wn) / (2 * wm * wn)
+            moved.append(groups * of_group * sum(depths) * chip.size if chip.shared else read + loaded)
+        elif level == chip.dealt + 1:
+            moved.append(sum(depths) * chip.size * (a + b / min(chip.cluster, handed)) + c)
+        else:
+            beyond = c
+            for m, k in products:
+                rows, columns = m * k * chip.size, k * cols * chip.size
+                if rows + columns > chip.capacities[-1]:
+                    high = min(m, sqrt(running))
+                    rows *= max(1, cols / (running / high))
+                    columns *= max(1, m / high)
+                beyond += rows + columns
+            moved.append(beyond)
+    if chip.shared and chip.dealt > 0:
+        moved[0] = handed * a * b * 4
+    idle = waves * chip.bundles / handed
+    serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
+    serving[chip.dealt + 1] = max(serving[chip.dealt + 1], rounds * ceil(mean * chip.size / LINE) * chip.step)
+    times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
+    launch = chip.launch + (visit * local if chip.promotion else 0)
+    order = chip.order * (2 if chip.shared and not chip.promotion else 1)
+    time = soft(times, order) + launch
+    power = chip.drive * useful / (chip.peak * time)
+    if power > 1:
+        times = [t * power ** (1 / 3) for t in times[:-1]] + times[-1:]
+        time = soft(times, order) + launch
+    return Run(time, [*times, launch], moved, (a, b), 1, waves, handed / (waves * chip.bundles))

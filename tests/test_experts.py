@@ -1,0 +1,293 @@
+"""Expert layers: loads against tokens dealt one by one, products against blocks handed out one by one."""
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow import crossflow
+from fastflow.api import _one_point
+from fastflow.timing.blocks import Library
+from fastflow.timing.dataflow import DATAFLOW_CODES
+from fastflow.timing.device import Device, device
+from fastflow.timing.experts import KERNELS, ExpertLayers, time_experts
+from fastflow.timing.grouped import OF_SINGLE, ORDER, VISIT, GroupedProducts, run_grouped, time_grouped
+from fastflow.timing.loads import DRAWS, Loads, Routings, expert_loads, mean_rows
+from tests.checks import cases, near
+from tests.measured import SAMPLE, whole
+from tests.naive import experts as naive
+from tests.test_blocks import FLAGS, NUMBERS, chips
+
+
+def column(values, dtype=np.float64):
+    return np.array(values, dtype=dtype)
+
+
+def whole_numbers(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def loads_of(tokens, topk, experts, local, exponent):
+    """Return how many experts of the busiest device have a load, for each load there is."""
+    loads, place = expert_loads(
+        Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
+    )
+    assert place.tolist() == [0]
+    each = Counter()
+    for load, many in zip(loads.tokens, loads.experts, strict=True):
+        each[int(load)] += many
+    return each
+
+
+@st.composite
+def routings(draw):
+    local, devices = draw(st.sampled_from([1, 2, 3, 8, 20])), draw(st.sampled_from([1, 2, 5]))
+    topk = draw(st.integers(1, min(9, local * devices)))
+    tokens = draw(st.one_of(st.integers(1, 12), st.integers(1, 400)))
+    return tokens, topk, local * devices, local, draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
+
+
+@given(routings())
+@cases(300)
+def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
+    tokens, topk, experts, local, exponent = routing
+    draws = DRAWS if exponent and experts > local else 1
+    expected = Counter()
+    for draw in range(draws):
+        place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
+        for load in naive.loads(tokens, topk, experts, local, exponent, place):
+            expected[load] += 1 / draws
+    del expected[0]
+    got = loads_of(*routing)
+    assert set(got) == set(expected)
+    assert all(near(got[load], expected[load]) for load in got)
+
+
+@given(st.lists(routings(), min_size=1, max_size=6))
+@cases(50)
+def test_every_routing_has_its_own_loads(several):
+    columns = [column(values, np.int64) for values in list(zip(*several, strict=True))[:4]]
+    loads, place = expert_loads(Routings(*columns, column([routing[4] for routing in several])))
+    rows = mean_rows(loads)[place]
+    for i, (tokens, topk, experts, local, exponent) in enumerate(several):
+        own = loads_of(tokens, topk, experts, local, exponent)
+        assert near(rows[i], sum(load * many for load, many in own.items()))
+        assert max(own) <= tokens or not exponent
+        assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= tokens * topk * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "topk", "experts", "local", "exponent", "near_by"),
+    [
+        (400, 4, 32, 32, 1.2, 0.1), (400, 4, 32, 4, 1.01, 0.15), (64, 8, 64, 16, 1.2, 0.15),
+        (600, 2, 16, 8, 1.2, 0.2),
+    ],
+)  # fmt: skip
+def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
+    tokens, topk, experts, local, exponent, near_by
+):
+    """Rows of the busiest device and its experts with tokens, over 40 draws of everything.
+
+    Where experts are few, a second choice that has to be another one evens them out.
+    """
+    drawn = [naive.drawn(tokens, topk, experts, local, exponent, seed) for seed in range(40)]
+    got = loads_of(tokens, topk, experts, local, exponent)
+    rows = sum(load * many for load, many in got.items())
+    assert rows == pytest.approx(np.mean([sum(loads) for loads in drawn]), rel=near_by)
+    with_tokens = np.mean([sum(load > 0 for load in loads) for loads in drawn])
+    assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
+
+
+def device_of(chip, tiles):
+    """Return the device of a naive chip, of one point, with a library of some tiles."""
+    return Device(**{
+        **dict.fromkeys(Device._fields, column([0])),
+        "matrix_flops": column([chip.flops]),
+        "capacity": tuple(column([c]) for c in chip.capacities),
+        "bandwidth": tuple(column([b]) for b in chip.bandwidths[:-1]),
+        "dram_bandwidth": column([chip.bandwidths[-1]]),
+        "unit_m": whole_numbers(chip.unit[0]),
+        "unit_k": whole_numbers(chip.unit[1]),
+        "unit_n": whole_numbers(chip.unit[2]),
+        "dataflow": whole_numbers(DATAFLOW_CODES[chip.dataflow]),
+        "dealt_level": whole_numbers(chip.dealt),
+        "instances": column([chip.bundles]),
+        "library": Library(
+            column([chip.peak]),
+            column([chip.registers]),
+            column([chip.warp[0]]),
+            column([chip.warp[1]]),
+            *(column([getattr(chip, n)], np.bool_ if n in FLAGS else np.float64) for n in NUMBERS),
+        ),
+        "blocks": np.array([tiles]),
+    })  # fmt: skip
+
+
+def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
+    """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
+    none = whole_numbers(0)
+    grouped = GroupedProducts(
+        none, Routings(none, none, none, whole_numbers(local), column([0])),
+        *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
+        column([chip.size]), column([chip.output]),
+    )  # fmt: skip
+    tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
+    return run_grouped(
+        device_of(chip, tiles), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
+    )
+
+
+sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
+
+
+@given(
+    st.integers(1, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides, st.integers(1, 2), st.booleans(),
+    st.sampled_from([(64, 128), (128, 128), (32, 128), (48, 80)]),
+)  # fmt: skip
+@cases(400)
+def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_weights, tile):
+    chip = chip._replace(order=ORDER)
+    cols, local = half * halves, sum(many for _, many in groups) + 3
+    got = grouped_run(chip, groups, inner, cols, half, of_weights, local, f"{tile[0]}x{tile[1]}")
+    expected = naive.one(chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, VISIT)
+    assert near(got.time[0], expected.time, 1e-9)
+    assert all(near(g, e, 1e-9) for g, e in zip(got.times[0], expected.times, strict=True))
+    assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
+    assert (got.waves[0], got.candidates[0]) == (expected.waves, 1)
+    assert near(got.busy[0], expected.busy)
+
+
+@given(
+    st.integers(2, 3).flatmap(chips), st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=3)
+)
+@cases(100)
+def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
+    chip = chip._replace(order=ORDER)
+    tiles = [(32, 128), (64, 128), (128, 128), (128, 256), (64, 64), (8, 1)]
+    got = grouped_run(chip, groups, 512, 300, 300, False, 9, " ".join(f"{a}x{b}" for a, b in tiles))
+    some = sum(many for _, many in groups)
+    mean = [(int(np.ceil(sum(tokens * many for tokens, many in groups) / some)), some)]
+    able = [(a, b) for a, b in tiles if b >= 128 and (chip.shared or (b == 128 and 32 <= a <= 128))]
+
+    def takes(tile, experts):
+        return naive.one(chip, experts, 512, 300, 300, False, 9, *tile, OF_SINGLE, VISIT).time
+
+    best = min(able, key=lambda tile: takes(tile, mean))
+    assert got.candidates[0] == len(able)
+    ties = [tile for tile in able if near(takes(tile, mean), takes(best, mean), 1e-9)]
+    assert any(near(got.time[0], takes(tile, groups), 1e-9) for tile in ties)
+
+
+def on(chip, dtype):
+    """Return a chip's device, of one point."""
+    _, run = _one_point(("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
+    inputs = run.grid.first_inputs()
+    made, _ = crossflow._generate(inputs)
+    return device(inputs, made)
+
+
+def layer(chip, dtype, tokens, topk=8, experts=128, local=128, exponent=0.0, hidden=2048, ffn=768):
+    routing = Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
+    sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
+    return time_experts(
+        on(chip, dtype),
+        ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes),
+    )
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "topk", "experts", "tokens", "launches"),
+    [
+        ("a100_sxm_80", "bf16", 8, 128, 256, {"route": 1, "sort": 1, "gather": 1, "combine": 1}),
+        ("a100_sxm_80", "bf16", 8, 160, 257, {"route": 5, "sort": 3, "gather": 1, "combine": 1}),
+        ("h100_sxm", "bf16", 10, 128, 1, {"route": 5, "sort": 1, "gather": 2, "activate": 1, "combine": 1}),
+        (
+            "h100_sxm", "fp8", 8, 8, 1,
+            {"route": 1, "sort": 1, "quantise": 1, "gather": 2, "activate": 1, "combine": 1},
+        ),
+        (
+            "h100_sxm", "fp8_block", 8, 8, 1,
+            {"route": 1, "sort": 1, "gather": 1, "scale": 1, "activate": 1, "scale_gated": 1, "combine": 1},
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
+    found = layer(chip, dtype, tokens, topk, experts, experts)
+    got = dict(zip(KERNELS, found.passes.launches[0].tolist(), strict=True))
+    assert {kernel: n for kernel, n in got.items() if n} == launches
+    idle = [kernel for kernel in KERNELS if kernel not in launches and kernel not in ("gate_up", "down")]
+    assert all(found.kernels[0, KERNELS.index(kernel)] == 0 for kernel in idle)
+    assert found.time[0] == pytest.approx(found.kernels[0].sum())
+
+
+def test_weights_of_experts_without_tokens_stay_where_they_are():
+    """One token of eight choices reads eight experts; 128 times as many read all."""
+    few, many = layer("h100_sxm", "bf16", 1), layer("h100_sxm", "bf16", 128)
+    weights = 2 * 2048 * 2 * 768
+    assert few.gate_up.bytes[0, -1] == pytest.approx(8 * (weights + 2 * 2048 + 2 * 2 * 768))
+    assert many.gate_up.bytes[0, -1] == pytest.approx(128 * (weights + 8 * (2 * 2048 + 2 * 2 * 768)))
+
+
+@pytest.mark.parametrize("chip", ["a100_sxm_80", "h100_sxm"])
+def test_a_longer_tail_takes_longer(chip):
+    """The same tokens on the busiest of eight devices."""
+    times = [layer(chip, "bf16", 4096, 8, 128, 16, alpha).time[0] for alpha in (0.0, 1.01, 1.2)]
+    assert times == sorted(times)
+    assert times[2] > 1.5 * times[0]
+
+
+def test_gradients_have_the_operations_of_the_product():
+    """Rows' gradient is the product with two sides swapped, weights' is summed over tokens."""
+    routing = Routings(*map(whole_numbers, (4096, 8, 128, 128)), column([0.0]))
+    forward, rows, weights = (
+        time_grouped(
+            on("h100_sxm", "bf16"),
+            GroupedProducts(
+                whole_numbers(0), routing, *map(whole_numbers, (k, n, n)), column([by], np.bool_),
+                column([2.0]), column([2.0]),
+            ),
+        )
+        for k, n, by in ((2048, 1536, False), (1536, 2048, False), (2048, 1536, True))
+    )  # fmt: skip
+    assert rows.time[0] == pytest.approx(forward.time[0], rel=0.25)
+    assert weights.time[0] == pytest.approx(forward.time[0], rel=0.6)
+    of_weights, tokens = 128 * 2 * 2048 * 1536, 4096 * 8
+    assert weights.bytes[0, -1] == pytest.approx(of_weights + 2 * tokens * (2048 + 1536))
+
+
+def measured(path, chip, dtype):
+    """Return measured layers of a type, and predicted over measured times of them."""
+    rows = pd.read_csv(path)
+    rows = rows[rows["dtype"] == dtype].reset_index(drop=True)
+    exponent = rows["balance"].str.removeprefix("power_law_").replace({"balanced": "0", "equal": "0"})
+    each = [rows[name].to_numpy() for name in ("tokens", "topk", "experts")]
+    local, ones = (rows["experts"] // rows["ep"]).to_numpy(), np.ones(len(rows))
+    layers = ExpertLayers(
+        np.zeros(len(rows), dtype=np.int64),
+        Routings(*each, local, exponent.astype(float).to_numpy()),
+        rows["hidden"].to_numpy(),
+        (rows["ffn"] // rows["tp"]).to_numpy(),
+        ones * (2.0 if dtype == "bf16" else 1.0),
+        2.0 * ones,
+    )
+    return rows, time_experts(on(chip, dtype), layers).time / rows["time_s"]
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["sample", "whole"])
+@pytest.mark.parametrize(
+    ("name", "chip", "dtype", "sample", "every"),
+    [
+        ("moe_a100", "a100_sxm_80", "bf16", 0.161, 0.130),
+        ("moe_h100", "h100_sxm", "bf16", 0.160, 0.150),
+        ("moe_h100", "h100_sxm", "fp8", 0.149, 0.120),
+        ("moe_h100", "h100_sxm", "fp8_block", 0.101, 0.098),
+    ],
+)
+def test_layers_of_language_models(name, chip, dtype, sample, every, is_whole):
+    _, ratio = measured(whole(name) if is_whole else SAMPLE / f"{name}.csv", chip, dtype)
+    assert abs(ratio - 1).mean() <= (every if is_whole else sample)
