@@ -22,6 +22,7 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py), in the order of `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,6 +133,38 @@ def expert_passes(device: Device, layers: ExpertLayers, rows: Floats) -> Passes:
             sort=routing.topk + np.where(large, SUM_TRIPS, 0.0),
         ),
     )
+
+
+def time_kernels(device: Device, layers: ExpertLayers, kernels: Sequence[str]) -> tuple[Launched, Floats]:
+    """Return how some of the kernels of layers run, those beside products, one after the other.
+
+    And the operations that they do. kernels: of `KERNELS`.
+    """
+    loads, routing = expert_loads(layers.routing)
+    passes = expert_passes(device, layers, mean_rows(loads)[routing])
+    chosen = [KERNELS.index(name) for name in kernels]
+    launches, moved, operations, trips = (column[:, chosen] for column in passes)
+    p, levels = layers.point, len(device.capacity)
+    times, served = np.zeros((p.size, levels + 3)), np.zeros((p.size, levels + 1))
+    busy = np.maximum(
+        PASS * moved / device.dram_bandwidth[p, None], operations / device.vector_flops[p, None]
+    )
+    served[:] = moved.sum(axis=1, keepdims=True)
+    times[:, 0] = operations.sum(axis=1) / device.vector_flops[p]
+    times[:, levels + 1] = PASS * served[:, levels] / device.dram_bandwidth[p]
+    times[:, levels + 2] = (launches * device.library.launch[p, None]).sum(axis=1)
+    times[:, levels + 2] += trips.sum(axis=1) * device.library.latency[p]
+    launched = Launched(
+        time=busy.sum(axis=1) + times[:, levels + 2],
+        times=times,
+        bytes=served,
+        tile=np.zeros((p.size, levels, 3), dtype=np.int64),
+        parts=np.zeros(p.size, dtype=np.int64),
+        waves=np.zeros(p.size, dtype=np.int64),
+        busy=np.ones(p.size),
+        candidates=np.zeros(p.size, dtype=np.int64),
+    )
+    return launched, operations.sum(axis=1)
 
 
 def time_passes(device: Device, point: Ints, passes: Passes) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Inputs, Ints, Texts, single, take
-from fastflow.workload import attention, file, gemm, latent_attention, lstm, operator, rnn
+from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
 from fastflow.workload.family import Family
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.precision import UNSIZED, Precision
@@ -20,7 +20,8 @@ from fastflow.workload.types import TYPES
 
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
-    one.FAMILY.name: one.FAMILY for one in (gemm, operator, attention, latent_attention, rnn, lstm, file)
+    one.FAMILY.name: one.FAMILY
+    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, file)
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""

@@ -5,6 +5,8 @@ from fastflow.workload.types import (
     attention,
     batched_product,
     elementwise,
+    expert_passes,
+    experts,
     kv_cache,
     linear_time,
     lookup,
@@ -14,8 +16,8 @@ from fastflow.workload.types import (
     rowwise,
 )
 
-_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise, attention, kv_cache)
+_EVERY = (product, batched_product, lookup, elementwise, rowwise, quantise, attention, kv_cache, experts)
 TYPES: dict[str, KernelType] = (
-    {one.TYPE.name: one.TYPE for one in _EVERY} | linear_time.TYPES | operators.TYPES
+    {one.TYPE.name: one.TYPE for one in _EVERY} | expert_passes.TYPES | linear_time.TYPES | operators.TYPES
 )
 """By their names in files."""

@@ -1,0 +1,76 @@
+"""`model=experts`: the expert layer of a mixture, on one of the devices that share it.
+
+Tokens are those of all these devices, before they are sent: what is sent between devices is no part of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.column import Column, count
+from fastflow.tables import Floats, Inputs, Ints
+from fastflow.workload.family import Family, alone, independent
+from fastflow.workload.graph import HIDDEN, Dims
+from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
+from fastflow.workload.types import experts
+from fastflow.workload.types.expert_passes import TYPES as PASSES
+
+_TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's layer, gated, as TensorRT-LLM's fused mixture runs it."""
+    tokens, topk, every, hidden = (
+        points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
+    )
+    local, ffn = -(-every // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
+    rows = np.maximum(1, -(-tokens * topk * local // every))
+    own = experts.mixture(tokens, topk, every, local, points["model.power_law"])
+
+    def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
+        return Node(
+            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), own=own, dims=_TOKENS,
+            moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
+        )  # fmt: skip
+
+    def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
+        return Node(
+            name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
+            own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
+        )  # fmt: skip
+
+    nodes = (
+        a_pass("route", "route", tokens, every, INPUT),
+        a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
+        product("gate and up", hidden, 2 * ffn, "dispatch", True),
+        a_pass("gate", "expert_gate", rows, ffn, "gate and up"),
+        product("down", ffn, hidden, "gate", False),
+        a_pass("combine", "combine", tokens, hidden, "down", 1.0 + topk),
+    )
+    return connect([Layer("experts", HIDDEN, nodes)], asks_input_gradient=True)
+
+
+FAMILY = Family(
+    name="experts",
+    sizes=(
+        count("model.tokens", "tokens of all devices that share the experts"),
+        count("model.topk", "experts that a token chooses"),
+        count("model.experts", "experts of all devices"),
+        count("model.hidden", "columns of a token"),
+        count("model.ffn", "columns of an expert's gate, and of what it multiplies"),
+        count("model.tp", "devices that share the columns of each expert"),
+        count("model.ep", "devices, or groups of these, that share the experts"),
+        Column(
+            "model.power_law",
+            "float",
+            "",
+            "exponent of the power law by which tokens fall on experts; 0: evenly",
+            0.0,
+            experts.MOST_SKEWED,
+        ),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.tokens"),
+    multiplied=("model.tokens", "model.topk"),
+)

@@ -1,0 +1,73 @@
+"""What runs beside the products of a mixture's experts, as in TensorRT-LLM's fused mixture.
+
+`route` finds the experts of each token and sorts its choices, `dispatch` gathers a row for each of them (and
+rounds it), `expert_gate` multiplies what products made by the gate (and rounds it), `combine` sums up a
+token's rows. What each of them launches and moves on a chip is in `timing.experts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastflow.tables import Floats
+from fastflow.timing.blocks import Launched
+from fastflow.timing.device import Device
+from fastflow.timing.experts import ExpertLayers, time_kernels
+from fastflow.workload.cutting import Share
+from fastflow.workload.graph import Kernel
+from fastflow.workload.layers import KernelType, Network, Node, Side
+from fastflow.workload.precision import Precision
+from fastflow.workload.types.elementwise import TYPE as PASS
+from fastflow.workload.types.experts import mixture_of_file, routings
+from fastflow.workload.types.rowwise import TYPE as ROWWISE
+
+_KERNELS = {
+    "route": ("route", "sort"),
+    "dispatch": ("quantise", "gather", "scale"),
+    "expert_gate": ("activate", "scale_gated"),
+    "combine": ("combine",),
+}
+"""Of each type, the kernels that it stands for."""
+
+
+def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
+    layers = ExpertLayers(
+        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n, size=share.operand,
+        activation=share.output,
+    )  # fmt: skip
+    return time_kernels(device, layers, kernels)
+
+
+def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    found = base.forward(network, i, kernel, numbers)
+    return found._replace(own=network.nodes[i].node.own)
+
+
+def _of_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    named = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
+    own = mixture_of_file(where, node, named, given, chosen=name in ("dispatch", "expert_gate"))
+    topk = sides["topk"].size
+    # of dispatch and combine, one side has a row for each choice
+    moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
+    return node._replace(own=own, moves=moves, backward_moves=moves)
+
+
+def _type(name: str, base: KernelType, *needs: str) -> KernelType:
+    return replace(
+        base, name=name, title=name.replace("_", " "), needs=("cols", "topk", *needs),
+        takes=("rows", "reads", "power_law"), forward=partial(_forward, base),
+        of_file=partial(_of_file, name), time=partial(_time, _KERNELS[name]),
+    )  # fmt: skip
+
+
+TYPES = {
+    "route": _type("route", ROWWISE),
+    "dispatch": _type("dispatch", PASS, "experts"),
+    "expert_gate": _type("expert_gate", PASS, "groups"),
+    "combine": _type("combine", PASS, "experts"),
+}
