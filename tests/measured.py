@@ -12,9 +12,9 @@ import pytest
 SAMPLE = Path(__file__).parent / "data" / "measured"
 WHOLE = Path(__file__).parents[2] / "shared" / "measurements"
 FILES = (
-    "allreduce_a100", "collectives_a100", "collectives_h100", "gemm_a100_40_fp32", "gemm_a100_fp16",
-    "gemm_a100_llm", "gemm_h100_llm", "gemm_p100_fp32", "gemm_v100_deepbench", "gemm_v100_fp32",
-    "ops_v100_a100_fp32", "rnn_v100_fp32",
+    "allreduce_a100", "attention_a100", "attention_h100", "collectives_a100", "collectives_h100",
+    "gemm_a100_40_fp32", "gemm_a100_fp16", "gemm_a100_llm", "gemm_h100_llm", "gemm_p100_fp32",
+    "gemm_v100_deepbench", "gemm_v100_fp32", "mla_a100", "mla_h100", "ops_v100_a100_fp32", "rnn_v100_fp32",
 )  # fmt: skip
 """Those that tests need."""
 

@@ -21,6 +21,10 @@ ROWS = {
     "ops_v100_a100_fp32": 150,
     "collectives_a100": 60,
     "collectives_h100": 60,
+    "attention_a100": 120,
+    "attention_h100": 180,
+    "mla_a100": 120,
+    "mla_h100": 120,
 }
 
 
