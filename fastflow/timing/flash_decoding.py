@@ -48,11 +48,10 @@ SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as 
 THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
 VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
 
-# Calibrated on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a): dependent trips of a block,
-# those of merging and of every part, which one block reads
-TRIPS_OF_LANES, TRIPS_OF_TILES = 24.0, 13.0
-MERGING_OF_LANES, MERGING_OF_TILES = 19.5, 5.5
-TRIPS_OF_A_PART = 0.25
+# Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
+# 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
+TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
+MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 6.0
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak (the same)
 READING = 1.12
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
@@ -105,9 +104,11 @@ class _Split(NamedTuple):
     work: float  # time of a step, all of a bundle's units [s]
     overlaps: bool
     carried: float  # queries and outputs [B]
+    fresh: float  # those that no other block carries [B]
     begin: float  # [s]
     parts: float
-    merge: float  # [s]
+    merging: float  # that the parts take beside being read [s]
+    merged: float  # parts that one block reads [B]
     launches: float
     rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
 
@@ -155,7 +156,7 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     tokens = np.ceil(_seen(work, g) / parts)
     both, blocks = d + dv, heads * parts
     running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
-    merge = (MERGING_OF_LANES + TRIPS_OF_A_PART * parts) * library.latency[p] if parts > 1.0 else 0.0
+    carried = d * work.size[g] + dv * work.output[g]
     operations = (2.0 + _convert(work, g)) * both
     return _Split(
         blocks=blocks,
@@ -167,10 +168,12 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         least=0.0,
         work=operations * number / bundles.vector[p],
         overlaps=False,
-        carried=d * work.size[g] + dv * work.output[g],
+        carried=carried,
+        fresh=carried,
         begin=TRIPS_OF_LANES * library.latency[p],
         parts=parts,
-        merge=merge,
+        merging=MERGING_OF_LANES * library.latency[p],
+        merged=parts * PARTIAL_SUM_BYTES * dv,
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
@@ -204,21 +207,24 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     tokens = TOKENS if wide or own else TOKENS_OF_TILE
     with_keys = min(parts, np.ceil(_seen(work, g) / tokens))  # others have only keys beyond the window
     steps = np.ceil(_seen(work, g) / with_keys / tokens)
-    width = (d if own and wide and work.shared[g] else d + dv / columns) * work.cache[g]
-    room, queries = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * d * work.size[g]
+    latent = own and wide
+    # Numba takes this many keywords only where none of their values is a condition
+    launches = 2.0 if latent else 1.0
+    of_a_kernel = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number)
+    merged_rows = of_a_kernel if latent else packed / tiles
+    width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
+    room, held = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * d * work.size[g]
     together = 1.0
     if own and not wide:
-        together = min(MOST_BLOCKS, np.floor(room / (queries + STAGES * tokens * width)))
+        together = min(MOST_BLOCKS, np.floor(room / (held + STAGES * tokens * width)))
     elif wide and not own:
-        together = np.floor(room / queries)
+        together = np.floor(room / held)
     scores = rows * tokens
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
         work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
     run = with_keys if own else parts
-    merge = 0.0
-    if parts > 1.0:
-        merge = (MERGING_OF_TILES + TRIPS_OF_A_PART * run) * library.latency[p]
+    queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return _Split(
         blocks=units * run,
         together=max(1.0, together),
@@ -228,12 +234,14 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         read=tokens * width,
         least=library.step[p] * width / STEP_BYTES,
         work=work_time * number,
-        overlaps=own and wide,
-        carried=packed / tiles * (d * work.size[g] + dv / columns * work.output[g]),
+        overlaps=latent,
+        carried=queries + outputs,
+        fresh=queries / columns + outputs,
         begin=TRIPS_OF_TILES * library.latency[p],
         parts=parts,
-        merge=merge,
-        launches=2.0 if own and wide else 1.0,
+        merging=MERGING_OF_TILES * library.latency[p],
+        merged=run * PARTIAL_SUM_BYTES * merged_rows * dv / columns,
+        launches=launches,
         rereads=0.0,
     )
 
@@ -248,7 +256,9 @@ def _soft(a: float, b: float, order: float) -> float:
 
 
 @kernel
-def _time_round(split: _Split, blocks: float, number: float, port: float, carry: float, beyond: float) -> float:
+def _time_round(
+    split: _Split, blocks: float, number: float, port: float, carry: float, beyond: float
+) -> float:
     """Return the time of blocks that run at once [s].
 
     port: bandwidth of a bundle [B/s]; carry, beyond: times of a block's queries and outputs, and of its keys
@@ -271,35 +281,37 @@ def _time_split(
     sequences = float(work.sequences[g] * work.kv_heads[g]) * _seen(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
+    port = bandwidth[dealt + 1] / number
     cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
     if work.warm[g] and streamed <= cached:
         streamed = 0.0
     elif work.shared[g] and split.rereads > cached:
         streamed *= 2.0
-    carried = split.blocks * split.carried
-    reads = split.blocks * split.steps * split.read + carried
+    merge = split.merging + split.merged / port if split.parts > 1.0 else 0.0
+    reads = split.blocks * (split.steps * split.read + split.carried)
+    if split.parts > 1.0:
+        reads += 2.0 * split.blocks / split.parts * split.merged
     for level in range(last + 1):
-        moved[level] = reads if level <= dealt + 1 else streamed + carried
+        moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
-    port = bandwidth[dealt + 1] / number
     outer = READING * bandwidth[last]
     has_cache = last > dealt + 1
     if has_cache:
         times[last + 1] /= READING
-    carry = split.carried / outer if has_cache else 0.0
+    carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
     at_once = number * split.together
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
-    total, begins = split.merge, rounds
+    total, begins = merge, rounds
     if rounds > 0.0:
         total += rounds * _time_round(split, at_once, number, port, carry, beyond)
     if rest > 0.0:
         total += _time_round(split, rest, number, port, carry, beyond)
         begins += 1.0
     times[0] = split.blocks * split.steps * split.work / number
-    times[last + 2] = split.launches * launch + split.merge + begins * split.begin
+    times[last + 2] = split.launches * launch + merge + begins * split.begin
     return float(total + split.launches * launch)
 
 
