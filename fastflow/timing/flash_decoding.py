@@ -51,7 +51,7 @@ VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many 
 # Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
 # 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
-MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 6.0
+MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak (the same)
 READING = 1.12
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
@@ -102,7 +102,7 @@ class _Split(NamedTuple):
     read: float  # keys and values of a step [B]
     least: float  # time of a step, however fast bytes come [s]
     work: float  # time of a step, all of a bundle's units [s]
-    overlaps: bool
+    dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
     carried: float  # queries and outputs [B]
     fresh: float  # those that no other block carries [B]
     begin: float  # [s]
@@ -147,8 +147,9 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     heads = float(work.sequences[g] * work.heads[g])
-    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / heads)
-    threads = MOST_THREADS if wanted >= MOST_THREADS else 2.0 * THREADS if wanted > THREADS else THREADS
+    threads, wanted = THREADS, THREADS * np.ceil(MOST_THREADS / THREADS * number / heads)
+    while 2.0 * threads <= min(wanted, MOST_THREADS):
+        threads *= 2.0
     together = MOST_THREADS / threads
     least = threads / max(1.0, d * work.size[g] / VECTOR_BYTES) * UNROLLED
     parts = min(np.ceil(number * together / heads), np.ceil((work.kv_len[g] + 1.0) / least))
@@ -167,7 +168,7 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         read=both * work.cache[g],
         least=0.0,
         work=operations * number / bundles.vector[p],
-        overlaps=False,
+        dealt=False,
         carried=carried,
         fresh=carried,
         begin=TRIPS_OF_LANES * library.latency[p],
@@ -184,10 +185,20 @@ def _count_parts(work: Decodes, g: int, units: float, number: float, reads_l1: b
     """Return the parts of a sequence's keys that different blocks read; units: blocks without parts."""
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
-        return float(max(1.0, min(np.floor(number / units), most)))
+        return float(max(1.0, min(number / units, most)))
     most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
     parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
     return float(max(1.0, np.floor(min(parts, ROUNDS * number / units))))
+
+
+@kernel
+def _count_together(work: Decodes, g: int, bundles: _Bundles, own: bool, step: float) -> float:
+    """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
+    p, wide = work.point[g], work.head_dim[g] > WIDEST
+    room, rows = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    if own and not wide:
+        return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
+    return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
 
 
 @kernel
@@ -207,40 +218,34 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     tokens = TOKENS if wide or own else TOKENS_OF_TILE
     with_keys = min(parts, np.ceil(_seen(work, g) / tokens))  # others have only keys beyond the window
     steps = np.ceil(_seen(work, g) / with_keys / tokens)
+    if own:
+        parts = with_keys
     latent = own and wide
     # Numba takes this many keywords only where none of their values is a condition
     launches = 2.0 if latent else 1.0
-    of_a_kernel = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number)
-    merged_rows = of_a_kernel if latent else packed / tiles
+    merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
     width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
-    room, held = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * d * work.size[g]
-    together = 1.0
-    if own and not wide:
-        together = min(MOST_BLOCKS, np.floor(room / (held + STAGES * tokens * width)))
-    elif wide and not own:
-        together = np.floor(room / held)
     scores = rows * tokens
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
         work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
-    run = with_keys if own else parts
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return _Split(
-        blocks=units * run,
-        together=max(1.0, together),
+        blocks=units * parts,
+        together=_count_together(work, g, bundles, own, tokens * width),
         rows=rows,
         tokens=tokens,
         steps=steps,
         read=tokens * width,
         least=library.step[p] * width / STEP_BYTES,
         work=work_time * number,
-        overlaps=latent,
+        dealt=latent,
         carried=queries + outputs,
         fresh=queries / columns + outputs,
         begin=TRIPS_OF_TILES * library.latency[p],
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
-        merged=run * PARTIAL_SUM_BYTES * merged_rows * dv / columns,
+        merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
         launches=launches,
         rereads=0.0,
     )
@@ -266,7 +271,7 @@ def _time_round(
     """
     each = np.ceil(blocks / number)  # on the fullest bundle
     read, work = max(each * split.read / port, split.least), each * split.work
-    step = _soft(read, work, ORDER_INSIDE) if split.overlaps else read + work
+    step = _soft(read, work, ORDER_INSIDE) if split.dealt else read + work
     ends = split.begin + each * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
@@ -289,8 +294,9 @@ def _time_split(
         streamed *= 2.0
     merge = split.merging + split.merged / port if split.parts > 1.0 else 0.0
     reads = split.blocks * (split.steps * split.read + split.carried)
-    if split.parts > 1.0:
-        reads += 2.0 * split.blocks / split.parts * split.merged
+    if split.parts > 1.0:  # written, and read
+        rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
+        reads += 2.0 * PARTIAL_SUM_BYTES * rows * work.value_dim[g] * split.parts
     for level in range(last + 1):
         moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
@@ -306,8 +312,9 @@ def _time_split(
     rest = split.blocks - rounds * at_once
     total, begins = merge, rounds
     if rounds > 0.0:
-        total += rounds * _time_round(split, at_once, number, port, carry, beyond)
-    if rest > 0.0:
+        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        total += whole * _time_round(split, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.dealt and rounds > 0.0):
         total += _time_round(split, rest, number, port, carry, beyond)
         begins += 1.0
     times[0] = split.blocks * split.steps * split.work / number
