@@ -104,7 +104,7 @@ class _Split(NamedTuple):
     work: float  # time of a step, all of a bundle's units [s]
     dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
     carried: float  # queries and outputs [B]
-    fresh: float  # those that no other block carries [B]
+    fresh: float  # its share of those of all blocks, read and written once [B]
     begin: float  # [s]
     parts: float
     merging: float  # that the parts take beside being read [s]
@@ -170,7 +170,7 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         work=operations * number / bundles.vector[p],
         dealt=False,
         carried=carried,
-        fresh=carried,
+        fresh=carried / parts,
         begin=TRIPS_OF_LANES * library.latency[p],
         parts=parts,
         merging=MERGING_OF_LANES * library.latency[p],
@@ -241,7 +241,7 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         work=work_time * number,
         dealt=latent,
         carried=queries + outputs,
-        fresh=queries / columns + outputs,
+        fresh=(queries / columns + outputs) / parts,
         begin=TRIPS_OF_TILES * library.latency[p],
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
