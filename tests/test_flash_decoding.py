@@ -17,7 +17,7 @@ from tests.measured import SAMPLE, whole
 from tests.naive import decoding
 
 rates = st.floats(1e9, 1e13)
-lengths = st.one_of(st.integers(1, 40), st.integers(1, 3000))
+lengths = st.one_of(st.integers(1, 40), st.integers(1, 3000), st.integers(2000, 9000))
 
 
 @st.composite
@@ -102,7 +102,7 @@ def work(of, points):
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(chips(n), min_size=1, max_size=2)), st.data())
-@cases(300)
+@cases(500)
 def test_decoding_is_the_oracle(designs, data):
     listed = data.draw(st.lists(tasks(), min_size=1, max_size=3))
     points = [data.draw(st.integers(0, len(designs) - 1)) for _ in listed]
