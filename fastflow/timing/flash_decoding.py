@@ -11,7 +11,8 @@ into parts where blocks are too few, as these libraries do it. A block's time is
   output), and queries and outputs, which other kernels wrote and read;
 - *its steps*: keys and values come at the bundle's share of L2's bandwidth, or one line of every row a step
   of the pipeline, and are multiplied after. Only where some warps load and others multiply both overlap;
-- *its share of main memory*: what all blocks of a round read. It meets the others in a soft maximum.
+- *its share of main memory*: what all blocks of a round read, whatever L2 has from before. It meets the
+  others in a soft maximum.
 
 Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
 kernel. Matrix units are far from busy, so that the clock is not lowered.
@@ -73,7 +74,6 @@ class Decodes(NamedTuple):
     value_dim: Ints
     window: Ints  # keys that a query sees, 0 for all
     shared: Bools  # values lie in the keys' cache, so that main memory is read once for both
-    warm: Bools  # a kernel before read the same cache, and L2 still has what fits
     size: Floats  # of an element of Q [B]
     cache: Floats  # of one of the cache [B]
     output: Floats  # of one of the output [B]
@@ -288,9 +288,7 @@ def _time_split(
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
     port = bandwidth[dealt + 1] / number
     cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
-    if work.warm[g] and streamed <= cached:
-        streamed = 0.0
-    elif work.shared[g] and split.rereads > cached:
+    if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
     merge = split.merging + split.merged / port if split.parts > 1.0 else 0.0
     reads = split.blocks * (split.steps * split.read + split.carried)

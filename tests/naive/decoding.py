@@ -42,7 +42,6 @@ class Task(NamedTuple):
     value_dim: int
     window: int
     shared: bool
-    warm: bool
     size: int
     cache: int
     output: int
@@ -175,8 +174,6 @@ def streamed_bytes(chip, task, block, blocks, together, on_matrix):
     of_a_key = task.head_dim + (0 if task.shared else task.value_dim)
     once = task.sequences * task.kv_heads * seen(task) * of_a_key * task.cache
     cached = chip.capacities[-1] if len(chip.capacities) > chip.dealt + 1 else 0
-    if task.warm and once <= cached:
-        return 0
     keys = block.steps * task.head_dim * task.cache  # before a block on lanes comes to values
     running = min(blocks, chip.bundles * together) * task.kv_heads / task.heads
     return 2 * once if task.shared and not on_matrix and running * keys > cached else once
