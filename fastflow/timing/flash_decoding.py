@@ -11,7 +11,8 @@ into parts where blocks are too few, as these libraries do it. A block's time is
   output), and queries and outputs, which other kernels wrote and read;
 - *its steps*: keys and values come at the bundle's share of L2's bandwidth, or one line of every row a step
   of the pipeline, and are multiplied after. Only where some warps load and others multiply both overlap;
-- *its share of main memory*: what all blocks of a round read. It meets the others in a soft maximum.
+- *its share of main memory*: what all blocks of a round read, whatever L2 has from before. It meets the
+  others in a soft maximum.
 
 Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
 kernel. Matrix units are far from busy, so that the clock is not lowered.
@@ -48,11 +49,10 @@ SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as 
 THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
 VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
 
-# Calibrated on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a): dependent trips of a block,
-# those of merging and of every part, which one block reads
-TRIPS_OF_LANES, TRIPS_OF_TILES = 24.0, 13.0
-MERGING_OF_LANES, MERGING_OF_TILES = 19.5, 5.5
-TRIPS_OF_A_PART = 0.25
+# Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
+# 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
+TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
+MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak (the same)
 READING = 1.12
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
@@ -74,7 +74,6 @@ class Decodes(NamedTuple):
     value_dim: Ints
     window: Ints  # keys that a query sees, 0 for all
     shared: Bools  # values lie in the keys' cache, so that main memory is read once for both
-    warm: Bools  # a kernel before read the same cache, and L2 still has what fits
     size: Floats  # of an element of Q [B]
     cache: Floats  # of one of the cache [B]
     output: Floats  # of one of the output [B]
@@ -103,11 +102,13 @@ class _Split(NamedTuple):
     read: float  # keys and values of a step [B]
     least: float  # time of a step, however fast bytes come [s]
     work: float  # time of a step, all of a bundle's units [s]
-    overlaps: bool
+    dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
     carried: float  # queries and outputs [B]
+    fresh: float  # its share of those of all blocks, read and written once [B]
     begin: float  # [s]
     parts: float
-    merge: float  # [s]
+    merging: float  # that the parts take beside being read [s]
+    merged: float  # parts that one block reads [B]
     launches: float
     rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
 
@@ -146,8 +147,9 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     p = work.point[g]
     number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
     heads = float(work.sequences[g] * work.heads[g])
-    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / heads)
-    threads = MOST_THREADS if wanted >= MOST_THREADS else 2.0 * THREADS if wanted > THREADS else THREADS
+    threads, wanted = THREADS, THREADS * np.ceil(MOST_THREADS / THREADS * number / heads)
+    while 2.0 * threads <= min(wanted, MOST_THREADS):
+        threads *= 2.0
     together = MOST_THREADS / threads
     least = threads / max(1.0, d * work.size[g] / VECTOR_BYTES) * UNROLLED
     parts = min(np.ceil(number * together / heads), np.ceil((work.kv_len[g] + 1.0) / least))
@@ -155,7 +157,7 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     tokens = np.ceil(_seen(work, g) / parts)
     both, blocks = d + dv, heads * parts
     running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
-    merge = (MERGING_OF_LANES + TRIPS_OF_A_PART * parts) * library.latency[p] if parts > 1.0 else 0.0
+    carried = d * work.size[g] + dv * work.output[g]
     operations = (2.0 + _convert(work, g)) * both
     return _Split(
         blocks=blocks,
@@ -166,11 +168,13 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         read=both * work.cache[g],
         least=0.0,
         work=operations * number / bundles.vector[p],
-        overlaps=False,
-        carried=d * work.size[g] + dv * work.output[g],
+        dealt=False,
+        carried=carried,
+        fresh=carried / parts,
         begin=TRIPS_OF_LANES * library.latency[p],
         parts=parts,
-        merge=merge,
+        merging=MERGING_OF_LANES * library.latency[p],
+        merged=parts * PARTIAL_SUM_BYTES * dv,
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
@@ -181,10 +185,20 @@ def _count_parts(work: Decodes, g: int, units: float, number: float, reads_l1: b
     """Return the parts of a sequence's keys that different blocks read; units: blocks without parts."""
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
-        return float(max(1.0, min(np.floor(number / units), most)))
+        return float(max(1.0, min(number / units, most)))
     most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
     parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
     return float(max(1.0, np.floor(min(parts, ROUNDS * number / units))))
+
+
+@kernel
+def _count_together(work: Decodes, g: int, bundles: _Bundles, own: bool, step: float) -> float:
+    """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
+    p, wide = work.point[g], work.head_dim[g] > WIDEST
+    room, rows = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    if own and not wide:
+        return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
+    return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
 
 
 @kernel
@@ -204,36 +218,35 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     tokens = TOKENS if wide or own else TOKENS_OF_TILE
     with_keys = min(parts, np.ceil(_seen(work, g) / tokens))  # others have only keys beyond the window
     steps = np.ceil(_seen(work, g) / with_keys / tokens)
-    width = (d if own and wide and work.shared[g] else d + dv / columns) * work.cache[g]
-    room, queries = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * d * work.size[g]
-    together = 1.0
-    if own and not wide:
-        together = min(MOST_BLOCKS, np.floor(room / (queries + STAGES * tokens * width)))
-    elif wide and not own:
-        together = np.floor(room / queries)
+    if own:
+        parts = with_keys
+    latent = own and wide
+    # Numba takes this many keywords only where none of their values is a condition
+    launches = 2.0 if latent else 1.0
+    merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
+    width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
     scores = rows * tokens
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
         work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
-    run = with_keys if own else parts
-    merge = 0.0
-    if parts > 1.0:
-        merge = (MERGING_OF_TILES + TRIPS_OF_A_PART * run) * library.latency[p]
+    queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return _Split(
-        blocks=units * run,
-        together=max(1.0, together),
+        blocks=units * parts,
+        together=_count_together(work, g, bundles, own, tokens * width),
         rows=rows,
         tokens=tokens,
         steps=steps,
         read=tokens * width,
         least=library.step[p] * width / STEP_BYTES,
         work=work_time * number,
-        overlaps=own and wide,
-        carried=packed / tiles * (d * work.size[g] + dv / columns * work.output[g]),
+        dealt=latent,
+        carried=queries + outputs,
+        fresh=(queries / columns + outputs) / parts,
         begin=TRIPS_OF_TILES * library.latency[p],
         parts=parts,
-        merge=merge,
-        launches=2.0 if own and wide else 1.0,
+        merging=MERGING_OF_TILES * library.latency[p],
+        merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
+        launches=launches,
         rereads=0.0,
     )
 
@@ -258,7 +271,7 @@ def _time_round(
     """
     each = np.ceil(blocks / number)  # on the fullest bundle
     read, work = max(each * split.read / port, split.least), each * split.work
-    step = _soft(read, work, ORDER_INSIDE) if split.overlaps else read + work
+    step = _soft(read, work, ORDER_INSIDE) if split.dealt else read + work
     ends = split.begin + each * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
@@ -273,35 +286,37 @@ def _time_split(
     sequences = float(work.sequences[g] * work.kv_heads[g]) * _seen(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
-    cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
-    if work.warm[g] and streamed <= cached:
-        streamed = 0.0
-    elif work.shared[g] and split.rereads > cached:
-        streamed *= 2.0
-    carried = split.blocks * split.carried
-    reads = split.blocks * split.steps * split.read + carried
-    for level in range(last + 1):
-        moved[level] = reads if level <= dealt + 1 else streamed + carried
-        times[level + 1] = moved[level] / bandwidth[level]
     port = bandwidth[dealt + 1] / number
+    cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
+    if work.shared[g] and split.rereads > cached:
+        streamed *= 2.0
+    merge = split.merging + split.merged / port if split.parts > 1.0 else 0.0
+    reads = split.blocks * (split.steps * split.read + split.carried)
+    if split.parts > 1.0:  # written, and read
+        rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
+        reads += 2.0 * PARTIAL_SUM_BYTES * rows * work.value_dim[g] * split.parts
+    for level in range(last + 1):
+        moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
+        times[level + 1] = moved[level] / bandwidth[level]
     outer = READING * bandwidth[last]
     has_cache = last > dealt + 1
     if has_cache:
         times[last + 1] /= READING
-    carry = split.carried / outer if has_cache else 0.0
+    carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
     at_once = number * split.together
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
-    total, begins = split.merge, rounds
+    total, begins = merge, rounds
     if rounds > 0.0:
-        total += rounds * _time_round(split, at_once, number, port, carry, beyond)
-    if rest > 0.0:
+        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        total += whole * _time_round(split, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.dealt and rounds > 0.0):
         total += _time_round(split, rest, number, port, carry, beyond)
         begins += 1.0
     times[0] = split.blocks * split.steps * split.work / number
-    times[last + 2] = split.launches * launch + split.merge + begins * split.begin
+    times[last + 2] = split.launches * launch + merge + begins * split.begin
     return float(total + split.launches * launch)
 
 

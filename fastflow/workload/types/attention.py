@@ -29,7 +29,7 @@ from fastflow.yaml_file import MOST, listed, wrong
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
 _FP32 = 4.0
-_FLAGS = ("causal", "decodes", "latent", "expanded", "warm", "backward")
+_FLAGS = ("causal", "decodes", "latent", "expanded", "backward")
 _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
 
 
@@ -136,7 +136,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         output=np.where(share.own["output"] > 0.0, share.own["output"], share.output),
     )  # fmt: skip
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
-    few = Decodes(**common, shared=flags["latent"], warm=flags["warm"])
+    few = Decodes(**common, shared=flags["latent"])
     backward, decodes = flags["backward"], flags["decodes"] & ~flags["backward"]
     ways: tuple[tuple[Bools, Callable[[Device, Any], Launched], Any], ...] = (
         (~backward & ~decodes, time_attention, work),

@@ -1,0 +1,215 @@
+"""Fused attention of few queries, block by block and step by step (docs/model.md, "Attention").
+
+Keys that some query sees are counted one by one, blocks are handed to the bundles round by round, and what a
+round takes is added up in the order of what the fullest bundle does. What the kernels are like is written
+from TensorRT-LLM's (XQA, masked multi-head attention) and FlashMLA.
+"""
+
+from math import ceil, floor, sqrt
+from typing import NamedTuple
+
+from tests.naive.blocks import soft
+
+SUM = 4  # bytes of a partial sum
+LINE = 128  # bytes along a row that a step of the pipeline takes
+SLOW, FAST = 12.5, 22.0  # dependent trips of a block on matrix units, on vector lanes
+MERGE_SLOW, MERGE_FAST = 7.0, 20.0  # and of merging
+READING = 1.12  # of main memory's bandwidth
+
+
+class Chip(NamedTuple):
+    flops: float  # achievable by matrix units
+    vector: float  # achievable by vector lanes
+    exponentials: float  # [1/s]
+    bandwidths: list  # registers outwards, main memory last
+    capacities: list  # of one instance of each level
+    dealt: int
+    bundles: int
+    registers: float  # of a bundle
+    latency: float
+    step: float
+    shared: bool  # whether units read operands in L1
+    launch: float
+
+
+class Task(NamedTuple):
+    sequences: int
+    q_len: int
+    kv_len: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    window: int
+    shared: bool
+    size: int
+    cache: int
+    output: int
+
+
+class Block(NamedTuple):
+    tokens: int  # of a step
+    steps: int
+    read: float  # bytes of a step
+    least: float  # seconds of a step
+    work: float  # seconds of a step
+    overlaps: bool
+    queries: float  # bytes
+    outputs: float
+    columns: float  # blocks that share queries, and have columns of the outputs
+    parts: float  # blocks that share queries and outputs
+    begin: float
+
+
+class Run(NamedTuple):
+    time: float
+    times: list
+    moved: list
+    blocks: float
+    parts: float
+
+
+def seen(task):
+    """Return how many keys some query sees."""
+    first = task.kv_len - task.q_len  # query 0's own key
+    low = max(0, first - task.window + 1) if task.window else 0
+    return sum(1 for key in range(task.kv_len) if key >= low)
+
+
+def is_latent(task):
+    return task.head_dim > 256
+
+
+def takes_tiles(chip, task):
+    if is_latent(task) or task.q_len > 1:
+        return True
+    group = task.heads // task.kv_heads
+    if not 1 < group <= 32:
+        return False
+    if chip.shared and task.cache < task.size:
+        return True
+    return 4 * task.sequences * task.kv_heads * max(1, task.kv_len // 128) >= chip.bundles
+
+
+def on_lanes(chip, task):
+    """Return one of the blocks, how many there are, parts, blocks on a bundle, merging."""
+    every, d, dv = task.sequences * task.heads, task.head_dim, task.value_dim
+    share = ceil(4 * chip.bundles / every)  # of a bundle's 1024 threads, in 256
+    threads = 1024 if share >= 4 else 512 if share >= 2 else 256
+    together = 1024 // threads
+    at_once = threads / max(1, d * task.size / 16) * 8  # keys that a block loads at once
+    parts = max(1, min(ceil(chip.bundles * together / every), ceil((task.kv_len + 1) / at_once)))
+    steps = ceil(seen(task) / parts)
+    operations = (2 + (2 if task.cache < task.size else 0)) * (d + dv)
+    block = Block(
+        1, steps, (d + dv) * task.cache, 0.0, operations * chip.bundles / chip.vector, False, d * task.size,
+        dv * task.output, 1, parts, FAST * chip.latency,
+    )  # fmt: skip
+    return block, every * parts, parts, together, (MERGE_FAST * chip.latency, parts * SUM * dv)
+
+
+def parts_of(chip, task, units):
+    if is_latent(task):
+        return max(1, min(chip.bundles / units, ceil(task.kv_len / 64))) if chip.shared else 1
+    possible = task.kv_len // 128
+    wanted = max(1, min(possible, round(sqrt(8 * possible))))
+    return max(1, floor(min(wanted, 8 * chip.bundles / units)))
+
+
+def on_tiles(chip, task):
+    """Return the same of matrix units."""
+    latent, d, dv = is_latent(task), task.head_dim, task.value_dim
+    own = chip.shared and (latent or task.cache < task.size)
+    packed = task.q_len * task.heads / task.kv_heads
+    tiles = ceil(packed / 64)
+    rows = 64 if latent else 16 * ceil(min(packed, 64) / 16)
+    sums = chip.registers * (0.5 if chip.shared else 0.25)
+    columns = ceil(SUM * rows * dv / sums)
+    units = task.sequences * task.kv_heads * tiles * columns
+    parts = parts_of(chip, task, units)
+    tokens = 64 if latent or own else 128
+    busy = min(parts, ceil(seen(task) / tokens))
+    steps = ceil(seen(task) / busy / tokens)
+    parts = busy if own else parts
+    width = d + dv / columns
+    work = 2 * rows * tokens * width / chip.flops + rows * tokens / chip.exponentials
+    if task.cache < task.size and not latent:
+        work += 2 * tokens * (d + dv) / chip.vector
+    if latent and own and task.shared:
+        width = d
+    room, held = chip.capacities[chip.dealt], 64 * d * task.size
+    if own and not latent:
+        together = max(1, min(4, floor(room / (held + 4 * tokens * width * task.cache))))
+    else:
+        together = max(1, floor(room / held)) if latent and not own else 1
+    block = Block(
+        tokens, steps, tokens * width * task.cache, chip.step * width * task.cache / LINE,
+        work * chip.bundles, latent and own, packed / tiles * d * task.size,
+        packed / tiles * dv / columns * task.output, columns, parts, SLOW * chip.latency,
+    )  # fmt: skip
+    rows_merged = packed / tiles
+    if latent and own:  # by a kernel of its own, on all bundles
+        rows_merged = ceil(task.sequences * task.kv_heads * packed / chip.bundles)
+    merge = (MERGE_SLOW * chip.latency, parts * SUM * rows_merged * dv / columns)
+    return block, units * parts, parts, together, merge
+
+
+def time_round(chip, block, blocks, streamed):
+    """Return how long blocks take that run at once; streamed: a block's bytes of main memory."""
+    bandwidth = chip.bandwidths[chip.dealt + 1] / chip.bundles
+    is_cached = len(chip.capacities) > chip.dealt + 1
+    memory = READING * chip.bandwidths[-1]
+    fullest = ceil(blocks / chip.bundles)
+    time = block.begin + fullest * (block.queries + block.outputs) / bandwidth
+    if is_cached:
+        time += blocks * (block.queries / block.columns + block.outputs) / block.parts / memory
+    for _ in range(block.steps):
+        read, work = max(fullest * block.read / bandwidth, block.least), fullest * block.work
+        time += soft([read, work], 2) if block.overlaps else read + work
+    return soft([time, blocks * streamed / memory if is_cached else 0.0], 4)
+
+
+def streamed_bytes(chip, task, block, blocks, together, on_matrix):
+    """Return the cache's bytes that main memory serves."""
+    of_a_key = task.head_dim + (0 if task.shared else task.value_dim)
+    once = task.sequences * task.kv_heads * seen(task) * of_a_key * task.cache
+    cached = chip.capacities[-1] if len(chip.capacities) > chip.dealt + 1 else 0
+    keys = block.steps * task.head_dim * task.cache  # before a block on lanes comes to values
+    running = min(blocks, chip.bundles * together) * task.kv_heads / task.heads
+    return 2 * once if task.shared and not on_matrix and running * keys > cached else once
+
+
+def run(chip, task):
+    """Time one attention."""
+    on_matrix = takes_tiles(chip, task)
+    block, blocks, parts, together, (trips, merged) = (on_tiles if on_matrix else on_lanes)(chip, task)
+    streamed = streamed_bytes(chip, task, block, blocks, together, on_matrix)
+    merging = trips + merged * chip.bundles / chip.bandwidths[chip.dealt + 1] if parts > 1 else 0.0
+    launches = 2 if block.overlaps else 1
+    total, left, rounds, at_once = launches * chip.launch + merging, blocks, 0, chip.bundles * together
+    while left >= at_once:
+        total += time_round(chip, block, at_once, streamed / blocks)
+        left, rounds = left - at_once, rounds + 1
+    if left and block.overlaps and rounds:  # dealt evenly
+        total += left / at_once * time_round(chip, block, at_once, streamed / blocks)
+    elif left:
+        total += time_round(chip, block, left, streamed / blocks)
+        rounds += 1
+
+    rows = task.sequences * task.q_len * task.heads
+    inside = blocks * (block.steps * block.read + block.queries + block.outputs)
+    inside += 2 * SUM * rows * task.value_dim * parts if parts > 1 else 0
+    outside = streamed + blocks * (block.queries / block.columns + block.outputs) / block.parts
+    levels = len(chip.capacities)
+    moved = [inside if level <= chip.dealt + 1 else outside for level in range(levels + 1)]
+    times = [m / b for m, b in zip(moved, chip.bandwidths, strict=True)]
+    if levels > chip.dealt + 1:
+        times[-1] /= READING
+    compute = blocks * block.steps * block.work / chip.bundles
+    return Run(
+        total,
+        [compute, *times, launches * chip.launch + merging + rounds * block.begin],
+        moved,
+        blocks,
+        parts,
+    )
