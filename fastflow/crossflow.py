@@ -232,6 +232,12 @@ def time_collectives(inputs: Inputs, collective: int, size: Floats, ranks: Ints)
     return collective_times(inputs, *_wires(inputs, chip), collective, size, ranks)
 
 
+def memory_bandwidth(inputs: Inputs) -> Floats:
+    """Return the peak of every point's main memory [B/s], (points,)."""
+    chip, _ = once_a_kind(_generate, inputs, *HARDWARE)
+    return chip.dram.bandwidth
+
+
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
     """Return how an iteration is run."""
     return PipelinePlan(

@@ -222,9 +222,12 @@ def _share(
         row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
         col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
         group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        elements=local.elements[rows],
         turns=shares.microbatches[point],
         operand=precision.operand[point],
         output=precision.output[point],
+        activation=precision.activation[point],
+        attention=precision.attention[point],
         cache=precision.cache[point],
         own={name: column[rows] for name, column in graph.own.items()},
     )

@@ -33,6 +33,7 @@ from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
 from fastflow.timing.grouped import GroupedProducts, run_grouped
 from fastflow.timing.loads import Routings, expert_loads, mean_rows
+from fastflow.timing.passes import run_passes
 
 KERNELS = ("route", "sort", "quantise", "gather", "scale", "gate_up", "activate", "scale_gated", "down",
            "combine")  # fmt: skip
@@ -144,27 +145,10 @@ def time_kernels(device: Device, layers: ExpertLayers, kernels: Sequence[str]) -
     passes = expert_passes(device, layers, mean_rows(loads)[routing])
     chosen = [KERNELS.index(name) for name in kernels]
     launches, moved, operations, trips = (column[:, chosen] for column in passes)
-    p, levels = layers.point, len(device.capacity)
-    times, served = np.zeros((p.size, levels + 3)), np.zeros((p.size, levels + 1))
-    busy = np.maximum(
-        PASS * moved / device.dram_bandwidth[p, None], operations / device.vector_flops[p, None]
+    launched = run_passes(
+        device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
     )
-    served[:] = moved.sum(axis=1, keepdims=True)
-    times[:, 0] = operations.sum(axis=1) / device.vector_flops[p]
-    times[:, levels + 1] = PASS * served[:, levels] / device.dram_bandwidth[p]
-    times[:, levels + 2] = (launches * device.library.launch[p, None]).sum(axis=1)
-    times[:, levels + 2] += trips.sum(axis=1) * device.library.latency[p]
-    launched = Launched(
-        time=busy.sum(axis=1) + times[:, levels + 2],
-        times=times,
-        bytes=served,
-        tile=np.zeros((p.size, levels, 3), dtype=np.int64),
-        parts=np.zeros(p.size, dtype=np.int64),
-        waves=np.zeros(p.size, dtype=np.int64),
-        busy=np.ones(p.size),
-        candidates=np.zeros(p.size, dtype=np.int64),
-    )
-    return launched, operations.sum(axis=1)
+    return launched._replace(bytes=launched.bytes / PASS), operations.sum(axis=1)
 
 
 def time_passes(device: Device, point: Ints, passes: Passes) -> Floats:

@@ -1,7 +1,7 @@
 """`model=attention`: fused attention, with what a layer of a serving library runs beside it.
 
 In prefill one kernel turns queries and keys by their positions and writes the cache, and small ones lay out
-where sequences begin. Kernels for decoding do that themselves. Training has attention alone.
+where sequences begin. Some kernels for decoding do that themselves. Training has attention alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastflow.workload.graph import HIDDEN, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
 from fastflow.workload.types import elementwise
 from fastflow.workload.types.attention import attention
-from fastflow.workload.types.kv_cache import kv_cache
+from fastflow.workload.types.kv_cache import before_decoding, kv_cache
 
 PREFILL, DECODE = "prefill", "decode"
 PHASE = text(
@@ -28,7 +28,7 @@ SIZES = (
     count("model.heads", "heads of attention"),
 )
 DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
-QUERIES = "queries, keys and values"
+CACHED = "rotary embedding and cache"
 
 
 def preparing() -> list[Node]:
@@ -51,23 +51,21 @@ def network(points: Inputs) -> Network:
     sequences, q_len, heads, kv_heads, head_dim = (
         points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
     )
-    nodes: list[Node] = []
-    if points["model.phase"][0] == PREFILL and not points["model.training"][0]:
-        both, cols = 2 * kv_heads * head_dim, (heads + 2 * kv_heads) * head_dim
-        nodes = [
-            *preparing(),
-            kv_cache(
-                "rotary embedding and cache", sequences * q_len, cols, read=cols, made=heads * head_dim,
-                kept=both,
-            ),
-        ]  # fmt: skip
+    serves, decodes = not points["model.training"][0], bool(points["model.phase"][0] == DECODE)
+    rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
     core = attention(
-        "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads,
-        kv_heads, head_dim, head_dim, points["model.window"], points["model.causal"],
-        decodes=bool(points["model.phase"][0] == DECODE), output=1.0 * (points["model.dtype"] == "fp8"),
-        dims=DIMS,
+        "attention", (CACHED if serves else INPUT,), sequences, q_len, keys_of(points), heads, kv_heads,
+        head_dim, head_dim, points["model.window"], points["model.causal"], decodes=decodes,
+        shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
-    return connect([Layer("attention", HIDDEN, (*nodes, core))], asks_input_gradient=True)
+    if not serves:
+        nodes = [core]
+    elif decodes:
+        nodes = [before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both), core]
+    else:
+        turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
+        nodes = [*preparing(), turned, core]
+    return connect([Layer("attention", HIDDEN, tuple(nodes))], asks_input_gradient=True)
 
 
 FAMILY = Family(
@@ -79,6 +77,7 @@ FAMILY = Family(
         count("model.head_dim", "columns of a head"),
         count("model.window", "keys that a query sees, with its own; 0: all", low=0),
         Column("model.causal", "bool", "", "true: no query sees a key after its own"),
+        Column("model.shared", "bool", "", "true: few queries read values where the keys lie, once for both"),
     ),
     network=network,
     kernels=alone,

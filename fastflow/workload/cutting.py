@@ -34,9 +34,12 @@ class Share(NamedTuple):
     row_ways: Ints  # devices among which a side is cut
     col_ways: Ints
     group_ways: Ints
+    elements: Floats  # of a pass
     turns: Ints  # micro-batches
     operand: Floats  # [B] of an element, in the data type that the type computes in
     output: Floats
+    activation: Floats
+    attention: Floats
     cache: Floats
     own: Mapping[str, Floats]  # as graph.Kernel.own has it, uncut
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from fastflow.column import count
 from fastflow.tables import Inputs
-from fastflow.workload.attention import DIMS, PHASE, PREFILL, SIZES, keys_of, preparing
+from fastflow.workload.attention import CACHED, DIMS, PHASE, PREFILL, SIZES, keys_of, preparing
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
+from fastflow.workload.layers import INPUT, Layer, Network, connect
 from fastflow.workload.types.attention import attention
-from fastflow.workload.types.kv_cache import kv_cache
+from fastflow.workload.types.kv_cache import before_decoding, kv_cache
 
 
 def network(points: Inputs) -> Network:
@@ -23,26 +23,26 @@ def network(points: Inputs) -> Network:
         points[f"model.{name}"]
         for name in ("batch", "q_len", "heads", "latent", "rotary", "head_dim", "value_dim")
     )
-    kept = latent + rotary
-    nodes: list[Node] = []
-    expands = bool(points["model.phase"][0] == PREFILL)
-    if expands and not points["model.training"][0]:
-        wide = heads * (head_dim + rotary)
-        nodes = [
-            *preparing(),
-            # the rotated part of each head's query in and out, and of its key out; the latent vector in
-            kv_cache(
-                "rotary embedding and cache", sequences * q_len, 2 * wide + heads * value_dim,
-                read=3 * heads * rotary + kept, kept=kept, rounded=2 * wide + heads * value_dim,
-            ),
-        ]  # fmt: skip
+    kept, rows = latent + rotary, sequences * q_len
+    serves, expands = not points["model.training"][0], bool(points["model.phase"][0] == PREFILL)
+    wide = heads * (head_dim + rotary)
     core = attention(
-        "attention", (nodes[-1].name if nodes else INPUT,), sequences, q_len, keys_of(points), heads,
+        "attention", (CACHED if serves else INPUT,), sequences, q_len, keys_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
         value_dim=value_dim if expands else latent, window=0, causal=True, decodes=not expands,
         latent=not expands, expanded=expands, dims=DIMS,
     )  # fmt: skip
-    return connect([Layer("attention", HIDDEN, (*nodes, core))], asks_input_gradient=True)
+    if not serves:
+        nodes = [core]
+    elif expands:
+        # the rotated part of each head's query in and out, and of its key out; the latent vector in
+        every = 2 * wide + heads * value_dim
+        turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
+        nodes = [*preparing(), turned, core]
+    else:
+        turned = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+        nodes = [turned, core]
+    return connect([Layer("attention", HIDDEN, tuple(nodes))], asks_input_gradient=True)
 
 
 FAMILY = Family(

@@ -116,15 +116,20 @@ def precision(inputs: Inputs) -> Precision:
     )
 
 
+def wide_type(inputs: Inputs) -> Texts:
+    """Return the data type of what every point's products make, (points,): bf16 where these quantise."""
+    types: Texts = inputs["model.dtype"]
+    return np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
+
+
 def attention_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's attention computes in, (points,).
 
     As TensorRT-LLM does, in fp8 where the cache holds it and the chip has it (fmhaRunner.cpp).
     """
-    own, types = inputs["precision.attention"], inputs["model.dtype"]
-    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(types.size)) > 0.0
+    own, wide = inputs["precision.attention"], wide_type(inputs)
+    has_fp8 = inputs.get("chip.rate.fp8", np.zeros(own.size)) > 0.0
     fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
-    wide = np.where(look_up(QUANTIZED_BYTES, types) > 0.0, "bf16", types)
     return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
 
 

@@ -8,7 +8,8 @@ gradient of the queries, which blocks add up in fp32, is rounded last (FlashAtte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,43 +23,42 @@ from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
 from fastflow.workload.kernels import cols_of
 from fastflow.workload.layers import Amount, KernelType, Network, Node, Side, Size
-from fastflow.workload.precision import Precision, attention_type
+from fastflow.workload.precision import Precision, attention_type, wide_type
 from fastflow.workload.types.batched_product import TYPE as BATCH
 from fastflow.yaml_file import MOST, listed, wrong
 
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
 _FP32 = 4.0
-_FLAGS = ("causal", "decodes", "latent", "expanded", "backward")
 _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
 
 
 def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
-    decodes: bool = False, latent: bool = False, expanded: bool = False, output: Floats | float = 0.0,
-    **more: Any,
+    decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
+    output: Floats | float = 0.0, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
     Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
     window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
-    values are columns of the keys, read once; expanded: keys are no cache; output: bytes of an element, 0 for
-    those of a product.
+    values are columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys
+    do; output: bytes of an element, 0 for those of a product.
     """
     seen = _seen(q_len, kv_len, window, causal)
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
     sizes = (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     flags: Mapping[str, Any] = {
         "causal": 1.0 * causal,
-        "decodes": float(decodes),
         "latent": float(latent),
+        "shared": 1.0 * shared,
         "expanded": float(expanded),
         "output": output,
     }
     return Node(
-        name=name, type=TYPE, reads=reads, batch=sequences * heads, rows=q_len, inner=head_dim,
-        cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
+        name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sequences * heads, rows=q_len,
+        inner=head_dim, cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
         own={**dict(zip(_SIZES, sizes, strict=True)), **flags}, **more,
     )  # fmt: skip
 
@@ -121,40 +121,67 @@ def _shared(node: Node, operand: int) -> Amount:
     return elements
 
 
-def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
-    """Time forward kernels of many queries and of few, and backward ones."""
-    flags = {name: share.own.get(name, np.zeros(share.m.size)) > 0.0 for name in _FLAGS}
-    own = {name: share.own[name].astype(np.int64) for name in _SIZES}
-    heads, kv_heads = (-(-own[name] // share.col_ways) for name in ("heads", "kv_heads"))
+def _work(share: Share) -> Attentions:
+    """Return one device's shares of kernels of attention, or of passes that go with them."""
+    own: Mapping[str, Any] = share.own
+    size = {name: own[name].astype(np.int64) for name in _SIZES}
+    heads, kv_heads = (-(-size[name] // share.col_ways) for name in ("heads", "kv_heads"))
+    is_pass, causal = share.m == 0, own["causal"] > 0.0
+    q_len = np.where(is_pass, size["q_len"], share.m)
+    rows = share.elements / np.maximum(share.n, 1)
     # devices that share the queries of a sequence have some of its first and some of its last ones
-    fewer = np.where(flags["causal"], (own["q_len"] - share.m) // 2, 0)
-    work = Attentions(
-        point=share.device, sequences=-(-share.batch // heads), q_len=share.m, kv_len=own["kv_len"] - fewer,
-        heads=heads, kv_heads=kv_heads, head_dim=own["head_dim"], value_dim=own["value_dim"],
-        window=own["window"], causal=flags["causal"], size=share.operand,
-        cache=np.where(flags["expanded"], share.operand, share.cache),
-        output=np.where(share.own["output"] > 0.0, share.own["output"], share.output),
-    )  # fmt: skip
+    fewer = np.where(causal, (size["q_len"] - q_len) // 2, 0)
+    return Attentions(
+        point=share.device,
+        sequences=np.where(is_pass, np.ceil(rows / q_len).astype(np.int64), -(-share.batch // heads)),
+        q_len=q_len,
+        kv_len=size["kv_len"] - fewer,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=size["head_dim"],
+        value_dim=size["value_dim"],
+        window=size["window"],
+        causal=causal,
+        size=share.operand,
+        cache=np.where(own["expanded"] > 0.0, share.operand, share.cache),
+        output=np.where(own["output"] > 0.0, own["output"], share.output),
+    )
+
+
+def decodes_of(share: Share) -> Decodes:
+    """Return the same of kernels of few queries; a cache of the chip's own attention where that is latent."""
+    work, latent = _work(share), share.own["latent"] > 0.0
     common = {name: getattr(work, name) for name in Decodes._fields if name in Attentions._fields}
-    few = Decodes(**common, shared=flags["latent"])
-    backward, decodes = flags["backward"], flags["decodes"] & ~flags["backward"]
-    ways: tuple[tuple[Bools, Callable[[Device, Any], Launched], Any], ...] = (
-        (~backward & ~decodes, time_attention, work),
-        (backward, time_attention_backward, work),
-        (decodes, time_decoding, few),
-    )
-    parts = [
-        (rows, time(device, take(table, rows)))
-        for own_rows, time, table in ways
-        if (rows := np.flatnonzero(own_rows)).size
+    cache = np.where(latent, np.maximum(share.cache, share.attention), share.cache)
+    return Decodes(**common, shared=latent | (share.own["shared"] > 0.0))._replace(cache=cache)
+
+
+def _flop(work: Attentions | Decodes, causal: Bools, backward: Bools) -> Floats:
+    """Return the operations of products with keys and with values: one each, backward three and two."""
+    queries = 2.0 * work.sequences * work.heads * work.q_len
+    pairs = queries * _seen(work.q_len, work.kv_len, work.window, causal)
+    columns = work.head_dim * np.where(backward, 3.0, 1.0) + work.value_dim * np.where(backward, 2.0, 1.0)
+    return np.asarray(pairs * columns)
+
+
+def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time forward kernels of many queries, and backward ones."""
+    work, backward = _work(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
+    flop = _flop(work, work.causal, backward)
+    every = [
+        (rows, time(device, take(work, rows)))
+        for chosen, time in ((~backward, time_attention), (backward, time_attention_backward))
+        if (rows := np.flatnonzero(chosen)).size
     ]
-    order = np.argsort(np.concatenate([rows for rows, _ in parts]))
-    launched = Launched(
-        *(np.concatenate(column)[order] for column in zip(*(one for _, one in parts), strict=True))
-    )
-    products = np.where(backward, 3.0 * work.head_dim + 2.0 * work.value_dim, work.head_dim + work.value_dim)
-    pairs = share.m * _seen(share.m, work.kv_len, work.window, work.causal)
-    return launched, 2.0 * products * pairs * share.batch
+    order = np.argsort(np.concatenate([rows for rows, _ in every]))
+    columns = zip(*(launched for _, launched in every), strict=True)
+    return Launched(*(np.concatenate(column)[order] for column in columns)), flop
+
+
+def _time_few(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time kernels of few queries."""
+    work = decodes_of(share)
+    return time_decoding(device, work), _flop(work, share.own["causal"] > 0.0, np.zeros_like(work.shared))
 
 
 def _of_file(
@@ -222,3 +249,5 @@ TYPE = KernelType(
     time=_time,
     dtype=attention_type,
 )
+DECODING = replace(TYPE, title="attention, decoding", time=_time_few, dtype=wide_type)
+"""Few queries of a sequence over many keys: the cache is rounded to activations as it is read."""

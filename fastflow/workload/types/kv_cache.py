@@ -12,9 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from fastflow.tables import Floats
+from fastflow.timing.blocks import Launched
+from fastflow.timing.device import Device
+from fastflow.timing.flash_decoding import rotates
+from fastflow.timing.passes import run_passes
+from fastflow.workload.cutting import Share
 from fastflow.workload.graph import Kernel
 from fastflow.workload.layers import KernelType, Network, Node, Side, Size
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import Precision, wide_type
+from fastflow.workload.types.attention import decodes_of
 from fastflow.workload.types.elementwise import TYPE as PASS
 from fastflow.workload.types.operators import OPERATORS
 from fastflow.yaml_file import wrong
@@ -32,6 +39,21 @@ def kv_cache(
     return Node(name=name, type=TYPE, rows=rows, cols=cols, keeps=0, own=own)
 
 
+def before_decoding(name: str, rows: Size, core: Node, *, read: Size, made: Size, kept: Size) -> Node:
+    """Return the same pass before attention of few queries, where its kernel does not do that itself.
+
+    made: of activations again; of latent attention over a narrow cache all of a query is rounded to it.
+    """
+    own: dict[str, Any] = {
+        **core.own,
+        "read": read,
+        "made": made,
+        "kept": kept,
+        "rounded": core.inner * core.own["heads"],
+    }
+    return Node(name=name, type=DECODING, rows=rows, cols=core.output, keeps=0, own=own)
+
+
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
     node = network.nodes[i].node
     own: Mapping[str, Any] = node.own
@@ -43,6 +65,26 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
         repeat=launches, bytes_per_element=moved / (launches * node.cols),
         flop_per_element=OPERATORS["rotary"].flop,
     )  # fmt: skip
+
+
+def _keep_own(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    return kernel._replace(own=network.nodes[i].node.own)
+
+
+def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
+    """Time the pass where attention's kernel does not do it."""
+    work, own = decodes_of(share), share.own
+    narrow = (own["latent"] > 0.0) & (work.cache < share.activation)
+    tokens, ways = work.sequences * work.q_len, share.col_ways
+    queries = (own["read"] + own["made"]) * share.activation
+    rounded = own["rounded"] * (share.activation + work.cache)
+    moved = np.where(narrow, rounded, queries) / ways + own["kept"] * (share.activation + work.cache)
+    launches: Floats = np.where(rotates(device, work), 0.0, 1.0)
+    launched = run_passes(
+        device, share.device, moved=launches * tokens * moved, launches=launches,
+        operations=np.zeros(launches.size), trips=launches,
+    )  # fmt: skip
+    return launched, launches * tokens * own["read"] * OPERATORS["rotary"].flop
 
 
 def _of_file(
@@ -60,3 +102,5 @@ TYPE: KernelType = replace(
     PASS, name="kv_cache", title="rotary embedding and cache", needs=("cols", "kept"),
     takes=("rows", "reads"), forward=_forward, of_file=_of_file,
 )  # fmt: skip
+DECODING = replace(TYPE, forward=_keep_own, time=_time, dtype=wide_type)
+"""Before attention of few queries."""
