@@ -179,7 +179,10 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     every = (dict(inputs), every_chip, parallelism, every_count)
     given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
     first, place = _alike_but_for_network(given, chip, spread, count)
-    work = _work(of_kinds(given, first), *take((chip, spread, count), first), Refusal(timed, place))
+    few = given, chip, spread, count
+    if first.size < timed.size:
+        few = of_kinds(given, first), *take((chip, spread, count), first)
+    work = _work(*few, Refusal(timed, place))
     communication = communicate(
         given, *_wires(given, chip), work.graph, work.shards, work.pipeline, work.launches,
         spread.strategies, spread.layouts, place,
@@ -187,7 +190,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     kernels, plan = _timed(work, communication, place), _plan(given, work.pipeline, place)
     refuse(timed, unsent(kernels.offset, communication.exchanges))
     timeline = schedule(kernels, plan)
-    totals = take(work.totals, place)
+    totals = work.totals if first.size == timed.size else take(work.totals, place)
     # a stage has its own kernels alone
     used = energy(chip, totals.spent, communication.sent, plan.stages, timeline.total)
     refuse(
@@ -215,7 +218,9 @@ def _alike_but_for_network(inputs: Inputs, chip: Chip, spread: Parallelism, coun
 
     All differ unless something varies that no device's own work depends on.
     """
-    if all(is_repeated(column) for key, column in inputs.items() if key.startswith(NETWORK)):
+    if count.size == 1 or all(
+        is_repeated(column) for key, column in inputs.items() if key.startswith(NETWORK)
+    ):
         return np.arange(count.size), np.arange(count.size)
     own = [column for key, column in inputs.items() if not key.startswith(NETWORK)]
     made = (chip.cores, chip.bundles, chip.core_power, chip.levels, chip.dram)

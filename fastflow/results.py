@@ -201,7 +201,8 @@ def _timed_columns(prediction: Prediction) -> Columns:
     for axis, name in enumerate(AXES):
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
-    return columns | take(_work_columns(work, by_limiter, kernel_s), place)
+    of_work = _work_columns(work, by_limiter, kernel_s)
+    return columns | (of_work if totals.peak.size == place.size else take(of_work, place))
 
 
 def _work_columns(work: Work, by_limiter: Floats, kernel_s: Floats) -> Columns:
