@@ -11,35 +11,47 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.distinct import look_up, once_a_kind
+from fastflow.distinct import kinds, look_up, of_kinds, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.iteration.energy import energy
+from fastflow.iteration.energy import Spent, energy, spent
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import Timeline, schedule
-from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
+from fastflow.limits import Refusal, refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import Footprint, footprint
 from fastflow.parallelism.layout import Layouts, lay_out
+from fastflow.parallelism.shards import NOBODY, Supergraph
 from fastflow.parallelism.shards import Fused as FusedShares
-from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
-from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
+from fastflow.tables import (
+    Floats,
+    Inputs,
+    Ints,
+    Rows,
+    Texts,
+    columns_of,
+    first_of,
+    is_repeated,
+    take,
+    where_read,
+)
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
-from fastflow.workload.graph import Graph
+from fastflow.workload.graph import Graph, model_flop, most_by_point, spread, spread_kernels, spread_offset
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+NETWORK = ("net.", "system.", "placement")  # what no device's own work depends on but by its chip or layout
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
 
@@ -51,6 +63,29 @@ class Parallelism(NamedTuple):
     printed: Texts  # the strategies
 
 
+class Totals(NamedTuple):
+    """What the kernels of a device come to; shape (points,)."""
+
+    peak: Floats  # of a device in the model's data type [flop/s]
+    rate: Floats  # peak of the fastest units that a kernel computes on [flop/s]
+    flop: Floats  # of the whole model
+    busiest: Floats  # time of the busiest stage [s]
+    spent: Spent
+    footprint: Footprint
+
+
+class Work(NamedTuple):
+    """What the devices of points do by themselves, whatever their network."""
+
+    graph: Graph
+    shards: Supergraph
+    launches: Ints  # of every kernel, in an iteration
+    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
+    timing: Timing  # of one launch
+    pipeline: Pipeline
+    totals: Totals
+
+
 class Prediction(NamedTuple):
     """All that is known of a batch of points once it is predicted."""
 
@@ -59,19 +94,70 @@ class Prediction(NamedTuple):
     parallelism: Parallelism  # of every point
     reason: Texts  # why a point has no time; empty where it has
     timed: Ints  # the points that have a time: the rows of everything below
-    graph: Graph
-    shards: Supergraph
-    pipeline: Pipeline
-    footprint: Footprint
-    launches: Ints  # of every kernel, in an iteration
-    peak: Floats  # of a device in the model's data type [flop/s], (timed,)
-    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
-    timing: Timing  # of one launch
+    work: Work  # of each kind of points whose devices do the same
+    place: Ints  # of every timed point's kind
     communication: Communication
     kernels: TimedKernels  # what the schedule was made of
     plan: PipelinePlan
     timeline: Timeline
     energy: Floats  # of one device, on average over the stages [J]
+
+    @property
+    def graph(self) -> Graph:
+        """The kernels of every point."""
+        return self.work.graph if self._all_differ else spread(self.work.graph, self.place)
+
+    @property
+    def shards(self) -> Supergraph:
+        """One device's share of every kernel."""
+        shards = self.work.shards
+        return self._of_kernels(shards._replace(groups=NOBODY, fused=()))._replace(groups=shards.groups)
+
+    @property
+    def launches(self) -> Ints:
+        """Launches of every kernel, in an iteration."""
+        return self._of_kernels(self.work.launches)
+
+    @property
+    def rate(self) -> Floats:
+        """Peak of the units that a kernel computes on [flop/s], (kernels,)."""
+        return self._of_kernels(self.work.rate)
+
+    @property
+    def timing(self) -> Timing:
+        """One launch of every kernel."""
+        timing = self.work.timing
+        shared = ("tile", "stays")  # of tilings, and kernels say which is theirs
+        own = {field: column for field, column in timing._asdict().items() if field not in shared}
+        taken = self._of_kernels(tuple(own.values()))
+        return timing._replace(**dict(zip(own, taken, strict=True)))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of every point."""
+        pipe = self.work.pipeline
+        stage, crosses = self._of_kernels((pipe.stage, pipe.crosses))
+        stages, microbatched, order, busiest = take(
+            (pipe.stages, pipe.microbatches, pipe.order, pipe.busiest), self.place
+        )
+        return Pipeline(stages, microbatched, order, stage, crosses, busiest)
+
+    @property
+    def footprint(self) -> Footprint:
+        """The memory that a device of every point needs."""
+        return take(self.work.totals.footprint, self.place)
+
+    @property
+    def peak(self) -> Floats:
+        """Peak of a device in the model's data type [flop/s], (timed,)."""
+        return self.work.totals.peak[self.place]
+
+    @property
+    def _all_differ(self) -> bool:
+        return self.place.size == self.work.totals.peak.size
+
+    def _of_kernels(self, columns: Rows) -> Rows:
+        return spread_kernels(columns, self.work.graph.offset, self.place)
 
 
 @without_refused
@@ -93,46 +179,76 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     timed = np.flatnonzero(reason == "")
     every = (dict(inputs), every_chip, parallelism, every_count)
     given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
-    stages = spread.strategies.lp
-    numbers = once_a_kind(precision, given, *TYPES)
-    graph = build_graph(given, numbers)
-    refuse(timed, uncut(graph, spread.layouts))
-    refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
-    shards = cut(graph, spread.layouts, stages, count, given["parallel.zero"], numbers)
-    timing, rate, peak = _time_kernels(given, chip, graph, shards, numbers)
-    launches = all_launches(graph, count)
-    refuse(timed, untimed(graph, rate, timing))
-    pipe = pipeline(given, graph, stages, count, launches * timing.time)
+    first, place = _alike_but_for_network(given, chip, spread, count)
+    few = given, chip, spread, count
+    if first.size < timed.size:
+        few = of_kinds(given, first), *take((chip, spread, count), first)
+    work = _work(*few, Refusal(timed, place))
     communication = communicate(
-        given, *_wires(given, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
-    )
-    refuse(timed, unsent(graph, communication.exchanges))
-    kernels, plan = _timed(graph, pipe, timing, communication), _plan(given, pipe)
+        given, *_wires(given, chip), work.graph, work.shards, work.pipeline, work.launches,
+        spread.strategies, spread.layouts, place,
+    )  # fmt: skip
+    kernels, plan = _timed(work, communication, place), _plan(given, work.pipeline, place)
+    refuse(timed, unsent(kernels.offset, communication.exchanges))
     timeline = schedule(kernels, plan)
-    memory = footprint(graph, shards, pipe, numbers, given["model.training"], given["parallel.zero"])
+    totals = work.totals if first.size == timed.size else take(work.totals, place)
     # a stage has its own kernels alone
-    used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
-    refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
+    used = energy(chip, totals.spent, communication.sent, plan.stages, timeline.total)
+    refuse(
+        timed,
+        unnumbered(totals.rate, totals.flop, totals.busiest, totals.footprint, communication, timeline, used),
+    )
     return Prediction(
         inputs=inputs,
         chip=every_chip,
         parallelism=parallelism,
         reason=reason,
         timed=timed,
-        graph=graph,
-        shards=shards,
-        pipeline=pipe,
-        footprint=memory,
-        launches=launches,
-        peak=peak,
-        rate=rate,
-        timing=timing,
+        work=work,
+        place=place,
         communication=communication,
         kernels=kernels,
         plan=plan,
         timeline=timeline,
         energy=used,
     )
+
+
+def _alike_but_for_network(inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints) -> tuple[Ints, Ints]:
+    """Return the first point of each kind whose devices do the same work, and every point's kind (`kinds`).
+
+    All differ unless something varies that no device's own work depends on.
+    """
+    if count.size == 1 or all(
+        is_repeated(column) for key, column in inputs.items() if key.startswith(NETWORK)
+    ):
+        return np.arange(count.size), np.arange(count.size)
+    own = [column for key, column in inputs.items() if not key.startswith(NETWORK)]
+    made = (chip.cores, chip.bundles, chip.core_power, chip.levels, chip.dram)
+    return kinds([*own, *columns_of((made, spread.strategies.lp, spread.layouts, count))], count.size)
+
+
+def _work(inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, refusal: Refusal) -> Work:
+    """Return what every point's devices do by themselves; count: of micro-batches, (points,)."""
+    layouts, stages = spread.layouts, spread.strategies.lp
+    numbers = once_a_kind(precision, inputs, *TYPES)
+    graph = build_graph(inputs, numbers)
+    refusal.of(uncut(graph, layouts))
+    refusal.of(unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
+    shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)
+    timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
+    launches = all_launches(graph, count)
+    refusal.of(untimed(graph, rate, timing))
+    pipe = pipeline(inputs, graph, stages, count, launches * timing.time)
+    totals = Totals(
+        peak=peak,
+        rate=most_by_point(graph, rate),
+        flop=model_flop(graph),
+        busiest=pipe.busiest,
+        spent=spent(graph, launches, rate, timing),
+        footprint=footprint(graph, shards, pipe, numbers, inputs["model.training"], inputs["parallel.zero"]),
+    )
+    return Work(graph, shards, launches, rate, timing, pipe, totals)
 
 
 def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
@@ -238,28 +354,33 @@ def memory_bandwidth(inputs: Inputs) -> Floats:
     return chip.dram.bandwidth
 
 
-def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
-    """Return how an iteration is run."""
+def _plan(inputs: Inputs, pipe: Pipeline, place: Ints) -> PipelinePlan:
+    """Return how an iteration of every point is run; place: of its pipeline."""
     return PipelinePlan(
-        stages=pipe.stages,
-        microbatches=pipe.microbatches,
-        order=pipe.order,
+        stages=pipe.stages[place],
+        microbatches=pipe.microbatches[place],
+        order=pipe.order[place],
         slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
     )
 
 
-def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
-    """Return every kernel, of one micro-batch, as the schedule takes it."""
-    repeat, took = graph.repeat, communication.exchanges
+def _timed(work: Work, communication: Communication, place: Ints) -> TimedKernels:
+    """Return every kernel of every point, of one micro-batch, as the schedule takes it."""
+    graph, took = work.graph, communication.exchanges
+    own = (
+        graph.phase, work.pipeline.stage, graph.side > 0, graph.repeat * work.timing.time, graph.wait,
+        graph.repeat,
+    )  # fmt: skip
+    phase, stage, side, kernel_s, wait, repeat = spread_kernels(own, graph.offset, place)
     return TimedKernels(
-        offset=graph.offset,
-        phase=graph.phase,
-        stage=pipe.stage,
-        side=graph.side > 0,
-        kernel_s=repeat * timing.time,
+        offset=spread_offset(graph.offset, place),
+        phase=phase,
+        stage=stage,
+        side=side,
+        kernel_s=kernel_s,
         sync_s=repeat * took.sync_s,
         sync_level=took.sync_level,
-        wait=graph.wait,
+        wait=wait,
         gradient_s=took.gradient_s,
         gradient_level=took.gradient_level,
         send_s=repeat * took.send_s,
