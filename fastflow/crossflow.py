@@ -7,45 +7,33 @@ the system, leave with a reason before anything is timed; so do those whose resu
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fastflow.distinct import kinds, look_up, of_kinds, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.iteration.energy import Spent, energy, spent
+from fastflow.iteration.energy import energy, spent
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
-from fastflow.iteration.schedule import Timeline, schedule
+from fastflow.iteration.schedule import schedule
 from fastflow.limits import Refusal, refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
-from fastflow.parallelism.footprint import Footprint, footprint
-from fastflow.parallelism.layout import Layouts, lay_out
-from fastflow.parallelism.shards import NOBODY, Supergraph
+from fastflow.parallelism.footprint import footprint
+from fastflow.parallelism.layout import lay_out
 from fastflow.parallelism.shards import Fused as FusedShares
+from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
-from fastflow.parallelism.strategy import Strategies, misfit, parse_column
+from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
-from fastflow.tables import (
-    Floats,
-    Inputs,
-    Ints,
-    Rows,
-    Texts,
-    columns_of,
-    first_of,
-    is_repeated,
-    take,
-    where_read,
-)
+from fastflow.prediction import Parallelism, Prediction, Totals, Work
+from fastflow.tables import Floats, Inputs, Ints, Texts, columns_of, first_of, is_repeated, take, where_read
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
-from fastflow.workload.graph import Graph, model_flop, most_by_point, spread, spread_kernels, spread_offset
+from fastflow.workload.graph import Graph, model_flop, most_by_point, spread_kernels, spread_offset
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
@@ -53,111 +41,6 @@ HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
 NETWORK = ("net.", "system.", "placement")  # what no device's own work depends on but by its chip or layout
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
-
-
-class Parallelism(NamedTuple):
-    """How every point is spread over its devices; shape (points,)."""
-
-    strategies: Strategies
-    layouts: Layouts
-    printed: Texts  # the strategies
-
-
-class Totals(NamedTuple):
-    """What the kernels of a device come to; shape (points,)."""
-
-    peak: Floats  # of a device in the model's data type [flop/s]
-    rate: Floats  # peak of the fastest units that a kernel computes on [flop/s]
-    flop: Floats  # of the whole model
-    busiest: Floats  # time of the busiest stage [s]
-    spent: Spent
-    footprint: Footprint
-
-
-class Work(NamedTuple):
-    """What the devices of points do by themselves, whatever their network."""
-
-    graph: Graph
-    shards: Supergraph
-    launches: Ints  # of every kernel, in an iteration
-    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
-    timing: Timing  # of one launch
-    pipeline: Pipeline
-    totals: Totals
-
-
-class Prediction(NamedTuple):
-    """All that is known of a batch of points once it is predicted."""
-
-    inputs: Inputs  # of every point
-    chip: Chip  # of every point
-    parallelism: Parallelism  # of every point
-    reason: Texts  # why a point has no time; empty where it has
-    timed: Ints  # the points that have a time: the rows of everything below
-    work: Work  # of each kind of points whose devices do the same
-    place: Ints  # of every timed point's kind
-    communication: Communication
-    kernels: TimedKernels  # what the schedule was made of
-    plan: PipelinePlan
-    timeline: Timeline
-    energy: Floats  # of one device, on average over the stages [J]
-
-    @property
-    def graph(self) -> Graph:
-        """The kernels of every point."""
-        return self.work.graph if self._all_differ else spread(self.work.graph, self.place)
-
-    @property
-    def shards(self) -> Supergraph:
-        """One device's share of every kernel."""
-        shards = self.work.shards
-        return self._of_kernels(shards._replace(groups=NOBODY, fused=()))._replace(groups=shards.groups)
-
-    @property
-    def launches(self) -> Ints:
-        """Launches of every kernel, in an iteration."""
-        return self._of_kernels(self.work.launches)
-
-    @property
-    def rate(self) -> Floats:
-        """Peak of the units that a kernel computes on [flop/s], (kernels,)."""
-        return self._of_kernels(self.work.rate)
-
-    @property
-    def timing(self) -> Timing:
-        """One launch of every kernel."""
-        timing = self.work.timing
-        shared = ("tile", "stays")  # of tilings, and kernels say which is theirs
-        own = {field: column for field, column in timing._asdict().items() if field not in shared}
-        taken = self._of_kernels(tuple(own.values()))
-        return timing._replace(**dict(zip(own, taken, strict=True)))
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The pipeline of every point."""
-        pipe = self.work.pipeline
-        stage, crosses = self._of_kernels((pipe.stage, pipe.crosses))
-        stages, microbatched, order, busiest = take(
-            (pipe.stages, pipe.microbatches, pipe.order, pipe.busiest), self.place
-        )
-        return Pipeline(stages, microbatched, order, stage, crosses, busiest)
-
-    @property
-    def footprint(self) -> Footprint:
-        """The memory that a device of every point needs."""
-        return take(self.work.totals.footprint, self.place)
-
-    @property
-    def peak(self) -> Floats:
-        """Peak of a device in the model's data type [flop/s], (timed,)."""
-        return self.work.totals.peak[self.place]
-
-    @property
-    def _all_differ(self) -> bool:
-        return self.place.size == self.work.totals.peak.size
-
-    def _of_kernels(self, columns: Rows) -> Rows:
-        return spread_kernels(columns, self.work.graph.offset, self.place)
 
 
 @without_refused

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fastflow import explanation
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS, result_order
-from fastflow.crossflow import Prediction, Work
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
@@ -18,6 +17,7 @@ from fastflow.parallelism.layout import SAME
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
+from fastflow.prediction import Prediction, Work
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import Prediction
 from fastflow.iteration.events import Segments, Tasks, background_segments, simulate
 from fastflow.iteration.pipeline import (
     BARRIER,
@@ -27,6 +26,7 @@ from fastflow.iteration.pipeline import (
     TimedKernels,
     tasks_of,
 )
+from fastflow.prediction import Prediction
 from fastflow.tables import Floats, Texts, take
 from fastflow.workload.graph import COLLECTIVES, PHASES, UPDATE
 

@@ -16,10 +16,10 @@ from fastflow.grid.run import Run
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastflow.crossflow import Prediction
     from fastflow.dataset.schema import ResultTable
     from fastflow.dataset.store import Store
     from fastflow.evaluation.ranking import Ranking
+    from fastflow.prediction import Prediction
 
 
 def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: str) -> None:

@@ -17,7 +17,7 @@ from fastflow.parallelism.strategy import AUTO
 from fastflow.tables import take
 
 if TYPE_CHECKING:
-    from fastflow.crossflow import Prediction
+    from fastflow.prediction import Prediction
 
 _KEY, _PER_LAYER = "parallel.strategy", "parallel.per_layer"
 

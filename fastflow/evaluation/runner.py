@@ -15,7 +15,7 @@ from fastflow.grid.run import naming_what_is_missing
 from fastflow.tables import Columns
 
 if TYPE_CHECKING:
-    from fastflow.crossflow import Prediction
+    from fastflow.prediction import Prediction
 
 
 __all__ = [

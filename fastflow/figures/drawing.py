@@ -17,7 +17,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_hex
 from matplotlib.figure import Figure
 
-from fastflow.crossflow import Prediction
 from fastflow.errors import InputError
 from fastflow.figures.floorplan import DEVICE, Floorplan, floorplan
 from fastflow.figures.ranks import draw_ranks
@@ -25,6 +24,7 @@ from fastflow.figures.scene import Scene, Traffic, scene
 from fastflow.figures.shapes import IDLE, INK, QUIET, draw_boxes, draw_building, draw_lines, draw_title
 from fastflow.figures.wiring import CUT, PLANE, WRAP, strokes
 from fastflow.network.topology import FULL, TREE
+from fastflow.prediction import Prediction
 from fastflow.tables import Floats
 from fastflow.units import show
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import Prediction
 from fastflow.network.links import LinkLoads, link_loads
 from fastflow.network.patterns import BACKWARD, FORWARD, NEIGHBOURS, Group, logical_edges
 from fastflow.network.placement import read_order, strides
 from fastflow.network.routes import SYSTEM
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, Topology, topology
 from fastflow.parallelism.mesh import AXES, PIPELINE
+from fastflow.prediction import Prediction
 from fastflow.tables import Floats, Ints
 
 WEIGHT = {NEIGHBOURS: 0.5, FORWARD: 1.0, BACKWARD: 1.0}

@@ -13,7 +13,7 @@ from fastflow.measured.csv_file import Given
 from fastflow.tables import Columns, Floats, Ints, Texts, take
 
 if TYPE_CHECKING:
-    from fastflow.crossflow import Prediction
+    from fastflow.prediction import Prediction
 
 
 class PredictedRows(NamedTuple):

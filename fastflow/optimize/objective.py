@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.crossflow import Prediction
 from fastflow.hardware.chip import dram_given, generate
 from fastflow.hardware.dram import device_rooms
 from fastflow.hardware.shortage import shortage
 from fastflow.optimize.space import Space
+from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Floats, Inputs, Ints, take
 
 OBJECTIVES = {

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import Prediction, predict
+from fastflow.crossflow import predict
 from fastflow.distinct import kinds
 from fastflow.optimize.strategies import AT_ONCE, predict_all, scores
 from fastflow.parallelism.layout import SAME
 from fastflow.parallelism.strategy import COLUMN_ROW, parse
+from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Columns, Floats, Inputs, Ints, take
 from fastflow.workload.graph import HIDDEN, LAYER_KINDS
 

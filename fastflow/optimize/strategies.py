@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import Prediction, predict
+from fastflow.crossflow import predict
 from fastflow.parallelism.strategy import Strategy, every_strategy
+from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
 from fastflow.workload import count_layers
 

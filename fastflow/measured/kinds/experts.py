@@ -32,7 +32,7 @@ class ExpertLayers(Measurements):
         """Read how tokens fall on experts too; raises InputError."""
         super().__init__(rows, options)
         file, found = self.file, np.zeros(self.file.rows)
-        for i, text in enumerate(file.frame["balance"] if "balance" in file.frame else ()):
+        for i, text in enumerate(file.frame.get("balance", ())):
             law = _POWER_LAW.fullmatch(text.lower())
             if law is None and text.lower() not in ("", "equal", "balanced"):
                 raise file.mistake("balance", i, "equal, or power_law_EXPONENT")
