@@ -46,6 +46,7 @@ from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
 ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
+LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' columns)
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
@@ -172,7 +173,7 @@ def _time_groups(
 def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
     """Say whether libraries have grouped products of blocks of a x b."""
     if gemm.shared:
-        return bool(b >= LEAST_COLUMNS)
+        return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
 
 
