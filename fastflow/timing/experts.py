@@ -88,7 +88,8 @@ def expert_passes(device: Device, layers: ExpertLayers, rows: Floats) -> Passes:
     rows: that the device gets (layers,).
     """
     p, routing, size, activation = layers.point, layers.routing, layers.size, layers.activation
-    scaled, direct = device.library.promotion[p] > 0.0, device.library.shared[p]
+    # libraries of operands that are scaled in blocks have no kernels that split the inner dimension
+    scaled, direct = ~device.library.splits[p], device.library.shared[p]
     quantised, large = size < activation, routing.tokens > MOST_SORTED
     fused = ~direct & ~quantised
     simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)

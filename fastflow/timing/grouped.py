@@ -50,8 +50,8 @@ LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' c
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
-# Time to look at an expert and go on to the next one [s]: blocks that scale their sums (DeepGEMM's) look at
-# one at a time, CUTLASS's at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+# Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
+# at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
 ORDER = 4.0  # of the soft maximum, as that of single products (conf/tiling/blocks.yaml)
 
@@ -144,10 +144,11 @@ def _time_groups(
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            most = max(a, b)
-            moved[level] = do.slabs * (most + a * b / min(gemm.warp_m, most)) / (a + b)
+            moved[level] = do.slabs * (side_read_once + again) / (a + b)
         else:
             moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
     moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
@@ -243,7 +244,7 @@ def _run_groups(
             gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = float(grouped.routing.local[g]) if gemm.promotion > 0.0 else 0.0
+        visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks = _time_groups(
             gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, times, moved
         )
