@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
@@ -84,7 +84,7 @@ class _Sums(NamedTuple):
     beyond: float  # of operands from outside the cache [B]
 
 
-@kernel
+@lean_kernel
 def _sum_groups(
     gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     capacity: Floats, level: int,
@@ -118,7 +118,7 @@ def _sum_groups(
     return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
 
 
-@kernel
+@lean_kernel
 def _time_groups(
     gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
@@ -170,7 +170,7 @@ def _time_groups(
     return float(total), blocks
 
 
-@kernel
+@lean_kernel
 def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
     """Say whether libraries have grouped products of blocks of a x b."""
     if gemm.shared:
@@ -178,7 +178,7 @@ def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
 
 
-@kernel
+@lean_kernel
 def _choose(
     gemm: _Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
     of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,

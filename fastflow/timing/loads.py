@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Floats, Ints, take
 
@@ -76,7 +76,7 @@ def _shuffles(experts: Ints) -> _Shuffles:
     )
 
 
-@kernel
+@lean_kernel
 def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -> None:
     """Write the midpoints of equal shares of a power law's distribution, the largest first."""
     power = 1.0 - exponent
@@ -89,7 +89,7 @@ def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -
             out[r] = np.exp(np.log((high - low) * share + low) / power)  # faster than a power
 
 
-@kernel
+@lean_kernel
 def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
     """Give `left` tokens to the experts that have least, none more than `most`; count: falling.
 
@@ -114,7 +114,7 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
         left -= rise * those
 
 
-@kernel
+@lean_kernel
 def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
     """Write how many tokens experts get, by popularity: `topk` times `tokens` in all."""
     total, choices = popularity.sum(), tokens * topk
@@ -130,7 +130,7 @@ def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints)
     _fill(count, left, tokens, rank)
 
 
-@kernel
+@lean_kernel
 def _busiest(count: Ints, rank: Ints, local: int) -> int:
     """Return the first place of the device that gets most tokens, the first one of several."""
     best, most = 0, -1
@@ -143,7 +143,7 @@ def _busiest(count: Ints, rank: Ints, local: int) -> int:
     return best
 
 
-@kernel
+@lean_kernel
 def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
     """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
     for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):
