@@ -24,7 +24,9 @@ from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Floats, Ints, take
 
-DRAWS = 4  # seeded shuffles of experts over devices; one gives loads that are off by 10% more, 16 as 4
+# Seeded shuffles of experts over devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with one,
+# 0.1 to 0.2 smaller with 16
+DRAWS = 4
 MOST_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
 
