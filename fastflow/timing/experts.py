@@ -37,14 +37,13 @@ from fastflow.timing.passes import run_passes
 
 KERNELS = ("route", "sort", "quantise", "gather", "scale", "gate_up", "activate", "scale_gated", "down",
            "combine")  # fmt: skip
-MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py of TensorRT-LLM 1.0 to 1.3
+MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
 MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
-TOPK_BLOCKS = 8  # of 256 threads, of 2048 that a bundle has room for
+TOPK_BLOCKS = 8  # on a bundle: of 256 threads, where it has room for 2048
 # Trips through the memories of a block that finds the largest by radix, in eight digits of two bits: four or
 # five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
 TOPK_TRIPS = 36.0
-# Time of a pass that gathers or scatters rows over that of its bytes at the achievable bandwidth.
-# Calibrated: as above
+# Time of a pass over rows of tokens over that of its bytes at the achievable bandwidth. Calibrated: as above
 PASS = 1.5
 # Operations to find the largest of 128 elements and scale them, for each. Calibrated: as above, fp8 in blocks
 SCALE = 250.0
@@ -90,7 +89,8 @@ def expert_passes(device: Device, layers: ExpertLayers, rows: Floats) -> Passes:
     rows: that the device gets (layers,).
     """
     p, routing, size, activation = layers.point, layers.routing, layers.size, layers.activation
-    scaled, direct = device.library.promotion[p] > 0.0, device.library.shared[p]
+    # libraries of operands that are scaled in blocks have no kernels that split the inner dimension
+    scaled, direct = ~device.library.splits[p], device.library.shared[p]
     quantised, large = size < activation, routing.tokens > MOST_SORTED
     fused = ~direct & ~quantised
     simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)

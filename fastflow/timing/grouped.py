@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
@@ -46,11 +46,12 @@ from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
 ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
+LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' columns)
 # Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
 # layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
 OF_SINGLE = 0.7
-# Time to look at an expert and go on to the next one [s]: blocks that scale their sums (DeepGEMM's) look at
-# one at a time, CUTLASS's at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+# Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
+# at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
 ORDER = 4.0  # of the soft maximum, as that of single products (conf/tiling/blocks.yaml)
 
@@ -83,7 +84,7 @@ class _Sums(NamedTuple):
     beyond: float  # of operands from outside the cache [B]
 
 
-@kernel
+@lean_kernel
 def _sum_groups(
     gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     capacity: Floats, level: int,
@@ -117,7 +118,7 @@ def _sum_groups(
     return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
 
 
-@kernel
+@lean_kernel
 def _time_groups(
     gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
@@ -143,10 +144,11 @@ def _time_groups(
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            most = max(a, b)
-            moved[level] = do.slabs * (most + a * b / min(gemm.warp_m, most)) / (a + b)
+            moved[level] = do.slabs * (side_read_once + again) / (a + b)
         else:
             moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
     moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
@@ -168,15 +170,15 @@ def _time_groups(
     return float(total), blocks
 
 
-@kernel
+@lean_kernel
 def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
     """Say whether libraries have grouped products of blocks of a x b."""
     if gemm.shared:
-        return bool(b >= LEAST_COLUMNS)
+        return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
     return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
 
 
-@kernel
+@lean_kernel
 def _choose(
     gemm: _Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
     of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
@@ -242,7 +244,7 @@ def _run_groups(
             gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = float(grouped.routing.local[g]) if gemm.promotion > 0.0 else 0.0
+        visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks = _time_groups(
             gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, times, moved
         )

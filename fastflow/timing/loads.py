@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Floats, Ints, take
 
-DRAWS = 4  # seeded shuffles of experts over devices; one gives loads that are off by 10% more, 16 as 4
+# Seeded shuffles of experts over devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with one,
+# 0.1 to 0.2 smaller with 16
+DRAWS = 4
 MOST_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
 
@@ -76,7 +78,7 @@ def _shuffles(experts: Ints) -> _Shuffles:
     )
 
 
-@kernel
+@lean_kernel
 def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -> None:
     """Write the midpoints of equal shares of a power law's distribution, the largest first."""
     power = 1.0 - exponent
@@ -89,7 +91,7 @@ def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -
             out[r] = np.exp(np.log((high - low) * share + low) / power)  # faster than a power
 
 
-@kernel
+@lean_kernel
 def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
     """Give `left` tokens to the experts that have least, none more than `most`; count: falling.
 
@@ -114,7 +116,7 @@ def _fill(count: Ints, left: int, most: int, rank: Ints) -> None:
         left -= rise * those
 
 
-@kernel
+@lean_kernel
 def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints) -> None:
     """Write how many tokens experts get, by popularity: `topk` times `tokens` in all."""
     total, choices = popularity.sum(), tokens * topk
@@ -130,7 +132,7 @@ def _spread(popularity: Floats, tokens: int, topk: int, rank: Ints, count: Ints)
     _fill(count, left, tokens, rank)
 
 
-@kernel
+@lean_kernel
 def _busiest(count: Ints, rank: Ints, local: int) -> int:
     """Return the first place of the device that gets most tokens, the first one of several."""
     best, most = 0, -1
@@ -143,7 +145,7 @@ def _busiest(count: Ints, rank: Ints, local: int) -> int:
     return best
 
 
-@kernel
+@lean_kernel
 def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups: int) -> int:
     """Write the groups of experts that `choices` of tokens fall on evenly; returns where they end."""
     for each, those in ((choices // local + 1, choices % local), (choices // local, local - choices % local)):

@@ -82,7 +82,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             c += m * stored * chip.output
     together = floor(0.25 * chip.registers / (4 * a * b))
     if chip.step > 0:
-        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b) * LINE)))
+        together = min(together, floor(chip.capacities[chip.dealt] / (4 * (a + b / chip.pair) * LINE)))
     together = max(1, together)
     waves = ceil(handed / chip.bundles)
     rounds = ceil(waves / together)
@@ -101,8 +101,11 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     moved = [register_accesses(chip.dataflow, useful, chip.unit, (wm, mean, wn)) * chip.size]
     for level in range(1, len(chip.bandwidths)):
         if level <= chip.dealt:
-            rows = min(chip.warp[0], max(a, b))
-            groups, of_group = max(a, b) / rows, rows + min(a, b)
+            once, other = min(a, b), max(a, b)
+            if once < chip.warp[0]:
+                once, other = other, once
+            rows = min(chip.warp[0], once)
+            groups, of_group = once / rows, rows + other / min(chip.pair, handed)
             read = 2 * a * b * sum(depths) * chip.size * (wm + wn) / (2 * wm * wn)
             moved.append(groups * of_group * sum(depths) * chip.size if chip.shared else read + loaded)
         elif level == chip.dealt + 1:
@@ -123,8 +126,8 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     serving[chip.dealt + 1] = max(serving[chip.dealt + 1], rounds * ceil(mean * chip.size / LINE) * chip.step)
     times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
-    launch = chip.launch + (visit * local if chip.promotion else 0)
-    order = chip.order * (2 if chip.shared and not chip.promotion else 1)
+    launch = chip.launch + (0 if chip.splits else visit * local)
+    order = chip.order * chip.overlap
     time = soft(times, order) + launch
     power = chip.drive * useful / (chip.peak * time)
     if power > 1:
