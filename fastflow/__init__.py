@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fastflow.measured.validation import Validation
 
 __all__ = [
-    "InputError", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_collective",
-    "predict_gemm", "rank_strategies", "search", "sweep", "validate",
+    "InputError", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_attention",
+    "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search", "sweep", "validate",
 ]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
@@ -76,6 +76,43 @@ def predict_gemm(
     from fastflow.api import predict_gemm
 
     return predict_gemm(m, k, n, chip, dtype, batch)
+
+
+def predict_attention(
+    batch: ArrayLike, q_len: ArrayLike, kv_len: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike,
+    head_dim: ArrayLike = 128, window: ArrayLike = 0, chip: str = "a100", dtype: str = "bf16",
+    kv_dtype: str = "operand", phase: str | None = None, causal: bool = True,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict the time of fused attention on one chip, with what a layer runs beside it [s].
+
+    batch: sequences; q_len: queries of each; kv_len: keys, with the queries' own; heads, kv_heads: those
+    of queries, and of keys; head_dim: columns of a head; window: keys that a query sees, 0 for all. These are
+    whole numbers, or arrays of equal length, shape (kernels,). kv_dtype: the data type of the cache, such as
+    `"fp8"`. phase: `"prefill"` or `"decode"`; by default decode where there are at most 16 queries and more
+    keys. Returns an array of shape (kernels,), or a zero-dimensional array for single numbers. Raises
+    InputError as `predict_gemm` does.
+    """
+    from fastflow.api import predict_attention
+
+    return predict_attention(
+        batch, q_len, kv_len, heads, kv_heads, head_dim, window, chip, dtype, kv_dtype, phase, causal
+    )
+
+
+def predict_experts(
+    tokens: ArrayLike, hidden: ArrayLike, ffn: ArrayLike, experts: ArrayLike, topk: ArrayLike,
+    tp: ArrayLike = 1, ep: ArrayLike = 1, power_law: ArrayLike = 0.0, chip: str = "a100", dtype: str = "bf16",
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict the time of expert layers on one of the tp x ep chips that share each [s].
+
+    tokens: of all chips; hidden: columns of a token; ffn: of an expert's gate; topk: experts that a token
+    chooses; power_law: the exponent of the experts' loads, 0 for even ones. Numbers, or arrays of equal
+    length, shape (layers,). What is sent between chips is left out. Returns an array of shape (layers,), or a
+    zero-dimensional array for single numbers. Raises InputError as `predict_gemm` does.
+    """
+    from fastflow.api import predict_experts
+
+    return predict_experts(tokens, hidden, ffn, experts, topk, tp, ep, power_law, chip, dtype)
 
 
 def predict_collective(

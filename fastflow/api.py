@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from fastflow.grid import limits
 from fastflow.grid.grid import Share
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
+from fastflow.workload.attention import DECODE, PREFILL
+from fastflow.workload.types.attention import FEW_QUERIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,32 +173,92 @@ def predict_gemm(
     m: ArrayLike, k: ArrayLike, n: ArrayLike, chip: str, dtype: str, batch: ArrayLike
 ) -> NDArray[np.float64]:
     """Predict matrix products on one chip; see `fastflow.predict_gemm`."""
+    given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
+    return _predict_alone("gemm", given, chip, dtype)
+
+
+def predict_attention(
+    batch: ArrayLike, q_len: ArrayLike, kv_len: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike,
+    head_dim: ArrayLike, window: ArrayLike, chip: str, dtype: str, kv_dtype: str, phase: str | None,
+    causal: bool,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict fused attention on one chip; see `fastflow.predict_attention`."""
+    given = {
+        "model.batch": batch, "model.q_len": q_len, "model.kv_len": kv_len, "model.heads": heads,
+        "model.kv_heads": kv_heads, "model.head_dim": head_dim, "model.window": window,
+    }  # fmt: skip
+    if phase not in (None, PREFILL, DECODE):
+        raise InputError("phase", phase, f"{PREFILL}, {DECODE}, or None")
+    more = (
+        f"precision.cache={text_of('kv_dtype', kv_dtype)}",
+        f"model.causal={'true' if causal else 'false'}",
+        *(() if phase is None else (f"model.phase={phase}",)),
+    )
+    return _predict_alone("attention", given, chip, dtype, more, None if phase else _phases)
+
+
+def _phases(sizes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the phase of attention of some sizes: decode of few queries over a cache."""
+    few = (sizes["model.q_len"] <= FEW_QUERIES) & (sizes["model.kv_len"] > sizes["model.q_len"])
+    return {"model.phase": np.where(few, DECODE, PREFILL)}
+
+
+def predict_experts(
+    tokens: ArrayLike, hidden: ArrayLike, ffn: ArrayLike, experts: ArrayLike, topk: ArrayLike, tp: ArrayLike,
+    ep: ArrayLike, power_law: ArrayLike, chip: str, dtype: str,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict expert layers on one chip; see `fastflow.predict_experts`."""
+    given = {
+        "model.tokens": tokens, "model.hidden": hidden, "model.ffn": ffn, "model.experts": experts,
+        "model.topk": topk, "model.tp": tp, "model.ep": ep, "model.power_law": power_law,
+    }  # fmt: skip
+    return _predict_alone("experts", given, chip, dtype)
+
+
+def _predict_alone(
+    model: str,
+    given: dict[str, Any],
+    chip: str,
+    dtype: str,
+    more: tuple[str, ...] = (),
+    derived: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] | None = None,
+) -> NDArray[np.float64]:
+    """Predict single operations of one model on one chip [s]; given: inputs, numbers or arrays of one shape.
+
+    more: overrides; derived: returns inputs that follow from those given.
+    """
     from fastflow import crossflow
     from fastflow.precompile import compile_ahead
 
-    given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
     sizes = numbers_of(given)
-    for key, column in sizes.items():
-        if column.ndim > 1:
-            raise InputError(
-                key, f"an array of {column.ndim} dimensions", "a number or a one-dimensional array"
-            )
-        known = find_input(key)
-        assert known is not None, key
-        wrong = column[~((column >= 1) & (column <= known.high) & (column == np.floor(column)))]
-        if wrong.size:
-            raise InputError(key, wrong.flat[0], known.allowed())
+    columns = {key: _as_input(key, column) for key, column in sizes.items()}
+    shape = next(iter(sizes.values())).shape
     chosen = (f"chip={text_of('chip', chip)}", f"model.dtype={text_of('dtype', dtype)}")
-    composer, run = _one_point(("model=gemm", *chosen))
-    if sizes["model.m"].size == 0:
+    composer, run = _one_point((f"model={model}", *chosen, *more))
+    if 0 in shape:
         return np.zeros(0)
-    first = Share(run.grid.blocks[0], 0, np.zeros(sizes["model.m"].size, dtype=np.int64))
-    inputs = run.grid.inputs(first) | {
-        key: np.array(column, dtype=np.int64).ravel() for key, column in sizes.items()
-    }
+    rows = columns[next(iter(columns))].size
+    inputs = run.grid.inputs(Share(run.grid.blocks[0], 0, np.zeros(rows, dtype=np.int64))) | columns
+    if derived is not None:
+        inputs |= derived(columns)
     with explaining(composer, run):
         compile_ahead(inputs)
         prediction = crossflow.predict(inputs)
-    if prediction.timed.size < first.points.size:
-        raise CompositionError(f"no time can be predicted: {prediction.reason[0]}")
-    return prediction.timeline.total.reshape(sizes["model.m"].shape)
+    if prediction.timed.size < rows:
+        raise CompositionError(f"no time can be predicted: {prediction.reason[prediction.reason != ''][0]}")
+    return prediction.timeline.total.reshape(shape)
+
+
+def _as_input(key: str, column: NDArray[Any]) -> NDArray[Any]:
+    """Return sizes as a column of an input; raises InputError where it may not have one of them."""
+    if column.ndim > 1:
+        allowed = "a number or a one-dimensional array"
+        raise InputError(key, f"an array of {column.ndim} dimensions", allowed)
+    known = find_input(key)
+    assert known is not None, key
+    wrong = ~((column >= known.low) & (column <= known.high))
+    if known.kind == "int":
+        wrong |= column != np.floor(column)
+    if wrong.any():
+        raise InputError(key, column[wrong].flat[0], known.allowed())
+    return np.array(column, dtype=np.int64 if known.kind == "int" else np.float64).ravel()
