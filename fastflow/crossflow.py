@@ -38,6 +38,7 @@ from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, unt
 
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
+DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
 NETWORK = ("net.", "system.", "placement")  # what no device's own work depends on but by its chip or layout
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
@@ -164,9 +165,13 @@ def _time_kernels(
     Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
-    strided = transposed(inputs)
+    alike = (column for key, column in inputs.items() if key.startswith(DEVICE))
+    first, place = kinds(alike, numbers.operand.size)
+    own, own_chip, own_numbers = of_kinds(inputs, first), take(chip, first), take(numbers, first)
+    point, strided = place[graph.point], transposed(inputs)
+    tiles, overlaps = own["tiling.tiles"] == "random", own["tiling.tiles"] == "blocks"
     work = KernelWork(
-        point=graph.point,
+        point=point,
         m=shards.m,
         k=shards.k,
         n=shards.n,
@@ -174,26 +179,29 @@ def _time_kernels(
         strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
         pass_bytes=shards.elements * graph.bytes_per_element,
         pass_flop=shards.elements * graph.flop_per_element,
-        element_bytes=numbers.operand,
-        output_bytes=numbers.output,
-        samples=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.samples", 0),
-        seed=where_read(inputs["tiling.tiles"] == "random", inputs, "tiling.seed", 0),
-        brute=inputs["tiling.search"] == "brute",
-        blocks=inputs["tiling.tiles"] == "blocks",
-        overlap=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.overlap", 0.0),
-        parts=where_read(inputs["tiling.tiles"] == "blocks", inputs, "tiling.parts", 1),
+        element_bytes=own_numbers.operand,
+        output_bytes=own_numbers.output,
+        samples=where_read(tiles, own, "tiling.samples", 0),
+        seed=where_read(tiles, own, "tiling.seed", 0),
+        brute=own["tiling.search"] == "brute",
+        blocks=overlaps,
+        overlap=where_read(overlaps, own, "tiling.overlap", 0.0),
+        parts=where_read(overlaps, own, "tiling.parts", 1),
     )
-    machine = device(inputs, chip)
+    machine = device(own, own_chip)
     peak, pass_peak = machine.library.peak_flops, machine.vector_peak
-    rate = np.where(shards.m > 0, peak[graph.point], pass_peak[graph.point])
-    own = [_fused(one, inputs, chip, machine) for one in shards.fused]
-    return time_kernels(machine, work, own), rate, peak
+    rate = np.where(shards.m > 0, peak[point], pass_peak[point])
+    fused = [_fused(one, own, own_chip, machine, place) for one in shards.fused]
+    return time_kernels(machine, work, fused), rate, peak[place]
 
 
-def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device) -> Fused:
-    """Return kernels that their type times itself, on devices in the data type that it computes in."""
+def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device, place: Ints) -> Fused:
+    """Return kernels that their type times itself, on devices in the data type that it computes in.
+
+    inputs, chip, machine: of the distinct devices; place: of every point's among these.
+    """
     assert one.type.time is not None
-    share = one.share
+    share = one.share._replace(device=place[one.share.device])
     if one.type.dtype is not None:
         dtype = one.type.dtype(inputs)
         machine = device({**inputs, "model.dtype": dtype}, chip)

@@ -35,9 +35,9 @@ def loads_of(tokens, topk, experts, local, exponent):
     loads, place = expert_loads(
         Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
     )
-    assert place.tolist() == [0]
+    (own,) = (slice(*loads.group[place[0] : place[0] + 2]) for _ in place)
     each = Counter()
-    for load, many in zip(loads.tokens, loads.experts, strict=True):
+    for load, many in zip(loads.tokens[own], loads.experts[own], strict=True):
         each[int(load)] += many
     return each
 

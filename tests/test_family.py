@@ -154,7 +154,13 @@ def test_kernels_of_networks_are_compiled_for_what_has_layers():
     tiles = {"tiling.tiles": np.array(["blocks"])}
     lists = {name: precompile._kind_of(tiles | {"model.name": np.array([name])}) for name in FAMILIES}
     networks = dict.fromkeys(("lstm_lm", "graph"), "network, blocks")
-    assert lists == dict.fromkeys(("gemm", "operator", "rnn"), "layer, blocks") | networks
+    assert (
+        lists
+        == dict.fromkeys(
+            ("gemm", "operator", "attention", "latent_attention", "experts", "rnn"), "layer, blocks"
+        )
+        | networks
+    )
 
 
 def test_no_room_compares_the_name_of_a_model():

@@ -22,7 +22,7 @@ PHASE = text(
     "model.phase", "prefill: many queries a sequence; decode: few, by other kernels", (PREFILL, DECODE)
 )
 SIZES = (
-    count("model.batch", "sequences"),
+    count("model.batch", "sequences of the global batch"),
     count("model.q_len", "queries of a sequence, the last of its tokens"),
     count("model.kv_len", "keys of a sequence, its queries' own among them; at least q_len"),
     count("model.heads", "heads of attention"),

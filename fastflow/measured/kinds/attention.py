@@ -1,8 +1,8 @@
-"""Fused attention: as heads of their own keys, or over a latent cache that all heads share."""
+"""Fused attention, of heads with keys of their own or shared by some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from fastflow.measured.kind import Measurements, register
 from fastflow.tables import Columns, Ints
 from fastflow.workload.precision import precision
 
-_SIZES = {
+SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
@@ -30,7 +30,7 @@ class Attentions(Measurements):
     name = "attention"
     model = "attention"
     needed = ("q_len", "kv_len", "heads", "kv_heads")
-    inputs_of_columns: ClassVar[Mapping[str, str]] = _SIZES | {
+    inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES | {
         "kv_heads": "model.kv_heads", "head_dim": "model.head_dim", "window": "model.window",
         "causal": "model.causal", "shared": _SHARED,
     }  # fmt: skip
@@ -63,19 +63,3 @@ class Attentions(Measurements):
         said = "values lie where the keys do: main memory is too slow to read both (model.shared=true)"
         inferred = found is not None and "shared" not in self.file.frame and found.there.any()
         return [*super().notes_of_times(), *([said] if inferred else [])]
-
-
-@register
-class LatentAttentions(Measurements):
-    """Latent attention, with what a layer does beside it."""
-
-    name = "latent attention"
-    model = "latent_attention"
-    needed = ("q_len", "kv_len", "heads")
-    inputs_of_columns: ClassVar[Mapping[str, str]] = _SIZES
-    named_by = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
-
-    @classmethod
-    def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
-        """A file whose heads have keys of their own is of the other kind."""
-        return super().claims(columns, keys) and "kv_heads" not in columns

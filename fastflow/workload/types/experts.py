@@ -93,7 +93,7 @@ def mixture_of_file(
 ) -> Own:
     """Return what a file says of a mixture; chosen: rows are those of tokens' choices, not of tokens."""
     topk, rows = sides["topk"].size, int(node.rows)
-    experts = sides["experts"].size if "experts" in sides else int(node.groups)
+    experts = sides.get("experts", Side(int(node.groups))).size
     if topk > experts:
         raise wrong(f"{where}.topk", f"at most its {experts} experts", topk)
     if chosen and rows % topk:
