@@ -24,7 +24,7 @@ from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import Footprint, footprint
-from fastflow.parallelism.layout import Layouts, lay_out
+from fastflow.parallelism.layout import Layouts, lay_out, names_layers
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import Strategies, misfit, parse_column
@@ -39,6 +39,7 @@ from fastflow.workload.precision import Precision, precision, untrainable
 # what a chip and its faults depend on, what a strategy does, and data types
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+LAYERS = ("model.",)  # what their names depend on, beside it
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training")
 
 
@@ -84,7 +85,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     a key that the model reads and that is not there.
     """
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
-    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
+    by_layer = names_layers(inputs)
+    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *(LAYERS if by_layer else ()))
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(untrainable, inputs, *TYPES)
     reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
@@ -94,7 +96,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
     stages = spread.strategies.lp
     numbers = once_a_kind(precision, given, *TYPES)
-    graph = build_graph(given, numbers)
+    graph = build_graph(given, numbers, by_layer)
     refuse(timed, uncut(graph, spread.layouts))
     refuse(timed, unschedulable(graph, stages, count, given["parallel.concurrent_kernels"]))
     shards = cut(graph, spread.layouts, stages, count, given["parallel.zero"], numbers)

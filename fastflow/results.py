@@ -14,7 +14,8 @@ from fastflow.crossflow import Prediction
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
-from fastflow.parallelism.layout import SAME
+from fastflow.parallelism.layout import SAME, names_layers, sections
+from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
@@ -98,23 +99,31 @@ def _chip_columns(prediction: Prediction) -> Columns:
 
 
 def _own_cuts(prediction: Prediction) -> Texts:
-    """Name the kinds of layer that are cut otherwise than the strategy says, and how; of every point."""
-    asked = np.column_stack([prediction.inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
-    if not asked.any():
+    """Name the layers, or their kinds, that are cut otherwise than the strategy says; of every point."""
+    inputs = prediction.inputs
+    asked = np.column_stack([inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
+    by_layer = names_layers(inputs) and FILE not in inputs
+    if not by_layer and not asked.any():
         return np.zeros(len(asked), dtype=np.str_)
     strategies, layouts, _ = prediction.parallelism
     other = (layouts.degrees != strategies.degrees[:, None]).any(axis=2)
     other |= layouts.assignment != strategies.assignment[:, None]
     known = layouts.assignment < len(NAMES)  # a file's has no name
+    names, kind_of, of = sections(inputs)
+    asked = np.take_along_axis(asked, kind_of[of], axis=1) | by_layer
     own = np.where(asked & other & known, layouts.assignment, -1)
-    first, place = kinds((own, layouts.degrees.reshape(len(own), -1)), len(own))
+    first, place = kinds((own, layouts.degrees.reshape(len(own), -1), of), len(own))
     texts = [
         ", ".join(
-            f"{name} {Strategy(cut, *degrees)._replace(lp=1)}"
-            for name, cut, degrees in zip(LAYER_KINDS, cuts, every, strict=True)
-            if cut >= 0
+            dict.fromkeys(
+                f"{name} {Strategy(cut, *degrees)._replace(lp=1)}"
+                for name, cut, degrees in zip(
+                    names[of[i]], own[i].tolist(), layouts.degrees[i].tolist(), strict=True
+                )
+                if cut >= 0
+            )
         )
-        for cuts, every in zip(own[first].tolist(), layouts.degrees[first].tolist(), strict=True)
+        for i in first.tolist()
     ]
     return np.array(texts, dtype=np.str_)[place]
 
@@ -336,6 +345,8 @@ def explain_layout(prediction: Prediction, point: int) -> list[explanation.Expla
     if not place.size:
         return []
     layouts = take(prediction.parallelism.layouts, prediction.timed)
+    known = sections(prediction.inputs)
     return explanation.explain(
-        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0])
-    )
+        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0]),
+        known.names[known.place[point]].tolist(),
+    )  # fmt: skip

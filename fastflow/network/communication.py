@@ -24,7 +24,7 @@ from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import LAYER_KINDS, NO_EXCHANGE, Graph
+from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
@@ -287,7 +287,9 @@ def communicate(
     an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
-    prices = _prices(routes, of_point, wires, libraries, len(LAYER_KINDS) * len(shards.groups.sets))
+    prices = _prices(
+        routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
+    )
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
