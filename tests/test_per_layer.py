@@ -1,8 +1,11 @@
-"""`parallel.per_layer=true`: the best cut of every kind of layer, against all combinations of cuts."""
+"""`parallel.per_layer=true`: the best cut of every layer, against all combinations of cuts."""
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fastflow
 from fastflow.errors import InputError
@@ -10,9 +13,12 @@ from fastflow.optimize import per_layer
 from fastflow.optimize.per_layer import ASKED, CHOSEN
 from fastflow.optimize.settled import settle
 from fastflow.optimize.strategies import rank
+from fastflow.parallelism.layout import LAYERS
 from fastflow.sweep import main
+from tests.checks import cases
 from tests.conftest import columns_of
 from tests.naive import per_layer as naive
+from tests.networks import TOWERS
 
 AUTO = ["tech=n7", "placement=auto", "parallel.strategy=auto"]
 
@@ -68,7 +74,7 @@ def known(compose, summary):
 def chosen(point):
     """Return a point with its best cuts."""
     settled = settle(columns_of([point | {ASKED: True}]))
-    return point | {key: str(settled[key][0]) for key in CHOSEN if key in settled}
+    return point | {key: str(settled[key][0]) for key in (*CHOSEN, LAYERS) if key in settled}
 
 
 @pytest.mark.parametrize("few", [1, 256])
@@ -224,3 +230,102 @@ def test_commands_show_what_is_chosen(cli):
     assert code == 2
     assert len(err) == 1
     assert err[0].startswith(f"{ASKED}=true (from the command line) is invalid")
+
+
+WIDTHS = [128, 512, 2048, 8192]
+
+
+@st.composite
+def networks(draw):
+    """Draw a small network of two to five layers that differ, some of which read what no neighbour makes."""
+    layers, made, below = [], [], None
+    rows, most = draw(st.sampled_from([64, 4096, 32768])), draw(st.integers(2, 5))
+    for number in range(most):
+        kernels, entering = [], below or draw(st.sampled_from(WIDTHS))
+        below = entering
+        ends = {0: ["embedding"], most - 1: ["softmax"]}
+        kind = draw(st.sampled_from([*ends.get(number, ()), "hidden"]))
+        if kind == "embedding":
+            kernels.append({"name": "table", "type": "lookup", "vocabulary": 50_000, "cols": below})
+        for place in range(draw(st.integers(1, 2)) if kind != "embedding" else 0):
+            kernel = {"name": f"product {place}", "type": "gemm", "inner": below}
+            if place == 0 and number > 1 and draw(st.booleans()):
+                other, cols = draw(st.sampled_from(made[:-1]))
+                kernel |= {"reads": ["input", other], "inner": below + cols}
+            below = draw(st.sampled_from(WIDTHS))
+            kernels.append(kernel | {"cols": below})
+            if draw(st.booleans()):
+                pass_ = draw(st.sampled_from(["elementwise", "rowwise"]))
+                kernels.append({"name": f"pass {place}", "type": pass_, "cols": below, "flop": 2})
+        layer = {"name": f"l{number}", "kind": kind, "kernels": kernels}
+        if kind != "embedding" and below == entering:
+            layer["repeat"] = draw(st.integers(1, 2))
+        layers.append(layer)
+        made.append((f"l{number}.{kernels[-1]['name']}", below))
+    return {"rows": rows, "layers": layers}
+
+
+@given(networks(), st.sampled_from(["2", "2, of little memory", "4"]), st.booleans())
+@cases(40)
+def test_the_best_of_all_cuts_of_layers(tmp_path_factory, compose, summary, document, devices, overlaps):
+    path = tmp_path_factory.mktemp("nets") / "net.yaml"
+    layers = document["layers"][: 3 if devices == "4" else None]
+    document["layers"] = layers
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    point = compose(
+        *AUTO, "model=graph", f"model.file={path}", f"system.devices={devices[0]}",
+        f"parallel.concurrent_kernels={4 if overlaps else 1}",
+    )  # fmt: skip
+    borders = sum(layer.get("repeat", 1) for layer in layers)
+    every = naive.every_cut_of_layers(int(devices[0]), borders, [layer["name"] for layer in layers])
+    if "memory" in devices:  # that a third of the combinations fit
+        needed = summary([point | one for one in every])["footprint_B"]
+        point["mem.device_capacity"] = float(np.nanquantile(needed, 1 / 3))
+    got = summary([point | one for one in every])
+    times = [None if np.isnan(time) else time for time in got["time_s"]]
+    time, fits = naive.best(times, got["feasible"].tolist())
+    mine = summary([chosen(point)])
+    assert mine["time_s"][0] == pytest.approx(time, rel=1e-9)
+    assert mine["feasible"][0] == fits
+
+
+@pytest.fixture
+def towers(tmp_path):
+    """A point of a network of convolutions, then wide layers, on 16 devices."""
+    path = tmp_path / "towers.yaml"
+    path.write_text(TOWERS, encoding="utf-8")
+    return [*AUTO, "model=graph", f"model.file={path}", "system.devices=16"]
+
+
+def test_layers_of_a_kind_have_cuts_of_their_own(monkeypatch, compose, summary, towers):
+    """Krizhevsky, arXiv:1404.5997: convolutions share the batch, and what follows them the weights."""
+    point = compose(*towers)
+    by_layer = chosen(point)
+    ways = per_layer._ways
+    monkeypatch.setattr(per_layer, "_ways", lambda inputs: list(ways(inputs))[:1])
+    by_kind = chosen(point)
+    assert LAYERS not in by_kind
+    got = summary([by_layer, {LAYERS: "same"} | by_kind])
+    assert got["time_s"][0] < got["time_s"][1] / 2
+    assert by_layer["parallel.strategy"] == "d16"
+    assert got["cuts"][0] == by_layer[LAYERS].replace(":", "") == "dense RC-1-8-d2, head CR-8-d2"
+
+
+def test_a_layer_whose_cut_is_given_keeps_it(compose, towers):
+    best = chosen(compose(*towers, "parallel.layers='tower: CR-16'", "parallel.softmax=d16"))
+    assert best[LAYERS].startswith("tower: CR-16, ")
+    assert "head" not in best[LAYERS]
+    assert best["parallel.softmax"] == "d16"
+
+
+def test_points_of_a_grid_choose_layers_for_themselves(towers):
+    """What is chosen is in the columns: given as inputs, it makes the same row."""
+    got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{ASKED}=false,true")
+    assert ["," in cuts for cuts in got["cuts"]] == [False, True, False, True]
+    for row in got[got[ASKED]].to_dict("records"):
+        cuts = ", ".join(cut.replace(" ", ": ") for cut in row["cuts"].split(", "))
+        own = fastflow.evaluate(
+            *towers, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", f"{LAYERS}='{cuts}'"
+        )
+        results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
+        pd.testing.assert_series_equal(own.loc[0, results], pd.Series(row)[results], check_names=False)

@@ -1,10 +1,11 @@
-"""Every way to cut the kinds of layer of a model: all products of all cuts, stage count by stage count."""
+"""Every way to cut layers, or kinds of them: all products of all cuts, stage count by stage count."""
 
 from itertools import product
 
 from tests.naive.space import every_strategy
 
 KINDS = ("embedding", "hidden", "softmax")
+LAYERS = "parallel.layers"
 
 
 def every_combination(devices, layers, given=None):
@@ -28,3 +29,18 @@ def best(times, fits):
     timed = [(not fit, time) for time, fit in zip(times, fits, strict=True) if time is not None]
     misses, time = min(timed)
     return time, not misses
+
+
+def every_cut_of_layers(devices, borders, names):
+    """Return all combinations of cuts of some layers, as inputs; in no order.
+
+    borders: how many layers a pipeline can cut between, repeated ones counted; names: of the layers.
+    """
+    found = []
+    for stages in (count for count in range(1, borders + 1) if devices % count == 0):
+        cuts = every_strategy(devices // stages, 1)
+        pipeline = f"-p{stages}" if stages > 1 else ""
+        for own in product(cuts, repeat=len(names)):
+            text = ", ".join(f"{name}: {cut}" for name, cut in zip(names, own, strict=True))
+            found.append({LAYERS: text, "parallel.strategy": f"d{devices // stages}{pipeline}"})
+    return found
