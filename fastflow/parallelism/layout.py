@@ -120,22 +120,19 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
         if alike.any():
             layouts.assignment[alike] = number_of(assignment_of("TP", *chosen))
     reason = np.full(strategies.assignment.size, "", dtype=object)
+    every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
     for i, columns, own, key, text in _own_cuts(inputs, known):
-        stages = int(strategies.lp[i])
-        available = int(strategies.devices[i] // stages)
-        cut = own.devices // own.dp
+        available, cut = there[i], own.devices // own.dp
         if own.dp == 1 and available % cut == 0:
             own = own._replace(dp=available // cut)
         devices = "one device" if available == 1 else f"{available} devices"
-        allowed = (
-            "" if own.devices == available else f"a cut that uses the {devices} of a layer under the strategy"
-        )
         if key == LAYERS and not columns.any():
-            allowed = _layers(names[place[i]])
-        if allowed:
+            reason[i] = reason[i] or str(InputError(key, text, _layers(names[place[i]])))
+        elif own.devices != available:
+            allowed = f"a cut that uses the {devices} of a layer under the strategy"
             reason[i] = reason[i] or str(InputError(key, text, allowed))
         layouts.assignment[i, columns] = own.kernel
-        layouts.degrees[i, columns] = own._replace(lp=stages).degrees
+        layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
     for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
         allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
         keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
@@ -145,12 +142,12 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason[p] = reason[p] or str(InputError("parallel.per_layer", "true", allowed))
     for p, path in enumerate(inputs.get(FILE, ())):
-        given, there = read_layout(str(path)), names[place[p]]
+        given, every = read_layout(str(path)), names[place[p]]
         layouts.assignment[p] = np.array(given.kinds)[kinds[place[p]]]
         for name, number in given.layers.items():
-            layouts.assignment[p, there == name] = number
-            if name not in there:
-                allowed = f"a file whose layers are {_layers(there)}, not {shown(name)}"
+            layouts.assignment[p, every == name] = number
+            if name not in every:
+                allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
                 reason[p] = reason[p] or str(InputError(FILE, path, allowed))
     return layouts, reason.astype(str)
 
