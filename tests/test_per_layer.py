@@ -329,3 +329,30 @@ def test_points_of_a_grid_choose_layers_for_themselves(towers):
         )
         results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
         pd.testing.assert_series_equal(own.loc[0, results], pd.Series(row)[results], check_names=False)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([(2, 9), (4, 8), (6, 5), (14, 8)]),
+    st.sampled_from([0.1, 0.3, 0.6, 0.9]),
+)
+@cases(60)
+def test_the_least_sums_that_fit(seed, sizes, filled):
+    """Of long chains, of which more beginnings are as good as any than go on, within a hundredth."""
+    borders, cuts = sizes
+    drawn = np.random.default_rng(seed)
+    own, between, more = (drawn.random((borders, *shape)) for shape in ((1, cuts), (cuts, cuts), (1, cuts)))
+    times, memory = own + between / 10, np.rint(20 * (1.2 - own + more / 3) + between)
+    least = memory.min(axis=(1, 2)).sum()
+    room = int(least + filled * (memory.mean(axis=(1, 2)).sum() - least))
+    names = [f"l{part}" for part in range(borders + 1)]
+    space = per_layer._Space({}, [""] * cuts, np.ones(cuts, dtype=np.int64), None, names, 0, room)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(per_layer, "_steps", lambda *_: per_layer._Steps(times, memory))
+        ((combinations, sums, fits),) = per_layer._sums(space)
+    at = np.arange(borders)[:, None], combinations[:, :-1].T, combinations[:, 1:].T
+    assert sums == pytest.approx(times[at].sum(axis=0))
+    assert ((memory[at].sum(axis=0) <= room) == fits).all()
+    assert len({tuple(one) for one in combinations.tolist()}) == len(combinations)
+    exact = naive.least_sum(times.tolist(), memory.tolist(), room)
+    assert sums[fits].min(initial=np.inf) == pytest.approx(exact, rel=1e-9 if borders < 7 else 1e-2)
