@@ -1,5 +1,8 @@
 """`parallel.per_layer=true`: the best cut of every layer, against all combinations of cuts."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +21,6 @@ from fastflow.sweep import main
 from tests.checks import cases
 from tests.conftest import columns_of
 from tests.naive import per_layer as naive
-from tests.networks import TOWERS
 
 AUTO = ["tech=n7", "placement=auto", "parallel.strategy=auto"]
 
@@ -291,9 +293,11 @@ def test_the_best_of_all_cuts_of_layers(tmp_path_factory, compose, summary, docu
 
 @pytest.fixture
 def towers(tmp_path):
-    """A point of a network of convolutions, then wide layers, on 16 devices."""
+    """The convolutions, then wide layers, of docs/graphs.md on 16 devices."""
+    docs = (Path(__file__).parents[1] / "docs" / "graphs.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(name: towers\n.*?)```", docs, re.DOTALL)
     path = tmp_path / "towers.yaml"
-    path.write_text(TOWERS, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return [*AUTO, "model=graph", f"model.file={path}", "system.devices=16"]
 
 
