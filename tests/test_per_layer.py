@@ -322,6 +322,16 @@ def test_a_layer_whose_cut_is_given_keeps_it(compose, towers):
     assert best["parallel.softmax"] == "d16"
 
 
+@pytest.mark.parametrize("name", ["wide: d8, b", ", wide", "wide ", "a, b", "wide: d8", "wide:"])
+def test_a_layer_is_named_or_cut_by_the_strategy(tmp_path, compose, towers, name):
+    """What the text of cuts reads as something else is left alone."""
+    path = tmp_path / "towers.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("name: dense", f"name: '{name}'"), encoding="utf-8")
+    cuts = chosen(compose(*towers)).get(LAYERS, "same")
+    assert (cuts == f"{name}: RC-1-8-d2, head: CR-8-d2") == (name in ("a, b", "wide: d8", "wide:"))
+
+
 def test_points_of_a_grid_choose_layers_for_themselves(towers):
     """What is chosen is in the columns: given as inputs, it makes the same row."""
     got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{ASKED}=false,true")

@@ -21,6 +21,7 @@ import numpy as np
 
 from fastflow.crossflow import Prediction, predict
 from fastflow.distinct import kinds
+from fastflow.errors import InputError
 from fastflow.optimize.strategies import AT_ONCE, predict_all, scores
 from fastflow.parallelism.layout import LAYERS, SAME, parse_layers
 from fastflow.parallelism.strategy import COLUMN_ROW, parse
@@ -128,11 +129,24 @@ def _ways(inputs: Inputs) -> Iterator[tuple[list[str], int]]:
     ((layers,), _), given = layers_of(inputs), _given(inputs)
     free = [one for one in layers if one.name not in given and inputs[KEYS[one.kind]][0] == SAME]
     every = sorted({one.kind for one in free})
-    hidden = [one.kind for one in free].index(HIDDEN) if HIDDEN in every else 0
     if len(every) > 1:
-        yield [KEYS[kind] for kind in every], every.index(HIDDEN) if HIDDEN in every else 0
-    if len(free) > len(every):
-        yield [one.name for one in free], hidden
+        yield [KEYS[kind] for kind in every], _first_hidden(every)
+    named = [one for one in free if _can_be_named(one.name)]
+    if len(free) > len(every) and len(named) > 1:
+        yield [one.name for one in named], _first_hidden([one.kind for one in named])
+
+
+def _first_hidden(parts: list[int]) -> int:
+    """Return the place of the first hidden one of some kinds of layer, of the first where there is none."""
+    return parts.index(HIDDEN) if HIDDEN in parts else 0
+
+
+def _can_be_named(name: str) -> bool:
+    """Say whether LAYERS can name a layer; a name with colons or commas may read as something else there."""
+    try:
+        return list(parse_layers(f"{name}: d1")) == [name]
+    except InputError:
+        return False
 
 
 def _scores(prediction: Prediction) -> _Scores:
