@@ -22,7 +22,7 @@ from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
-from fastflow.parallelism.layout import lay_out
+from fastflow.parallelism.layout import lay_out, names_layers
 from fastflow.parallelism.shards import Fused as FusedShares
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
@@ -41,6 +41,7 @@ HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "
 DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
 NETWORK = ("net.", "system.", "placement")  # what no device's own work depends on but by its chip or layout
+LAYERS = ("model.",)  # what their names depend on, beside a strategy
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
 
@@ -55,7 +56,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     a key that the model reads and that is not there.
     """
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
-    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY)
+    by_layer = names_layers(inputs)
+    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *(LAYERS if by_layer else ()))
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(untrainable, inputs, *TYPES)
     reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
@@ -67,7 +69,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     few = given, chip, spread, count
     if first.size < timed.size:
         few = of_kinds(given, first), *take((chip, spread, count), first)
-    work = _work(*few, Refusal(timed, place))
+    work = _work(*few, by_layer, Refusal(timed, place))
     communication = communicate(
         given, *_wires(given, chip), work.graph, work.shards, work.pipeline, work.launches,
         spread.strategies, spread.layouts, place,
@@ -112,11 +114,16 @@ def _alike_but_for_network(inputs: Inputs, chip: Chip, spread: Parallelism, coun
     return kinds([*own, *columns_of((made, spread.strategies.lp, spread.layouts, count))], count.size)
 
 
-def _work(inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, refusal: Refusal) -> Work:
-    """Return what every point's devices do by themselves; count: of micro-batches, (points,)."""
+def _work(
+    inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, by_layer: bool, refusal: Refusal
+) -> Work:
+    """Return what every point's devices do by themselves; count: of micro-batches, (points,).
+
+    by_layer: whether some point's cuts name layers.
+    """
     layouts, stages = spread.layouts, spread.strategies.lp
     numbers = once_a_kind(precision, inputs, *TYPES)
-    graph = build_graph(inputs, numbers)
+    graph = build_graph(inputs, numbers, by_layer)
     refusal.of(uncut(graph, layouts))
     refusal.of(unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
     shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)

@@ -7,7 +7,7 @@ and ranks are those of the cut graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL
 from fastflow.workload.graph import (
     COLLECTIVES,
     FORWARD,
-    LAYER_KINDS,
     NO_EXCHANGE,
     NO_GRADIENT,
     ON_WEIGHTS,
@@ -82,11 +81,17 @@ class Explained(NamedTuple):
 
 
 def explain(
-    graph: Graph, shards: Supergraph, layouts: Layouts, pipe: Pipeline, launches: Ints, point: int
+    graph: Graph,
+    shards: Supergraph,
+    layouts: Layouts,
+    pipe: Pipeline,
+    launches: Ints,
+    point: int,
+    names: Sequence[str],
 ) -> list[Explained]:
     """Return the kernels of one point in their order; point: its number in all that is given.
 
-    launches: of every kernel in an iteration, shape (kernels,).
+    launches: of every kernel in an iteration, shape (kernels,); names: of the columns of its layouts.
     """
     structure = graph.structures[graph.structure[point]]
     several = layouts.degrees[point] > 1
@@ -100,7 +105,7 @@ def explain(
     explained = []
     for number, facts in enumerate(structure):
         row = int(graph.offset[point]) + number
-        kind, peer = int(graph.layer_kind[row]), LAYER_KINDS[graph.peer_kind[row]]
+        kind, peer = int(graph.layer_kind[row]), names[graph.peer_kind[row]]
         exchanges = _exchanged(shards, row, splits[kind][number], several, peer)
         explained.append(
             Explained(
@@ -120,7 +125,7 @@ def explain(
 def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer: str) -> Iterator[Exchanged]:
     """Yield what is exchanged after a kernel, sends across stages or not.
 
-    several: which axes have several devices, (kinds of layer, axes); peer: kind of the tensor's other end.
+    several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end.
     """
     waited = [
         (edges, OF_STATISTICS if one.of == STATISTICS else "")
@@ -136,7 +141,7 @@ def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer:
     ]
     for role, edges, of in found:
         if edges.collective[row] != NO_EXCHANGE:
-            number, kind = divmod(int(edges.group[row]), len(LAYER_KINDS))
+            number, kind = divmod(int(edges.group[row]), len(several))
             names = tuple(AXES[axis] for axis in members(shards.groups.sets[number]) if several[kind, axis])
             what = COLLECTIVES[edges.collective[row]] + of
             yield Exchanged(role, what, names, int(edges.ranks[row]), float(edges.bytes[row]))

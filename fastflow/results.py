@@ -13,7 +13,7 @@ from fastflow.columns import ALGORITHMS, result_order
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
-from fastflow.parallelism.layout import SAME
+from fastflow.parallelism.layout import LAYERS, SAME, sections
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
@@ -98,24 +98,29 @@ def _chip_columns(prediction: Prediction) -> Columns:
 
 
 def _own_cuts(prediction: Prediction) -> Texts:
-    """Name the kinds of layer that are cut otherwise than the strategy says, and how; of every point."""
-    asked = np.column_stack([prediction.inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
-    if not asked.any():
+    """Name the layers, or kinds of them, that are cut otherwise than the strategy says; of every point."""
+    inputs = prediction.inputs
+    asked = np.column_stack([inputs[f"parallel.{name}"] != SAME for name in LAYER_KINDS])
+    by_layer = inputs[LAYERS] != SAME if LAYERS in inputs else np.zeros(len(asked), dtype=np.bool_)
+    if not asked.any() and not by_layer.any():
         return np.zeros(len(asked), dtype=np.str_)
     strategies, layouts, _ = prediction.parallelism
+    names, kind_of, of = sections(inputs)
+    asked = np.take_along_axis(asked, kind_of[of], axis=1) | by_layer[:, None]
     other = (layouts.degrees != strategies.degrees[:, None]).any(axis=2)
     other |= layouts.assignment != strategies.assignment[:, None]
     known = layouts.assignment < len(NAMES)  # a file's has no name
     own = np.where(asked & other & known, layouts.assignment, -1)
-    first, place = kinds((own, layouts.degrees.reshape(len(own), -1)), len(own))
-    texts = [
-        ", ".join(
-            f"{name} {Strategy(cut, *degrees)._replace(lp=1)}"
-            for name, cut, degrees in zip(LAYER_KINDS, cuts, every, strict=True)
-            if cut >= 0
-        )
-        for cuts, every in zip(own[first].tolist(), layouts.degrees[first].tolist(), strict=True)
-    ]
+    first, place = kinds((own, layouts.degrees.reshape(len(own), -1), of, by_layer), len(own))
+    texts = []
+    for i in first.tolist():
+        cut = [
+            Strategy(*one)._replace(lp=1) for one in np.column_stack([own[i], layouts.degrees[i]]).tolist()
+        ]
+        of_kind = kind_of[of[i]]
+        named = names[of[i]] if by_layer[i] else np.array(LAYER_KINDS)[of_kind]
+        order = range(len(cut)) if by_layer[i] else of_kind.argsort(kind="stable")
+        texts.append(", ".join(dict.fromkeys(f"{named[c]} {cut[c]}" for c in order if own[i, c] >= 0)))
     return np.array(texts, dtype=np.str_)[place]
 
 
@@ -345,6 +350,8 @@ def explain_layout(prediction: Prediction, point: int) -> list[explanation.Expla
     if not place.size:
         return []
     layouts = take(prediction.parallelism.layouts, prediction.timed)
+    known = sections(prediction.inputs)
     return explanation.explain(
-        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0])
-    )
+        prediction.graph, prediction.shards, layouts, prediction.pipeline, prediction.launches, int(place[0]),
+        known.names[known.place[point]].tolist(),
+    )  # fmt: skip

@@ -3,19 +3,22 @@
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 import fastflow
 from fastflow.crossflow import time_collectives
 from fastflow.errors import InputError
-from fastflow.parallelism.layout import parse_layout
+from fastflow.parallelism.layout import LAYERS as KEY
+from fastflow.parallelism.layout import parse_layers, parse_layout
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.strategy import Strategy
 from fastflow.workload.graph import COLLECTIVES
 from tests.checks import near
 from tests.conftest import columns_of
 from tests.naive import layouts as naive
-from tests.networks import three_products
+from tests.networks import LAYERS, MLP, three_products
 
 SMALL = [
     "model.hidden=512", "model.batch=64", "model.vocabulary=4000", "model.sequence=4", "system.devices=16",
@@ -243,3 +246,136 @@ def test_statistics_are_summed_however_the_neighbours_are_laid_out(tmp_path, com
         (row,) = np.flatnonzero(graph.names[graph.label] == name)
         moved = COLLECTIVES[sync.collective[row]], sync.bytes[row], sync.ranks[row]
         assert moved == ("all-reduce", 64 * 4 * FP16, 8)
+
+
+def without_kinds(text):
+    """Return a file whose layers are all hidden ones."""
+    document = yaml.safe_load(text)
+    for layer in document["layers"]:
+        layer.pop("kind", None)
+    return yaml.safe_dump(document)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with two files of the same network: its layers are of three kinds, or of one."""
+    text = three_products(64, [32, 64, 48, 32])
+    (tmp_path / "kinds.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "layers.yaml").write_text(without_kinds(text), encoding="utf-8")
+    return tmp_path
+
+
+def alike(one, other):
+    """Check that two rows have the same results, but for the names of what is cut otherwise."""
+    results = [name for name in one if name in other and name != "cuts" and "." not in name]
+    pd.testing.assert_series_equal(one[results], other[results], check_names=False, check_exact=True)
+
+
+@pytest.mark.parametrize("strategy", ["d8", "RC-2-2-d2", "CR-2-d2-p2"])
+@pytest.mark.parametrize("system", ["cluster", "torus"])
+def test_a_layer_is_cut_as_a_kind_is(files, strategy, system):
+    """To the bit, whatever kind it is of."""
+    for one, other in product(CUTS, CUTS[::3]):
+        if strategy.endswith("p2"):
+            one, other = ("", 1, 1, 4), ("RC", 1, 4, 1)
+        cuts = [written(one), written(other), "same"]
+        base = [f"system={system}", "system.devices=8", f"parallel.strategy={strategy}", "model=graph"]
+        kinds = [f"parallel.{kind}={cut}" for (_, kind), cut in zip(LAYERS, cuts, strict=True)]
+        text = ", ".join(f"{name}: {cut}" for (name, _), cut in zip(LAYERS, cuts[:2], strict=False))
+        by_kind = fastflow.evaluate(*base, *kinds, f"model.file={files}/kinds.yaml").loc[0]
+        for file in ("kinds", "layers"):
+            by_layer = fastflow.evaluate(*base, f"{KEY}='{text}'", f"model.file={files}/{file}.yaml").loc[0]
+            alike(by_layer, by_kind)
+            assert np.isfinite(by_layer["time_s"])
+
+
+def test_a_layer_goes_before_its_kind(files):
+    base = ["system.devices=8", "parallel.strategy=d8", "model=graph", f"model.file={files}/layers.yaml"]
+    own = fastflow.evaluate(*base, "parallel.hidden=CR-8", f"{KEY}='low: RC-1-8, high: d8'").loc[0]
+    alike(own, fastflow.evaluate(*base, f"{KEY}='low: RC-1-8, middle: CR-8'").loc[0])
+    assert own["cuts"] == "low RC-1-8, middle CR-8"
+
+
+def test_models_of_other_layers_share_a_call(files, compose, summary):
+    """Of as many columns as that of most layers has; and points without a cut by name."""
+    (files / "mlp.yaml").write_text(MLP, encoding="utf-8")
+    base = ["system.devices=8", "model=graph", "parallel.strategy=RC-2-2-d2"]
+    points = [
+        compose(*base, f"model.file={files}/{file}.yaml", f"{KEY}='{text}'", f"parallel.softmax={softmax}")
+        for file, text, softmax in (
+            ("mlp", "head: CR-8", "same"), ("layers", "low: d8, high: CR-4", "same"),
+            ("kinds", "same", "RC-1-8"), ("kinds", "low: CR-8", "same"), ("mlp", "same", "same"),
+            ("mlp", "low: CR-8", "same"),
+        )
+    ]  # fmt: skip
+    together = summary(points)
+    for place, point in enumerate(points):
+        for name, column in summary([point]).items():
+            assert str(together[name][place]) == str(column[0]), (place, name)
+    own = ["head CR-8", "low d8, high CR-4-d2", "softmax RC-1-8", "low CR-8", "", ""]
+    assert together["cuts"].tolist() == own
+    assert together["reason"][5] == (f"{KEY}=low: CR-8 is invalid: expected layers of the model: mlp, head")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "low",
+        "low: ",
+        "low CR-8",
+        "low: CR-8,",
+        "low: d8, low: d8",
+        ": d8",
+        "low: d4-p2",
+    ],
+)
+def test_what_is_no_list_of_layers_is_refused(text):
+    with pytest.raises(InputError, match=KEY) as error:
+        fastflow.evaluate(*SMALL, f"{KEY}='{text}'")
+    assert "\n" not in str(error.value)
+
+
+def test_names_of_layers_may_have_any_signs():
+    cuts = parse_layers("tower, low : RC-1-8 ,a: b:d8")
+    assert {name: str(cut) for name, cut in cuts.items()} == {"tower, low": "RC-1-8", "a: b": "d8"}
+
+
+def test_a_file_lays_out_layers_by_name(files):
+    (files / "kinds_cut.yaml").write_text(
+        "axes: {kp1: [rows]}\nembedding: {kp2: [cols]}\nsoftmax: {kp2: [rows]}"
+    )
+    named = "axes: {kp1: [rows]}\nlayers: {low: {kp2: [cols]}, high: {kp2: [rows]}}"
+    (files / "layers_cut.yaml").write_text(named)
+    base = ["system.devices=8", "parallel.strategy=RC-2-4", "model=graph"]
+    by_kind, by_layer = (
+        fastflow.evaluate(
+            *base, f"model.file={files}/{way}.yaml", f"parallel.layout={files}/{way}_cut.yaml"
+        ).loc[0]
+        for way in ("kinds", "layers")
+    )
+    alike(by_kind, by_layer)
+    assert np.isfinite(by_kind["time_s"])
+    (files / "layers_cut.yaml").write_text(named.replace("low", "lower"))
+    row = fastflow.evaluate(
+        *base, f"model.file={files}/layers.yaml", f"parallel.layout={files}/layers_cut.yaml"
+    )
+    assert row["reason"][0].endswith(
+        "a file whose layers are layers of the model: low, middle, high, not lower"
+    )
+    for wrong, said in (
+        ("layers: [low]", "layers is a mapping"),
+        ("layers: {low: {x: [rows]}}", "without layers.low.x"),
+    ):
+        (files / "layers_cut.yaml").write_text(f"axes: {{kp1: [rows]}}\n{wrong}")
+        with pytest.raises(InputError, match=said):
+            fastflow.evaluate(*base, f"parallel.layout={files}/layers_cut.yaml")
+
+
+def test_a_relayout_between_layers_of_a_kind_names_the_layer(files):
+    frame = fastflow.explain_layout(
+        "system.devices=8", "parallel.strategy=d8", "model=graph", f"model.file={files}/layers.yaml",
+        f"{KEY}='high: RC-1-8'",
+    )  # fmt: skip
+    said = frame.set_index("kernel").loc["middle", "exchange"]
+    assert said.startswith("all-gather to the layout of high along kp2")

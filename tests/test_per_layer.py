@@ -1,8 +1,14 @@
-"""`parallel.per_layer=true`: the best cut of every kind of layer, against all combinations of cuts."""
+"""`parallel.per_layer=true`: the best cut of every layer, against all combinations of cuts."""
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fastflow
 from fastflow.errors import InputError
@@ -10,7 +16,9 @@ from fastflow.optimize import per_layer
 from fastflow.optimize.per_layer import ASKED, CHOSEN
 from fastflow.optimize.settled import settle
 from fastflow.optimize.strategies import rank
+from fastflow.parallelism.layout import LAYERS
 from fastflow.sweep import main
+from tests.checks import cases
 from tests.conftest import columns_of
 from tests.naive import per_layer as naive
 
@@ -68,7 +76,7 @@ def known(compose, summary):
 def chosen(point):
     """Return a point with its best cuts."""
     settled = settle(columns_of([point | {ASKED: True}]))
-    return point | {key: str(settled[key][0]) for key in CHOSEN}
+    return point | {key: str(settled[key][0]) for key in (*CHOSEN, LAYERS) if key in settled}
 
 
 @pytest.mark.parametrize("few", [1, 256])
@@ -224,3 +232,141 @@ def test_commands_show_what_is_chosen(cli):
     assert code == 2
     assert len(err) == 1
     assert err[0].startswith(f"{ASKED}=true (from the command line) is invalid")
+
+
+WIDTHS = [128, 512, 2048, 8192]
+
+
+@st.composite
+def networks(draw):
+    """Draw a small network of two to five layers that differ, some of which read what no neighbour makes."""
+    layers, made, below = [], [], None
+    rows, most = draw(st.sampled_from([64, 4096, 32768])), draw(st.integers(2, 5))
+    for number in range(most):
+        kernels, entering = [], below or draw(st.sampled_from(WIDTHS))
+        below = entering
+        ends = {0: ["embedding"], most - 1: ["softmax"]}
+        kind = draw(st.sampled_from([*ends.get(number, ()), "hidden"]))
+        if kind == "embedding":
+            kernels.append({"name": "table", "type": "lookup", "vocabulary": 50_000, "cols": below})
+        for place in range(draw(st.integers(1, 2)) if kind != "embedding" else 0):
+            kernel = {"name": f"product {place}", "type": "gemm", "inner": below}
+            if place == 0 and number > 1 and draw(st.booleans()):
+                other, cols = draw(st.sampled_from(made[:-1]))
+                kernel |= {"reads": ["input", other], "inner": below + cols}
+            below = draw(st.sampled_from(WIDTHS))
+            kernels.append(kernel | {"cols": below})
+            if draw(st.booleans()):
+                pass_ = draw(st.sampled_from(["elementwise", "rowwise"]))
+                kernels.append({"name": f"pass {place}", "type": pass_, "cols": below, "flop": 2})
+        layer = {"name": f"l{number}", "kind": kind, "kernels": kernels}
+        if kind != "embedding" and below == entering:
+            layer["repeat"] = draw(st.integers(1, 2))
+        layers.append(layer)
+        made.append((f"l{number}.{kernels[-1]['name']}", below))
+    return {"rows": rows, "layers": layers}
+
+
+@given(networks(), st.sampled_from(["2", "2, of little memory", "4"]), st.booleans())
+@cases(40)
+def test_the_best_of_all_cuts_of_layers(tmp_path_factory, compose, summary, document, devices, overlaps):
+    path = tmp_path_factory.mktemp("nets") / "net.yaml"
+    layers = document["layers"][: 3 if devices == "4" else None]
+    document["layers"] = layers
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    point = compose(
+        *AUTO, "model=graph", f"model.file={path}", f"system.devices={devices[0]}",
+        f"parallel.concurrent_kernels={4 if overlaps else 1}",
+    )  # fmt: skip
+    borders = sum(layer.get("repeat", 1) for layer in layers)
+    every = naive.every_cut_of_layers(int(devices[0]), borders, [layer["name"] for layer in layers])
+    if "memory" in devices:  # that a third of the combinations fit
+        needed = summary([point | one for one in every])["footprint_B"]
+        point["mem.device_capacity"] = float(np.nanquantile(needed, 1 / 3))
+    got = summary([point | one for one in every])
+    times = [None if np.isnan(time) else time for time in got["time_s"]]
+    time, fits = naive.best(times, got["feasible"].tolist())
+    mine = summary([chosen(point)])
+    assert mine["time_s"][0] == pytest.approx(time, rel=1e-9)
+    assert mine["feasible"][0] == fits
+
+
+@pytest.fixture
+def towers(tmp_path):
+    """The convolutions, then wide layers, of docs/graphs.md on 16 devices."""
+    docs = (Path(__file__).parents[1] / "docs" / "graphs.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(name: towers\n.*?)```", docs, re.DOTALL)
+    path = tmp_path / "towers.yaml"
+    path.write_text(text, encoding="utf-8")
+    return [*AUTO, "model=graph", f"model.file={path}", "system.devices=16"]
+
+
+def test_layers_of_a_kind_have_cuts_of_their_own(monkeypatch, compose, summary, towers):
+    """Krizhevsky, arXiv:1404.5997: convolutions share the batch, and what follows them the weights."""
+    point = compose(*towers)
+    by_layer = chosen(point)
+    ways = per_layer._ways
+    monkeypatch.setattr(per_layer, "_ways", lambda inputs: list(ways(inputs))[:1])
+    by_kind = chosen(point)
+    assert LAYERS not in by_kind
+    got = summary([by_layer, {LAYERS: "same"} | by_kind])
+    assert got["time_s"][0] < got["time_s"][1] / 2
+    assert by_layer["parallel.strategy"] == "d16"
+    assert got["cuts"][0] == by_layer[LAYERS].replace(":", "") == "dense RC-1-8-d2, head CR-8-d2"
+
+
+def test_a_layer_whose_cut_is_given_keeps_it(compose, towers):
+    best = chosen(compose(*towers, "parallel.layers='tower: CR-16'", "parallel.softmax=d16"))
+    assert best[LAYERS].startswith("tower: CR-16, ")
+    assert "head" not in best[LAYERS]
+    assert best["parallel.softmax"] == "d16"
+
+
+@pytest.mark.parametrize("name", ["wide: d8, b", ", wide", "wide ", "a, b", "wide: d8", "wide:"])
+def test_a_layer_is_named_or_cut_by_the_strategy(tmp_path, compose, towers, name):
+    """What the text of cuts reads as something else is left alone."""
+    path = tmp_path / "towers.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("name: dense", f"name: '{name}'"), encoding="utf-8")
+    cuts = chosen(compose(*towers)).get(LAYERS, "same")
+    assert (cuts == f"{name}: RC-1-8-d2, head: CR-8-d2") == (name in ("a, b", "wide: d8", "wide:"))
+
+
+def test_points_of_a_grid_choose_layers_for_themselves(towers):
+    """What is chosen is in the columns: given as inputs, it makes the same row."""
+    got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{ASKED}=false,true")
+    assert ["," in cuts for cuts in got["cuts"]] == [False, True, False, True]
+    for row in got[got[ASKED]].to_dict("records"):
+        cuts = ", ".join(cut.replace(" ", ": ") for cut in row["cuts"].split(", "))
+        own = fastflow.evaluate(
+            *towers, f"mem={row['mem']}", f"parallel.strategy={row['strategy']}", f"{LAYERS}='{cuts}'"
+        )
+        results = [name for name in own if name in got and not name.startswith(("parallel.", "point", "mem"))]
+        pd.testing.assert_series_equal(own.loc[0, results], pd.Series(row)[results], check_names=False)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([(2, 9), (4, 8), (6, 5), (14, 8)]),
+    st.sampled_from([0.1, 0.3, 0.6, 0.9]),
+)
+@cases(60)
+def test_the_least_sums_that_fit(seed, sizes, filled):
+    """Of long chains, of which more beginnings are as good as any than go on, within a hundredth."""
+    borders, cuts = sizes
+    drawn = np.random.default_rng(seed)
+    own, between, more = (drawn.random((borders, *shape)) for shape in ((1, cuts), (cuts, cuts), (1, cuts)))
+    times, memory = own + between / 10, np.rint(20 * (1.2 - own + more / 3) + between)
+    least = memory.min(axis=(1, 2)).sum()
+    room = int(least + filled * (memory.mean(axis=(1, 2)).sum() - least))
+    names = [f"l{part}" for part in range(borders + 1)]
+    space = per_layer._Space({}, [""] * cuts, np.ones(cuts, dtype=np.int64), None, names, 0, room)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(per_layer, "_steps", lambda *_: per_layer._Steps(times, memory))
+        ((combinations, sums, fits),) = per_layer._sums(space)
+    at = np.arange(borders)[:, None], combinations[:, :-1].T, combinations[:, 1:].T
+    assert sums == pytest.approx(times[at].sum(axis=0))
+    assert ((memory[at].sum(axis=0) <= room) == fits).all()
+    assert len({tuple(one) for one in combinations.tolist()}) == len(combinations)
+    exact = naive.least_sum(times.tolist(), memory.tolist(), room)
+    assert sums[fits].min(initial=np.inf) == pytest.approx(exact, rel=1e-9 if borders < 7 else 1e-2)

@@ -244,7 +244,10 @@ INPUTS: tuple[Column, ...] = (
     text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),
     text("parallel.hidden", "cut of the hidden layers; same: that of the strategy"),
     text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
-    Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each kind of layer"),
+    text(
+        "parallel.layers", "cuts of layers by name, in place of these: tower: RC-1-8, head: CR-8; same: none"
+    ),
+    Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
     Column("parallel.sequence", "bool", "", "true: TP cuts the tokens too, wherever it cuts nothing else"),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS

@@ -13,7 +13,7 @@ RESULTS: tuple[Column, ...] = (
     Column("system", "str", "", "system"),
     Column("model", "str", "", "workload"),
     Column("strategy", "str", "", "parallel strategy (3.3)"),
-    Column("cuts", "str", "", "kinds of layer that are cut otherwise, such as softmax RC-1-64-d8"),
+    Column("cuts", "str", "", "layers, or kinds of them, that are cut otherwise, such as softmax RC-1-64-d8"),
     Column("placement", "str", "", "order in which parallel dimensions fill the network, innermost first"),
     Column("placement_asked", "str", "", "requested placement, or auto"),
     Column("tiling", "str", "", "source of the tried tiles"),

@@ -16,7 +16,7 @@ from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.network.placement import read_order
-from fastflow.parallelism.layout import parse_layout
+from fastflow.parallelism.layout import LAYERS, parse_layers, parse_layout
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
@@ -73,8 +73,8 @@ _MAY_BE_KEPT = (str, float, int)
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Say whether a leaf stands for nothing: an empty mapping, a pin that is not set, or a file not given."""
-    unset = ("chip.pinned", *FILES)
+    """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
+    unset = ("chip.pinned", LAYERS, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -156,6 +156,8 @@ def _check_text(key: str, value: str) -> None:
         parse_strategy(value)
     elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
         parse_layout(value, key)
+    elif key == LAYERS:
+        parse_layers(value)
     elif key == "parallel.layout":
         read_layout(value)
     elif key == "model.file":

@@ -24,7 +24,7 @@ from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import LAYER_KINDS, NO_EXCHANGE, Graph, spread_kernels, spread_offset
+from fastflow.workload.graph import NO_EXCHANGE, Graph, spread_kernels, spread_offset
 
 
 class Wires(NamedTuple):
@@ -310,7 +310,9 @@ def communicate(
     """
     kernels = _kernels(graph, pipe, launches, place)
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
-    prices = _prices(routes, of_point, wires, libraries, len(LAYER_KINDS) * len(shards.groups.sets))
+    prices = _prices(
+        routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
+    )
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 

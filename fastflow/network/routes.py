@@ -46,7 +46,7 @@ class Route(NamedTuple):
 
 
 Layout = tuple[int, tuple[int, ...]]
-"""One kind of layer's assignment and degrees."""
+"""Assignment and degrees of a kind of layer, or of a layer."""
 
 
 @lru_cache(maxsize=256)
@@ -127,15 +127,16 @@ def _route(
     placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
     recipes: dict[Group, int] = {}
-    slots = np.full((len(placed), len(groups.sets), len(layouts)), -1, dtype=np.int64)
+    cuts = list(dict.fromkeys(layouts))
+    slots = np.full((len(placed), len(groups.sets), len(cuts)), -1, dtype=np.int64)
     for row, order in enumerate(placed):
-        of_layout = {layout: _groups(layout, order, groups.exchanging) for layout in dict.fromkeys(layouts)}
+        of_cuts = [_groups(layout, order, groups.exchanging) for layout in cuts]
         for number, axes in enumerate(groups.sets):
-            for kind, layout in enumerate(layouts):
-                group = of_layout[layout].get(axes)
+            for at, of_cut in enumerate(of_cuts):
+                group = of_cut.get(axes)
                 if group is not None:
                     one = group_of([(group.ranks, 1)]) if is_switch else group  # wherever its ranks sit
-                    slots[row, number, kind] = recipes.setdefault(one, len(recipes))
+                    slots[row, number, at] = recipes.setdefault(one, len(recipes))
     if devices == 1 or is_switch:  # one crossing away, over links of one's own
         load = hops = np.zeros((len(placed), len(AXES), 2))
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
@@ -145,7 +146,7 @@ def _route(
     return Route(
         tuple(map(order_name, placed)),
         recipes=found,
-        slots=slots.reshape(len(placed), -1),
+        slots=slots[:, :, [cuts.index(layout) for layout in layouts]].reshape(len(placed), -1),
         load=load,
         hops=hops,
     )
@@ -196,6 +197,6 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
                 allowed = f"auto, or {axes} in any order: the strategy's axes"
                 reason[i] = str(InputError("placement", placement, allowed))
             elif differ[i] and not _has_stages_at_an_end(order):
-                allowed = "an order with lp first or last, since the kinds of layer have different cuts"
+                allowed = "an order with lp first or last, since layers have different cuts"
                 reason[i] = str(InputError("placement", placement, allowed))
     return reason.astype(str)

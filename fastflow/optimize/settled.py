@@ -7,6 +7,7 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.optimize.per_layer import ASKED, CHOSEN, STRATEGY, choose
 from fastflow.optimize.strategies import rank, spaces_of
+from fastflow.parallelism.layout import LAYERS, SAME
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.strategy import AUTO
 from fastflow.tables import Bools, Columns, Inputs, take
@@ -15,8 +16,8 @@ from fastflow.tables import Bools, Columns, Inputs, take
 def settle(inputs: Inputs) -> Inputs:
     """Return the inputs with the best strategy wherever `parallel.strategy` is `auto`; shape (points,).
 
-    Where `parallel.per_layer` is true there, every kind of layer has its best cut. Raises InputError as the
-    model does.
+    Where `parallel.per_layer` is true there, every layer has its best cut. Raises InputError as the model
+    does.
     """
     asked = inputs[STRATEGY] == AUTO
     if not asked.any():
@@ -27,16 +28,19 @@ def settle(inputs: Inputs) -> Inputs:
 
 
 def _best(inputs: Inputs) -> Columns:
-    """Return what is best for every point: the strategy, and of all kinds of layer the cut where asked."""
+    """Return what is best for every point: the strategy, and the cuts of layers where asked."""
     apart = inputs[ASKED]
     if FILE in inputs or not apart.any():
         return {STRATEGY: np.array([ranked[0] for ranked in rank(inputs)], dtype=np.str_)}
-    best = np.column_stack([inputs[key] for key in CHOSEN]).astype(object)
+    none = np.full(apart.size, SAME)
+    best = {key: inputs.get(key, none).astype(object) for key in (*CHOSEN, LAYERS)}
     if not apart.all():
-        best[~apart, 0] = [ranked[0] for ranked in rank(take(dict(inputs), np.flatnonzero(~apart)))]
+        best[STRATEGY][~apart] = [ranked[0] for ranked in rank(take(dict(inputs), np.flatnonzero(~apart)))]
     for point in np.flatnonzero(apart).tolist():
-        best[point] = choose(take(dict(inputs), np.array([point])))
-    return {key: column.astype(np.str_) for key, column in zip(CHOSEN, best.T, strict=True)}
+        for key, value in choose(take(dict(inputs), np.array([point]))).items():
+            best[key][point] = value
+    found = {key: column.astype(np.str_) for key, column in best.items()}
+    return {key: column for key, column in found.items() if key in inputs or (column != SAME).any()}
 
 
 def settle_on_any(inputs: Inputs) -> Inputs:
@@ -58,6 +62,7 @@ def _with(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
     if inputs[ASKED].any() and FILE not in inputs:  # a file lays out all kinds of layer
         found[ASKED] = inputs[ASKED] & ~rows
     for key, values in chosen.items():
-        found[key] = inputs[key].astype(np.result_type(inputs[key], values))
+        given = inputs.get(key, np.full(rows.size, SAME))  # cuts of layers may not be there
+        found[key] = given.astype(np.result_type(given, values))
         found[key][rows] = values
     return found

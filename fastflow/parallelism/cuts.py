@@ -20,13 +20,8 @@ from fastflow.parallelism.mesh import AXES, PIPELINE
 from fastflow.parallelism.splits import Exchange, Split, assignments, cut_in_two, splits_of
 from fastflow.parallelism.strategy import COLUMN_ROW
 from fastflow.tables import Ints, Texts
-from fastflow.workload.graph import (
-    LAYER_KINDS,
-    Graph,
-    Structure,
-)
+from fastflow.workload.graph import Graph, Structure
 
-KINDS = len(LAYER_KINDS)
 STAGES = 1 << PIPELINE
 """The set of axes of a pipeline."""
 # of splits.Split and Exchange, sets of axes

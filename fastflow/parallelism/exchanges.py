@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.parallelism.cuts import KINDS, Cuts, Slot
+from fastflow.parallelism.cuts import Cuts, Slot
 from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.splits import READ, SHARED, SUMMED
 from fastflow.tables import Bools, Floats, Ints
@@ -39,6 +39,7 @@ class Shares(NamedTuple):
     first: Ints  # of the cuts of the point's kernels, less the point's first kernel; flat
     ways: Ints  # devices along every set of axes, (points, kinds of layer, sets); flat
     sets: int
+    columns: int  # of the layouts
     assignment: Ints
     row_shards: Ints
     ranks: Ints  # devices that share the rows of a layer
@@ -72,7 +73,7 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
     """Write what the devices of one layer exchange."""
     for row in range(graph.point.size):
         p, own = graph.point[row], graph.layer_kind[row]
-        here = KINDS * p + own
+        here = shares.columns * p + own
         k, here = shares.first[here] + row, shares.sets * here
         out.collective[row], out.bytes[row] = NO_EXCHANGE, 0.0
         out.ranks[row], out.group[row] = 1, 0
@@ -97,7 +98,7 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
         cols = ceil_div(cols, shares.ways[here + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
         out.bytes[row] = shares.activation[p] * graph.batch[row] * rows * cols
-        out.group[row] = KINDS * slot.axes[k] + own
+        out.group[row] = shares.columns * slot.axes[k] + own
 
 
 @kernel
@@ -130,7 +131,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         if not shares.differ[p] or _alike(shares, p, own, peer):
             continue
         here, there = shares.ranks[p, own], shares.ranks[p, peer]
-        k, other = shares.first[KINDS * p + own] + row, shares.first[KINDS * p + peer] + row
+        k, other = shares.first[shares.columns * p + own] + row, shares.first[shares.columns * p + peer] + row
         cols, lacks, gathers = 0, 0.0, False
         if graph.phase[row] == FORWARD and (cuts.reads[k] > 0 or graph.sends_cols[row] > 0):
             reads = cuts.reads[k] > 0
@@ -159,7 +160,7 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         out.bytes[row] = part * lacks * ranks / (ranks - 1.0)  # of which a rank keeps its own share
         out.ranks[row], out.group[row] = (
             ranks,
-            KINDS * cuts.lies_cols[shares.first[KINDS * p + group] + row] + group,
+            shares.columns * cuts.lies_cols[shares.first[shares.columns * p + group] + row] + group,
         )
 
 
@@ -176,7 +177,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         out.ranks[row], out.group[row] = 1, 0
         if graph.gradient[row] == NO_GRADIENT:
             continue
-        here = KINDS * p + own
+        here = shares.columns * p + own
         along = cuts.sharing[shares.first[here] + row]
         ranks = shares.ways[shares.sets * here + along]
         if ranks == 1:
@@ -191,7 +192,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         if graph.gradient[row] == SPARSE and gathered < passes * size:
             collective, size = ALL_GATHER, gathered
         out.collective[row], out.bytes[row], out.ranks[row] = collective, size, ranks
-        out.group[row] = KINDS * along + own
+        out.group[row] = shares.columns * along + own
 
 
 def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
@@ -200,13 +201,13 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     Once after their update; in stage 3, where none keeps the whole, for each pass that uses them, and nothing
     hides that. Not a kernel: few points have any.
     """
-    zero, here = shares.zero[graph.point], KINDS * graph.point + graph.layer_kind
+    zero, here = shares.zero[graph.point], shares.columns * graph.point + graph.layer_kind
     k = shares.first[here] + np.arange(here.size)
     updates = (graph.phase == UPDATE) & (cuts.travels[k] == 0)  # norms have statistics
     uses = (graph.weights > 0) | (graph.kind == INPUT_GRADIENT)
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
-    out.group[rows] = (KINDS * cuts.sharing[k] + graph.layer_kind)[rows]
+    out.group[rows] = (shares.columns * cuts.sharing[k] + graph.layer_kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
 
@@ -221,9 +222,9 @@ def write_send(
     """
     rows = np.flatnonzero((shares.stages[graph.point] > 1) & (graph.sends_cols > 0))
     p, own = graph.point[rows], graph.layer_kind[rows]
-    here = KINDS * p + own
+    here = shares.columns * p + own
     ways = shares.ways[shares.sets * here + cuts.lies_cols[shares.first[here] + rows]]
     cols = -(-graph.sends_cols[rows] // ways)
     out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
-    out.group[rows] = KINDS * pipeline + own
+    out.group[rows] = shares.columns * pipeline + own
     out.bytes[rows] = shares.activation[p] * graph.batch[rows] * local.activation_rows[rows] * cols

@@ -1,13 +1,16 @@
-"""How the layers of every kind are laid out over the devices of a pipeline stage.
+"""How the layers are laid out over the devices of a pipeline stage.
 
 A strategy's kernel and data parallelism holds for all layers, unless a kind of layer (embedding,
-hidden, softmax) has its own: an LSTM with a vocabulary of 800K wants its softmax cut otherwise than its
-cells. A kind's own cut takes the same devices, so that every layer has all of its stage.
+hidden, softmax) or a layer has its own: an LSTM with a vocabulary of 800K wants its softmax cut otherwise
+than its cells. An own cut takes the same devices, so that every layer has all of its stage. Layouts have a
+column for each kind; only where some point has a cut of a layer by its name, one for each layer.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, reduce
 from operator import and_
 from typing import NamedTuple
 
@@ -28,20 +31,24 @@ from fastflow.parallelism.splits import (
 )
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Texts
+from fastflow.workload import layers_of
 from fastflow.workload.cutting import COLS, ROWS
 from fastflow.workload.graph import LAYER_KINDS
+from fastflow.yaml_file import listed, shown
 
 SAME = "same"  # as `parallel.strategy` says
+LAYERS = "parallel.layers"
+_NAMED = re.compile(r"\s*(?P<name>[^\s,:].*?)\s*:\s*(?P<cut>[^\s:,]+)\s*(?:,|$)", re.ASCII)
 
 
 class Layouts(NamedTuple):
-    """How each kind of layer is laid out; int64."""
+    """How each kind of layer, or each layer, is laid out; int64."""
 
-    assignment: Ints  # what every axis cuts, of splits.assignments, (points, kinds of layer)
-    degrees: Ints  # of mesh.AXES, the same stages for all kinds, (points, kinds of layer, axes)
+    assignment: Ints  # what every axis cuts, of splits.assignments, (points, columns)
+    degrees: Ints  # of mesh.AXES, the same stages for all, (points, columns, axes)
 
     def _along(self, side: str) -> Ints:
-        """Return the devices among which a side of an activation is split, (points, kinds of layer)."""
+        """Return the devices among which a side of an activation is split, (points, columns)."""
         found, every = np.ones_like(self.assignment), assignments()
         for number in np.flatnonzero(np.bincount(self.assignment.ravel())).tolist():
             devices = devices_along(self.degrees, axes_that_split(every[number], side))
@@ -55,25 +62,57 @@ class Layouts(NamedTuple):
 
     @property
     def ranks(self) -> Ints:
-        """Devices that share the columns of a layer (RC's KP2, CR's KP1), (points, kinds of layer)."""
+        """Devices that share the columns of a layer (RC's KP2, CR's KP1), (points, columns)."""
         return self._along(COLS)
 
     @property
     def differ(self) -> Bools:
-        """Whether kinds of layer are laid out differently, shape (points,)."""
+        """Whether layers are laid out differently, shape (points,)."""
         same = (self.degrees == self.degrees[:, :1]).all(axis=(1, 2))
         differ: Bools = ~(same & (self.assignment == self.assignment[:, :1]).all(axis=1))
         return differ
+
+
+class Sections(NamedTuple):
+    """What the columns of layouts are; a structure with fewer than others has its first one again."""
+
+    names: Texts  # of every structure, (structures, columns)
+    kinds: Ints  # of layer, (structures, columns)
+    place: Ints  # of every point's structure, (points,)
+
+
+def names_layers(inputs: Inputs) -> bool:
+    """Say whether some point has a cut of a layer by its name; raises InputError."""
+    if LAYERS in inputs and (inputs[LAYERS] != SAME).any():
+        return True
+    return FILE in inputs and any(read_layout(path).layers for path in set(inputs[FILE].tolist()))
+
+
+def sections(inputs: Inputs) -> Sections:
+    """Return what the columns of points' layouts are: kinds of layer, or where some are named, layers.
+
+    inputs: as `names_layers` takes them, and those of `model` where it says so.
+    """
+    if not names_layers(inputs):
+        place = np.zeros(inputs["parallel.strategy"].size, dtype=np.int64)
+        return Sections(np.array([LAYER_KINDS]), np.arange(len(LAYER_KINDS))[None], place)
+    layers, place = layers_of(inputs)
+    most = max((len(own) for own in layers), default=0)
+    padded = [(*own, *[own[0]] * (most - len(own))) for own in layers]
+    names = np.array([[layer.name for layer in own] for own in padded], dtype=np.str_)
+    kinds = np.array([[layer.kind for layer in own] for own in padded], dtype=np.int64)
+    return Sections(names.reshape(len(layers), most), kinds.reshape(len(layers), most), place)
 
 
 def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     """Return every point's layouts, and why one does not suit its strategy (or "").
 
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; where
-    that has no data parallelism, the devices that the cut leaves share the batch. Raises InputError.
+    that has no data parallelism, the devices that the cut leaves share the batch. `parallel.layers`, in place
+    of these, as `parse_layers` takes it. Raises InputError.
     """
-    kinds = len(LAYER_KINDS)
-    layouts = Layouts(*(np.repeat(column[:, None], kinds, axis=1) for column in strategies))
+    names, kinds, place = known = sections(inputs)
+    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies))
     is_tensor = strategies.assignment == TENSOR
     asked = {SEQUENCE: inputs["parallel.sequence"], ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
     for chosen in ([SEQUENCE], [ULYSSES], [SEQUENCE, ULYSSES]):
@@ -81,31 +120,66 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
         if alike.any():
             layouts.assignment[alike] = number_of(assignment_of("TP", *chosen))
     reason = np.full(strategies.assignment.size, "", dtype=object)
-    for kind, name in enumerate(LAYER_KINDS):
-        key = f"parallel.{name}"
-        for i in np.flatnonzero(inputs[key] != SAME):
-            stages = int(strategies.lp[i])
-            available = int(strategies.devices[i] // stages)
-            own = parse_layout(str(inputs[key][i]), key)
-            cut = own.devices // own.dp
-            if own.dp == 1 and available % cut == 0:
-                own = own._replace(dp=available // cut)
-            if own.devices != available and reason[i] == "":
-                devices = "one device" if available == 1 else f"{available} devices"
-                allowed = f"a cut that uses the {devices} of a layer under the strategy"
-                reason[i] = str(InputError(key, inputs[key][i], allowed))
-            layouts.assignment[i, kind] = own.kernel
-            layouts.degrees[i, kind] = own._replace(lp=stages).degrees
+    every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
+    for i, columns, own, key, text in _own_cuts(inputs, known):
+        available, cut = there[i], own.devices // own.dp
+        if own.dp == 1 and available % cut == 0:
+            own = own._replace(dp=available // cut)
+        devices = "one device" if available == 1 else f"{available} devices"
+        if key == LAYERS and not columns.any():
+            reason[i] = reason[i] or str(InputError(key, text, _layers(names[place[i]])))
+        elif own.devices != available:
+            allowed = f"a cut that uses the {devices} of a layer under the strategy"
+            reason[i] = reason[i] or str(InputError(key, text, allowed))
+        layouts.assignment[i, columns] = own.kernel
+        layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
     for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
-        allowed = "same for all kinds of layer, but where all are cut by RC, by CR or not at all"
-        key = next(f"parallel.{name}" for name in LAYER_KINDS if inputs[f"parallel.{name}"][p] != SAME)
+        allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
+        keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
+        key = next(key for key in keys if inputs[key][p] != SAME)
         reason[p] = reason[p] or str(InputError(key, inputs[key][p], allowed))
     for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason[p] = reason[p] or str(InputError("parallel.per_layer", "true", allowed))
     for p, path in enumerate(inputs.get(FILE, ())):
-        layouts.assignment[p] = read_layout(str(path))
+        given, every = read_layout(str(path)), names[place[p]]
+        layouts.assignment[p] = np.array(given.kinds)[kinds[place[p]]]
+        for name, number in given.layers.items():
+            layouts.assignment[p, every == name] = number
+            if name not in every:
+                allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
+                reason[p] = reason[p] or str(InputError(FILE, path, allowed))
     return layouts, reason.astype(str)
+
+
+def _layers(names: Texts) -> str:
+    return f"layers of the model: {listed(dict.fromkeys(names.tolist()))}"
+
+
+def _own_cuts(inputs: Inputs, known: Sections) -> Iterator[tuple[int, Bools, Strategy, str, str]]:
+    """Yield every own cut: the point, the columns of layouts that it is of, the cut, its key and value."""
+    for kind, name in enumerate(LAYER_KINDS):
+        key = f"parallel.{name}"
+        for i in np.flatnonzero(inputs[key] != SAME).tolist():
+            text = str(inputs[key][i])
+            yield i, known.kinds[known.place[i]] == kind, parse_layout(text, key), key, text
+    for i, text in enumerate(inputs.get(LAYERS, ())):
+        for name, own in parse_layers(str(text)).items():
+            yield i, known.names[known.place[i]] == name, own, LAYERS, f"{name}: {own}"
+
+
+@lru_cache(maxsize=4096)
+def parse_layers(text: str) -> Mapping[str, Strategy]:
+    """Return the cuts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
+    if text == SAME:
+        return {}
+    found = list(_NAMED.finditer(text))
+    cuts = {one["name"]: parse_layout(one["cut"], LAYERS) for one in found}
+    written = "".join(one[0] for one in found)
+    if not found or written != text or text.endswith(",") or len(cuts) < len(found):
+        allowed = "layers by name, each once, with their cuts, such as tower: RC-1-8, head: CR-8"
+        raise InputError(LAYERS, text, allowed)
+    return cuts
 
 
 def parse_layout(text: str, key: str) -> Strategy:

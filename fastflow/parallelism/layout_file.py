@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastflow.parallelism.mesh import AXES, PIPELINE
 from fastflow.parallelism.splits import Assignment, number_of
@@ -15,17 +15,27 @@ KEY = "parallel.layout"
 _CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
 
 
-def read_layout(path: str) -> tuple[int, ...]:
-    """Return the assignment of every kind of layer, of splits.assignments; raises InputError."""
+class FileLayout(NamedTuple):
+    """Assignments, of splits.assignments."""
+
+    kinds: tuple[int, ...]  # of every kind of layer
+    layers: Mapping[str, int]  # of layers that differ, by name
+
+
+def read_layout(path: str) -> FileLayout:
+    """Return the assignments that a file gives; raises InputError."""
     return of_present(KEY, _of_version, path)
 
 
 @lru_cache(maxsize=64)
-def _of_version(path: str, changed: int, size: int) -> tuple[int, ...]:
-    given = mapping_of("", read_version(path, size), ("axes",), ("name", "source", *LAYER_KINDS))
-    every = _axes("axes", given["axes"])
-    own = [every | _axes(kind, given.get(kind, {})) for kind in LAYER_KINDS]
-    return tuple(number_of(_assignment(one)) for one in own)
+def _of_version(path: str, changed: int, size: int) -> FileLayout:
+    given = mapping_of("", read_version(path, size), ("axes",), ("name", "source", "layers", *LAYER_KINDS))
+    every, layers = _axes("axes", given["axes"]), given.get("layers", {})
+    if not isinstance(layers, dict):
+        raise wrong("layers", "a mapping of layers, by name, to what their axes cut", layers)
+    kinds = (number_of(_assignment(every | _axes(kind, given.get(kind, {})))) for kind in LAYER_KINDS)
+    own = {str(name): every | _axes(f"layers.{name}", axes) for name, axes in layers.items()}
+    return FileLayout(tuple(kinds), {name: number_of(_assignment(axes)) for name, axes in own.items()})
 
 
 def _axes(where: str, value: Any) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.parallelism.cuts import KINDS, STAGES, Cuts, Slot, tables_of
+from fastflow.parallelism.cuts import STAGES, Cuts, Slot, tables_of
 from fastflow.parallelism.exchanges import (
     Shares,
     ceil_div,
@@ -62,7 +62,7 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
     for row in range(graph.point.size):
         p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
         rows, turns, ways = graph.rows[row], shares.microbatches[p], shares.ways
-        here, there = KINDS * p + own, KINDS * p + peer
+        here, there = shares.columns * p + own, shares.columns * p + peer
         k, other = shares.first[here] + row, shares.first[there] + row
         here, there = shares.sets * here, shares.sets * there
         out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
@@ -117,6 +117,7 @@ def cut(
         first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
         ways=np.stack([devices_along(layouts.degrees, one) for one in sets], axis=2).ravel(),
         sets=len(sets),
+        columns=layouts.assignment.shape[1],
         assignment=layouts.assignment,
         row_shards=layouts.row_shards,
         ranks=layouts.ranks,
@@ -207,7 +208,7 @@ def _share(
 ) -> Share:
     """Return one device's shares of some kernels."""
     point = graph.point[rows]
-    here = KINDS * point + graph.layer_kind[rows]
+    here = shares.columns * point + graph.layer_kind[rows]
     k = shares.first[here] + rows
     is_pass = local.m[rows] == 0
     return Share(

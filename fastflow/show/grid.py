@@ -10,6 +10,7 @@ import numpy as np
 
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
+from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.tables import console, listing
 from fastflow.workload.graph import LAYER_KINDS
@@ -24,7 +25,7 @@ _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
 _FIRST, _BEST = 10, 5
 _FEW_PARTS = 8  # of more, most have no row to show, and texts take long to read
 _ASKED = "parallel.strategy"
-_OWN = {f"parallel.{kind}" for kind in LAYER_KINDS}
+_OWN = {*(f"parallel.{kind}" for kind in LAYER_KINDS), LAYERS}
 _KINDS = {
     "no time": ("has no time", "have no time"),
     "memory": ("does not fit its memory", "do not fit their memory"),

@@ -15,6 +15,7 @@ from fastflow.tables import Bools, Inputs, Ints, Texts, single, take
 from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
 from fastflow.workload.family import Family
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
+from fastflow.workload.layers import Layer
 from fastflow.workload.precision import UNSIZED, Precision
 from fastflow.workload.types import TYPES
 
@@ -35,15 +36,20 @@ def family_of(inputs: Inputs) -> Family:
     return FAMILIES[inputs["model.name"][0]]
 
 
-def build_graph(inputs: Inputs, numbers: Precision) -> Graph:
-    """Return the compute graph of every point's model; points of one model share its graph's making."""
+def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> Graph:
+    """Return the compute graph of every point's model; points of one model share its graph's making.
+
+    by_layer: every layer that is described is a kind of its own.
+    """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
     if points == 1:
         kept = file.KEY not in model
-        return _build_one(_values(model), _values(numbers._asdict())) if kept else _build(model, numbers)
+        if kept:
+            return _build_one(_values(model), _values(numbers._asdict()), by_layer)
+        return _build(model, numbers, by_layer)
     first, place = kinds([*model.values(), *numbers], points)
-    return spread(_build(take(model, first), take(numbers, first)), place)
+    return spread(_build(take(model, first), take(numbers, first), by_layer), place)
 
 
 Values = tuple[tuple[str, Any], ...]
@@ -59,12 +65,12 @@ def _columns(values: Values) -> dict[str, NDArray[Any]]:
 
 
 @lru_cache(maxsize=64)
-def _build_one(model: Values, numbers: Values) -> Graph:
+def _build_one(model: Values, numbers: Values, by_layer: bool) -> Graph:
     """Return the graph of one point: calls from Python repeat models, and nobody writes to a graph."""
-    return _build(_columns(model), Precision(**_columns(numbers)))
+    return _build(_columns(model), Precision(**_columns(numbers)), by_layer)
 
 
-def _build(inputs: Inputs, numbers: Precision) -> Graph:
+def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
     """Return the compute graph of every point's model.
 
     Points that share the structure of their graph are built together, and the graphs joined in the order of
@@ -72,15 +78,32 @@ def _build(inputs: Inputs, numbers: Precision) -> Graph:
     """
     graphs, members = [], []
     for rows in _structures(inputs):
-        graphs.append(stack(_kernels(take(dict(inputs), rows), take(numbers, rows)), rows.size))
+        own = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
+        graphs.append(stack(own, rows.size))
         members.append(rows)
     return join(graphs, members) if graphs else _EMPTY
 
 
-def _kernels(points: Inputs, numbers: Precision) -> list[Kernel]:
+def _kernels(points: Inputs, numbers: Precision, by_layer: bool = False) -> list[Kernel]:
     """Return the kernels of points that share the structure of their graph."""
     family = family_of(points)
-    return family.kernels(family.network(points), points, Precision(*map(single, numbers)))
+    network = family.network(points)
+    network = network.by_layer() if by_layer else network
+    return family.kernels(network, points, Precision(*map(single, numbers)))
+
+
+def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
+    """Return the layers of each structure of models, as they are described, and the structure of every point.
+
+    inputs: the columns of `model`.
+    """
+    found: list[tuple[Layer, ...]] = []
+    place = np.zeros(inputs["model.training"].size, dtype=np.int64)
+    for rows in _structures(inputs):
+        place[rows] = len(found)
+        one = take(dict(inputs), rows[:1])
+        found.append(family_of(one).network(one).layers)
+    return found, place
 
 
 def count_kernels(inputs: Inputs) -> Ints:

@@ -126,7 +126,7 @@ class Kernel(NamedTuple):
     kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
     kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
     layer: int = 0  # which layer of the model it belongs to, repeated ones counted
-    layer_kind: int = HIDDEN
+    layer_kind: int = HIDDEN  # or which layer as described: a column of layouts
     peer_kind: int = HIDDEN  # of the layer at the other end of the tensor that is exchanged
     wait: int = 1  # the exchange is needed by the kernel so many rows later
     side: int = 0  # 1 where only the update reads the result: weight gradients

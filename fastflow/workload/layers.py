@@ -123,6 +123,12 @@ class Network(NamedTuple):
     readers: tuple[tuple[int, ...], ...]  # of every node, in order
     trained: tuple[bool, ...]  # whether a node's output depends on weights, so that its gradient is wanted
     asks_input_gradient: bool  # whether the gradient of the network's own input is wanted
+    layers: tuple[Layer, ...]  # as they are described
+
+    def by_layer(self) -> Network:
+        """Return the network with every layer that is described, repeated ones once, as a kind of its own."""
+        own = [number for number, layer in enumerate(self.layers) for _ in range(layer.repeat)]
+        return self._replace(nodes=tuple(one._replace(kind=own[one.layer]) for one in self.nodes))
 
     def share(self, i: int, read: int) -> Size:
         """Return the elements of something that a node reads, as columns of its own rows."""
@@ -167,6 +173,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
     nodes: list[Placed] = []
     below, number = OUTSIDE, 0
     made: dict[str, int] = {}
+    layers = tuple(layers)
     for layer in layers:
         for _ in range(layer.repeat):
             here = {node.name: len(nodes) + i for i, node in enumerate(layer.nodes)}
@@ -188,7 +195,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
         for read in set(placed.reads) - {OUTSIDE}:
             readers[read].append(i)
     trained = _trained(nodes, readers, asks_input_gradient)
-    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient)
+    return Network(tuple(nodes), tuple(map(tuple, readers)), trained, asks_input_gradient, layers)
 
 
 def _trained(
