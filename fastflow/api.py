@@ -243,10 +243,10 @@ def _predict_alone(
         inputs |= derived(columns)
     with explaining(composer, run):
         compile_ahead(inputs)
-        prediction = crossflow.predict(inputs)
-    if prediction.timed.size < rows:
-        raise CompositionError(f"no time can be predicted: {prediction.reason[prediction.reason != ''][0]}")
-    return prediction.timeline.total.reshape(shape)
+        time, reason = crossflow.time_alone(inputs)
+    if (reason != "").any():
+        raise CompositionError(f"no time can be predicted: {reason[reason != ''][0]}")
+    return time.reshape(shape)
 
 
 def _as_input(key: str, column: NDArray[Any]) -> NDArray[Any]:

@@ -33,7 +33,14 @@ from fastflow.tables import Floats, Inputs, Ints, Texts, columns_of, first_of, i
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
-from fastflow.workload.graph import Graph, model_flop, most_by_point, spread_kernels, spread_offset
+from fastflow.workload.graph import (
+    Graph,
+    model_flop,
+    most_by_point,
+    spread_kernels,
+    spread_offset,
+    sum_by_point,
+)
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
@@ -55,26 +62,16 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
     a key that the model reads and that is not there.
     """
-    every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
-    by_layer = names_layers(inputs)
-    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *(LAYERS if by_layer else ()))
-    every_count, crowded = _microbatches(inputs, parallelism, misfits)
-    unable = once_a_kind(untrainable, inputs, *TYPES)
-    reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
-
-    timed = np.flatnonzero(reason == "")
-    every = (dict(inputs), every_chip, parallelism, every_count)
-    given, chip, spread, count = every if timed.size == reason.size else take(every, timed)
-    first, place = _alike_but_for_network(given, chip, spread, count)
-    few = given, chip, spread, count
-    if first.size < timed.size:
-        few = of_kinds(given, first), *take((chip, spread, count), first)
-    work = _work(*few, by_layer, Refusal(timed, place))
+    every, reason, timed, given = _admit(inputs, refused)
+    own, chip, spread, count = given
+    first, place = _alike_but_for_network(own, chip, spread, count)
+    few = given if first.size == timed.size else (of_kinds(own, first), *take(given[1:], first))
+    work = _work(*few, names_layers(inputs), Refusal(timed, place))
     communication = communicate(
-        given, *_wires(given, chip), work.graph, work.shards, work.pipeline, work.launches,
+        own, *_wires(own, chip), work.graph, work.shards, work.pipeline, work.launches,
         spread.strategies, spread.layouts, place,
     )  # fmt: skip
-    kernels, plan = _timed(work, communication, place), _plan(given, work.pipeline, place)
+    kernels, plan = _timed(work, communication, place), _plan(own, work.pipeline, place)
     refuse(timed, unsent(kernels.offset, communication.exchanges))
     timeline = schedule(kernels, plan)
     totals = work.totals if first.size == timed.size else take(work.totals, place)
@@ -86,8 +83,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     )
     return Prediction(
         inputs=inputs,
-        chip=every_chip,
-        parallelism=parallelism,
+        chip=every[1],
+        parallelism=every[2],
         reason=reason,
         timed=timed,
         work=work,
@@ -98,6 +95,40 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         timeline=timeline,
         energy=used,
     )
+
+
+@without_refused
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
+def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
+    """Return how long points of single operations on one device take [s], and why one has no time; (points,).
+
+    As `predict` does, called as `time_alone(inputs)`, but without all that several devices need. NaN where a
+    point has no time. Raises KeyError as `predict` does.
+    """
+    _, reason, timed, given = _admit(inputs, refused)
+    graph, _, launches, _, timing, _ = _kernels(
+        *given, names_layers(inputs), Refusal(timed, np.arange(timed.size))
+    )
+    time = np.full(reason.size, np.nan)
+    time[timed] = sum_by_point(graph, launches * timing.time)
+    return time, reason
+
+
+_Given = tuple[Inputs, Chip, Parallelism, Ints]
+"""Inputs, chips, how they are used, and micro-batches of some points."""
+
+
+def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]:
+    """Return what is given for every point, why one has no time, which ones have, and what is given for those."""
+    every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
+    of_names = LAYERS if names_layers(inputs) else ()
+    parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
+    every_count, crowded = _microbatches(inputs, parallelism, misfits)
+    unable = once_a_kind(untrainable, inputs, *TYPES)
+    reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
+    timed = np.flatnonzero(reason == "")
+    every = (dict(inputs), every_chip, parallelism, every_count)
+    return every, reason, timed, every if timed.size == reason.size else take(every, timed)
 
 
 def _alike_but_for_network(inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints) -> tuple[Ints, Ints]:
@@ -121,6 +152,26 @@ def _work(
 
     by_layer: whether some point's cuts name layers.
     """
+    graph, shards, launches, rate, timing, peak = _kernels(inputs, chip, spread, count, by_layer, refusal)
+    pipe = pipeline(inputs, graph, spread.strategies.lp, count, launches * timing.time)
+    totals = Totals(
+        peak=peak,
+        rate=most_by_point(graph, rate),
+        flop=model_flop(graph),
+        busiest=pipe.busiest,
+        spent=spent(graph, launches, rate, timing),
+        footprint=footprint(
+            graph, shards, pipe, once_a_kind(precision, inputs, *TYPES), inputs["model.training"],
+            inputs["parallel.zero"],
+        ),
+    )  # fmt: skip
+    return Work(graph, shards, launches, rate, timing, pipe, totals)
+
+
+def _kernels(
+    inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, by_layer: bool, refusal: Refusal
+) -> tuple[Graph, Supergraph, Ints, Floats, Timing, Floats]:
+    """Return a device's kernels, their shares, launches, rates and times, and every device's peak [flop/s]."""
     layouts, stages = spread.layouts, spread.strategies.lp
     numbers = once_a_kind(precision, inputs, *TYPES)
     graph = build_graph(inputs, numbers, by_layer)
@@ -128,18 +179,8 @@ def _work(
     refusal.of(unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
     shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)
     timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
-    launches = all_launches(graph, count)
     refusal.of(untimed(graph, rate, timing))
-    pipe = pipeline(inputs, graph, stages, count, launches * timing.time)
-    totals = Totals(
-        peak=peak,
-        rate=most_by_point(graph, rate),
-        flop=model_flop(graph),
-        busiest=pipe.busiest,
-        spent=spent(graph, launches, rate, timing),
-        footprint=footprint(graph, shards, pipe, numbers, inputs["model.training"], inputs["parallel.zero"]),
-    )
-    return Work(graph, shards, launches, rate, timing, pipe, totals)
+    return graph, shards, all_launches(graph, count), rate, timing, peak
 
 
 def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
