@@ -227,29 +227,36 @@ def _of_a_warp(side: float, most: float) -> float:
 
 @kernel
 def _time_blocks(
-    gemm: _Gemm, a: float, b: float, depth: float, parts: float, capacity: Floats, bandwidth: Floats,
-    times: Floats, moved: Floats,
+    gemm: _Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
+    bandwidth: Floats, times: Floats, moved: Floats, best: float,
 ) -> float:  # fmt: skip
     """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
 
-    capacity, bandwidth: of the machine, (levels,) and (levels + 1,). Writes `times` and `moved` as
-    `Launched` has them.
+    together: on a bundle; capacity, bandwidth: of the machine, (levels,) and (levels + 1,). Writes `times`
+    and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out early:
+    the soft maximum and a lower clock only add to the longest time.
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * parts
-    waves, together = np.ceil(blocks / gemm.bundles), _together(gemm, a, b)
+    waves = np.ceil(blocks / gemm.bundles)
+    rounds, launch = np.ceil(waves / together), gemm.launch * (2.0 if parts > 1.0 else 1.0)
+    at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
+    steps = rounds * np.ceil(depth * size / at_once) * gemm.step
+    if steps + launch > best:
+        return np.inf
     idle = waves * gemm.bundles / blocks
     padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
+    alone = padded * idle / gemm.flops
+    if alone + launch > best:
+        return np.inf
     running = min(blocks, gemm.bundles * together)
     side = np.sqrt(running * a * b)  # of the square of C that is worked on
     extra = gemm.strided + gemm.promotion
     if gemm.miss > 0.0:
         spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
         extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
-    rounds = np.ceil(waves / together)
     trips = 1.0 if gemm.persistent else rounds
-    times[0] = padded * idle / gemm.flops * (1.0 + extra) + trips * 2.0 * gemm.latency
-
+    times[0] = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
     warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
@@ -275,9 +282,11 @@ def _time_blocks(
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
     for level in range(levels + 1):
         times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
-    at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
-    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / at_once) * gemm.step)
-    times[levels + 2] = gemm.launch * (2.0 if parts > 1.0 else 1.0)
+    times[dealt + 2] = max(times[dealt + 2], steps)
+    times[levels + 2] = launch
+    for i in range(levels + 2):
+        if times[i] + launch > best:
+            return np.inf
 
     total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
     power = gemm.drive * flop / (gemm.peak * total)
@@ -386,6 +395,7 @@ def run_blocks(
                 continue  # a tile of vectors, and neither of these is one
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
+            together = _together(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
@@ -396,9 +406,12 @@ def run_blocks(
                 short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
                 if parts > 1 and (short or unsplit >= 2.0 * gemm.bundles):
                     continue
-                total = _time_blocks(gemm, a, b, depth, float(parts), capacity, bandwidth, times, moved)
-                out.candidates[g] += 1
-                if out.candidates[g] == 1 or total < out.time[g]:
+                total = _time_blocks(
+                    gemm, a, b, depth, float(parts), together, capacity, bandwidth, times, moved, out.time[g]
+                )
+                is_first = out.candidates[g] == 0
+                out.candidates[g] += is_first or total < np.inf
+                if is_first or total < out.time[g]:
                     out.time[g], out.parts[g] = total, parts
                     out.times[g], out.bytes[g] = times, moved
                     blocks = unsplit * parts
