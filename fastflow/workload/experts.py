@@ -12,8 +12,9 @@ from fastflow.tables import Floats, Inputs, Ints
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
-from fastflow.workload.types import experts
+from fastflow.workload.types import TYPES, experts
 from fastflow.workload.types.expert_passes import TYPES as PASSES
+from fastflow.workload.types.operators import OPERATORS
 
 _TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
 
@@ -39,7 +40,7 @@ def network(points: Inputs) -> Network:
             own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
         )  # fmt: skip
 
-    nodes = (
+    nodes: tuple[Node, ...] = (
         a_pass("route", "route", tokens, every, INPUT),
         a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
         product("gate and up", hidden, 2 * ffn, "dispatch", True),
@@ -47,11 +48,46 @@ def network(points: Inputs) -> Network:
         product("down", ffn, hidden, "gate", False),
         a_pass("combine", "combine", tokens, hidden, "down", 1.0 + topk),
     )
+    if shared := int(points["model.shared_experts"][0]):
+        nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
     return connect([Layer("experts", HIDDEN, nodes)], asks_input_gradient=True)
+
+
+def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, ...]:
+    """Return experts that every token goes to, as one, and what adds them to the others."""
+
+    def product(name: str, inner: Ints, cols: Ints, read: str) -> Node:
+        return Node(
+            name=name, type=TYPES["gemm"], rows=tokens, cols=cols, inner=inner, reads=(read,), dims=_TOKENS
+        )
+
+    swiglu, add = OPERATORS["swiglu"], OPERATORS["add"]
+    return (
+        product("shared gate and up", hidden, 2 * ffn, INPUT),
+        Node(
+            name="shared gate", type=swiglu.base, rows=tokens, cols=ffn, reads=("shared gate and up",),
+            moves=3.0, flop=swiglu.flop, dims=_TOKENS,
+        ),
+        product("shared down", ffn, hidden, "shared gate"),
+        Node(
+            name="add shared", type=add.base, rows=tokens, cols=hidden, reads=("shared down", routed),
+            flop=add.flop, backward_moves=0.0, dims=_TOKENS,
+        ),
+    )  # fmt: skip
 
 
 FAMILY = Family(
     name="experts",
+    structure=(
+        Column(
+            "model.shared_experts",
+            "int",
+            "",
+            "experts of as many columns that every token goes to",
+            0.0,
+            64.0,
+        ),
+    ),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),
         count("model.topk", "experts that a token chooses"),
