@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.distinct import kinds, look_up, of_kinds, once_a_kind
+from fastflow.distinct import kinds, look_up, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.iteration.energy import energy, spent
+from fastflow.iteration.energy import energy
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import schedule
-from fastflow.limits import Refusal, refuse, unnumbered, unschedulable, unsent, untimed, without_refused
+from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
@@ -28,17 +28,13 @@ from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
-from fastflow.prediction import Parallelism, Prediction, Totals, Work
-from fastflow.tables import Floats, Inputs, Ints, Texts, columns_of, first_of, is_repeated, take, where_read
+from fastflow.prediction import Parallelism, Prediction
+from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
 from fastflow.workload.graph import (
     Graph,
-    model_flop,
-    most_by_point,
-    spread_kernels,
-    spread_offset,
     sum_by_point,
 )
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
@@ -47,7 +43,6 @@ from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, unt
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
-NETWORK = ("net.", "system.", "placement")  # what no device's own work depends on but by its chip or layout
 LAYERS = ("model.",)  # what their names depend on, beside a strategy
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
@@ -64,31 +59,34 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     """
     every, reason, timed, given = _admit(inputs, refused)
     own, chip, spread, count = given
-    first, place = _alike_but_for_network(own, chip, spread, count)
-    few = given if first.size == timed.size else (of_kinds(own, first), *take(given[1:], first))
-    work = _work(*few, names_layers(inputs), Refusal(timed, place))
+    stages = spread.strategies.lp
+    numbers = once_a_kind(precision, own, *TYPES)
+    graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
+    pipe = pipeline(own, graph, stages, count, launches * timing.time)
     communication = communicate(
-        own, *_wires(own, chip), work.graph, work.shards, work.pipeline, work.launches,
-        spread.strategies, spread.layouts, place,
-    )  # fmt: skip
-    kernels, plan = _timed(work, communication, place), _plan(own, work.pipeline, place)
-    refuse(timed, unsent(kernels.offset, communication.exchanges))
-    timeline = schedule(kernels, plan)
-    totals = work.totals if first.size == timed.size else take(work.totals, place)
-    # a stage has its own kernels alone
-    used = energy(chip, totals.spent, communication.sent, plan.stages, timeline.total)
-    refuse(
-        timed,
-        unnumbered(totals.rate, totals.flop, totals.busiest, totals.footprint, communication, timeline, used),
+        own, *_wires(own, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
+    refuse(timed, unsent(graph, communication.exchanges))
+    kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
+    timeline = schedule(kernels, plan)
+    memory = footprint(graph, shards, pipe, numbers, own["model.training"], own["parallel.zero"])
+    # a stage has its own kernels alone
+    used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
+    refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
     return Prediction(
         inputs=inputs,
         chip=every[1],
         parallelism=every[2],
         reason=reason,
         timed=timed,
-        work=work,
-        place=place,
+        graph=graph,
+        shards=shards,
+        pipeline=pipe,
+        footprint=memory,
+        launches=launches,
+        peak=peak,
+        rate=rate,
+        timing=timing,
         communication=communication,
         kernels=kernels,
         plan=plan,
@@ -106,9 +104,8 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
     point has no time. Raises KeyError as `predict` does.
     """
     _, reason, timed, given = _admit(inputs, refused)
-    graph, _, launches, _, timing, _ = _kernels(
-        *given, names_layers(inputs), Refusal(timed, np.arange(timed.size))
-    )
+    numbers = once_a_kind(precision, given[0], *TYPES)
+    graph, _, launches, _, timing, _ = _kernels(*given, numbers, names_layers(inputs), timed)
     time = np.full(reason.size, np.nan)
     time[timed] = sum_by_point(graph, launches * timing.time)
     return time, reason
@@ -119,7 +116,7 @@ _Given = tuple[Inputs, Chip, Parallelism, Ints]
 
 
 def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]:
-    """Return what is given for every point, why one has no time, which ones have, and what is given for those."""
+    """Return what is given of every point, why one has no time, which have one, and what is given of those."""
     every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE)
     of_names = LAYERS if names_layers(inputs) else ()
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
@@ -131,55 +128,21 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)
 
 
-def _alike_but_for_network(inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints) -> tuple[Ints, Ints]:
-    """Return the first point of each kind whose devices do the same work, and every point's kind (`kinds`).
-
-    All differ unless something varies that no device's own work depends on.
-    """
-    if count.size == 1 or all(
-        is_repeated(column) for key, column in inputs.items() if key.startswith(NETWORK)
-    ):
-        return np.arange(count.size), np.arange(count.size)
-    own = [column for key, column in inputs.items() if not key.startswith(NETWORK)]
-    made = (chip.cores, chip.bundles, chip.core_power, chip.levels, chip.dram)
-    return kinds([*own, *columns_of((made, spread.strategies.lp, spread.layouts, count))], count.size)
-
-
-def _work(
-    inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, by_layer: bool, refusal: Refusal
-) -> Work:
-    """Return what every point's devices do by themselves; count: of micro-batches, (points,).
-
-    by_layer: whether some point's cuts name layers.
-    """
-    graph, shards, launches, rate, timing, peak = _kernels(inputs, chip, spread, count, by_layer, refusal)
-    pipe = pipeline(inputs, graph, spread.strategies.lp, count, launches * timing.time)
-    totals = Totals(
-        peak=peak,
-        rate=most_by_point(graph, rate),
-        flop=model_flop(graph),
-        busiest=pipe.busiest,
-        spent=spent(graph, launches, rate, timing),
-        footprint=footprint(
-            graph, shards, pipe, once_a_kind(precision, inputs, *TYPES), inputs["model.training"],
-            inputs["parallel.zero"],
-        ),
-    )  # fmt: skip
-    return Work(graph, shards, launches, rate, timing, pipe, totals)
-
-
 def _kernels(
-    inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, by_layer: bool, refusal: Refusal
-) -> tuple[Graph, Supergraph, Ints, Floats, Timing, Floats]:
-    """Return a device's kernels, their shares, launches, rates and times, and every device's peak [flop/s]."""
+    inputs: Inputs, chip: Chip, spread: Parallelism, count: Ints, numbers: Precision, by_layer: bool,
+    timed: Ints,
+) -> tuple[Graph, Supergraph, Ints, Floats, Timing, Floats]:  # fmt: skip
+    """Return a device's kernels, their shares, launches, rates and times, and every device's peak [flop/s].
+
+    count: of micro-batches; by_layer: whether some point's cuts name layers; timed: the points.
+    """
     layouts, stages = spread.layouts, spread.strategies.lp
-    numbers = once_a_kind(precision, inputs, *TYPES)
     graph = build_graph(inputs, numbers, by_layer)
-    refusal.of(uncut(graph, layouts))
-    refusal.of(unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
+    refuse(timed, uncut(graph, layouts))
+    refuse(timed, unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
     shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)
     timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
-    refusal.of(untimed(graph, rate, timing))
+    refuse(timed, untimed(graph, rate, timing))
     return graph, shards, all_launches(graph, count), rate, timing, peak
 
 
@@ -213,9 +176,11 @@ def _time_kernels(
     Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
     model's data type, (points,) [flop/s].
     """
-    alike = (column for key, column in inputs.items() if key.startswith(DEVICE))
-    first, place = kinds(alike, numbers.operand.size)
-    own, own_chip, own_numbers = of_kinds(inputs, first), take(chip, first), take(numbers, first)
+    own = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
+    first, place = kinds(own.values(), numbers.operand.size)
+    own_chip, own_numbers = chip, numbers
+    if first.size < place.size:
+        own, own_chip, own_numbers = take((own, chip, numbers), first)
     point, strided = place[graph.point], transposed(inputs)
     tiles, overlaps = own["tiling.tiles"] == "random", own["tiling.tiles"] == "blocks"
     work = KernelWork(
@@ -293,33 +258,28 @@ def memory_bandwidth(inputs: Inputs) -> Floats:
     return chip.dram.bandwidth
 
 
-def _plan(inputs: Inputs, pipe: Pipeline, place: Ints) -> PipelinePlan:
-    """Return how an iteration of every point is run; place: of its pipeline."""
+def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
+    """Return how an iteration is run."""
     return PipelinePlan(
-        stages=pipe.stages[place],
-        microbatches=pipe.microbatches[place],
-        order=pipe.order[place],
+        stages=pipe.stages,
+        microbatches=pipe.microbatches,
+        order=pipe.order,
         slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
     )
 
 
-def _timed(work: Work, communication: Communication, place: Ints) -> TimedKernels:
-    """Return every kernel of every point, of one micro-batch, as the schedule takes it."""
-    graph, took = work.graph, communication.exchanges
-    own = (
-        graph.phase, work.pipeline.stage, graph.side > 0, graph.repeat * work.timing.time, graph.wait,
-        graph.repeat,
-    )  # fmt: skip
-    phase, stage, side, kernel_s, wait, repeat = spread_kernels(own, graph.offset, place)
+def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
+    """Return every kernel, of one micro-batch, as the schedule takes it."""
+    repeat, took = graph.repeat, communication.exchanges
     return TimedKernels(
-        offset=spread_offset(graph.offset, place),
-        phase=phase,
-        stage=stage,
-        side=side,
-        kernel_s=kernel_s,
+        offset=graph.offset,
+        phase=graph.phase,
+        stage=pipe.stage,
+        side=graph.side > 0,
+        kernel_s=repeat * timing.time,
         sync_s=repeat * took.sync_s,
         sync_level=took.sync_level,
-        wait=wait,
+        wait=graph.wait,
         gradient_s=took.gradient_s,
         gradient_level=took.gradient_level,
         send_s=repeat * took.send_s,

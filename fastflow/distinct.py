@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.tables import Bools, Columns, Floats, Inputs, Ints, Texts, is_repeated, take
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, take
 
 Result = TypeVar("Result")
 
@@ -96,15 +96,6 @@ def kinds(columns: Iterable[NDArray[Any]], rows: int) -> tuple[Ints, Ints]:
         table[:, at : at + words.shape[1]] = words
         at += words.shape[1]
     return distinct_rows(table)
-
-
-def of_kinds(inputs: Inputs, first: Ints) -> Columns:
-    """Return the inputs of the first point of each kind; what repeats a value does so still."""
-    count = first.size
-    return {
-        key: column[:count] if is_repeated(column) and count > 1 else column[first]
-        for key, column in inputs.items()
-    }
 
 
 def hashes(columns: Sequence[NDArray[Any]]) -> Words:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from fastflow._jit import kernel
 from fastflow.iteration.schedule import Timeline
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
+from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of, unnamed
 from fastflow.timing.roofline import Timing
-from fastflow.workload.graph import Graph, most_by_point
+from fastflow.workload.graph import Graph, model_flop, most_by_point
 
 MOST_LAUNCHES = 2.0**62  # what int64 counts
 MOST_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
@@ -44,17 +45,6 @@ def refuse(rows: Ints, reason: Texts) -> None:
     """Raise RefusedError where there is a reason for any of these points."""
     if (reason != "").any():
         raise RefusedError(rows, reason)
-
-
-class Refusal(NamedTuple):
-    """Refuses points of which several are of a kind."""
-
-    rows: Ints  # points that were to be timed
-    place: Ints  # of every such point's kind
-
-    def of(self, reason: Texts) -> None:
-        """Raise RefusedError where there is a reason for any of these kinds."""
-        refuse(self.rows, reason[self.place])
 
 
 def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[Inputs], Predicted]:
@@ -115,19 +105,16 @@ def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
     return reason.astype(str)
 
 
-def unsent(offset: Ints, took: Exchanges) -> Texts:
-    """Say for every point why what it sends has no time that is a number; or "", shape (points,).
-
-    offset: of every point's kernels, as a graph has it.
-    """
-    wrong = _unsound(offset, took.sync_s, took.gradient_s, took.send_s)
+def unsent(graph: Graph, took: Exchanges) -> Texts:
+    """Say for every point why what it sends has no time that is a number; or "", shape (points,)."""
+    wrong = _unsound(graph.offset, took.sync_s, took.gradient_s, took.send_s)
     return np.where(wrong, f"an exchange's time is no number up to {MOST:g} s: inputs are too far apart", "")
 
 
 def unnumbered(
-    fastest: Floats,
-    flop: Floats,
-    busiest: Floats,
+    graph: Graph,
+    rate: Floats,
+    pipe: Pipeline,
     memory: Footprint,
     communication: Communication,
     timeline: Timeline,
@@ -135,12 +122,10 @@ def unnumbered(
 ) -> Texts:
     """Say for every point which of its results is no number that means something; or "", shape (points,).
 
-    fastest: peak of the units that the fastest of its kernels computes on [flop/s]; flop: of the model;
-    busiest: time of the busiest stage [s]. Nothing may be negative, infinite or no number at all, and an
-    iteration takes some time.
+    Nothing may be negative, infinite or no number at all, and an iteration takes some time.
     """
     reason = np.full(energy.size, "", dtype=object)
-    for what, column in _results(fastest, flop, busiest, memory, communication, timeline, energy):
+    for what, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
         for i in unnamed(~((column >= 0.0) & (column <= MOST)), reason):
             reason[i] = f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}"
     for i in unnamed(~(timeline.total > 0.0), reason):
@@ -173,18 +158,18 @@ def _unsound_rows(offset: Ints, table: Floats) -> Bools:
 
 
 def _results(
-    fastest: Floats,
-    flop: Floats,
-    busiest: Floats,
+    graph: Graph,
+    rate: Floats,
+    pipe: Pipeline,
     memory: Footprint,
     communication: Communication,
     timeline: Timeline,
     energy: Floats,
 ) -> Iterator[tuple[str, Floats]]:
     """Yield what is predicted of every point, (points,)."""
-    yield "the peak of a device [flop/s]", fastest
-    yield "the operations of the model", flop
-    yield "the time of the busiest stage [s]", busiest
+    yield "the peak of a device [flop/s]", most_by_point(graph, rate)
+    yield "the operations of the model", model_flop(graph)
+    yield "the time of the busiest stage [s]", pipe.busiest
     yield "the communication [s]", communication.total
     for level, sent in zip(("within packages", "between packages"), communication.sent, strict=True):
         yield f"what is sent {level} [B]", sent

@@ -17,11 +17,11 @@ from fastflow.parallelism.layout import LAYERS, SAME, sections
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
-from fastflow.prediction import Prediction, Work
+from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
-from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, sum_by_point
+from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, model_flop, most_by_point, sum_by_point
 
 _COUNTED = 2.0**53  # floats count every whole number up to here
 _ROUNDING = 1e-9
@@ -179,49 +179,38 @@ def _known_peak(prediction: Prediction) -> Floats:
 
 def _timed_columns(prediction: Prediction) -> Columns:
     """Return what follows from a time; of the timed points."""
-    work, place, timeline = prediction.work, prediction.place, prediction.timeline
-    totals, levels = work.totals, len(prediction.chip.levels)
-    kernel_s = work.launches * work.timing.time
+    graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
+    levels = len(prediction.chip.levels)
+    kernel_s = prediction.launches * timing.time
     names = limiter_names(levels)
-    by_limiter = _by_limiter(work.graph.offset, work.timing.limiter, kernel_s, len(names))
-    own = by_limiter * (totals.busiest / by_limiter.sum(axis=1))[:, None]
-    waits = np.column_stack([own[place], timeline.exposed, timeline.bubble])
+    by_limiter = _by_limiter(graph.offset, timing.limiter, kernel_s, len(names))
+    all_stages_s = by_limiter.sum(axis=1)
+    compute_s = prediction.pipeline.busiest
+    own = by_limiter * (compute_s / all_stages_s)[:, None]
+    waits = np.column_stack([own, timeline.exposed, timeline.bubble])
+    flop = model_flop(graph)
+    moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     # passes compute on other units than products: shares are of the fastest ones at work
-    flop, peak = totals.flop[place], np.maximum(totals.peak, totals.rate)[place]
-    communication = prediction.communication
+    peak = np.maximum(prediction.peak, most_by_point(graph, prediction.rate))
+    memory, communication = prediction.footprint, prediction.communication
     columns: Columns = {
         "placement": communication.order,
         "time_s": timeline.total,
         "forward_s": timeline.forward,
         "backward_s": timeline.backward,
         "update_s": timeline.update,
+        "compute_s": compute_s,
         "comm_s": communication.total,
         "exposed_comm_s": timeline.exposed,
         "bubble_s": timeline.bubble,
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
+        "flop": flop,
+        "intensity": _over(
+            sum_by_point(graph, prediction.launches * timing.flop), sum_by_point(graph, moved)
+        ),
         "mfu": _share(flop, devices * peak * timeline.total),
         "energy_J": prediction.energy * devices,
-    }
-    for axis, name in enumerate(AXES):
-        columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
-        columns[f"{name}_hops"] = communication.hops[:, axis]
-    of_work = _work_columns(work, by_limiter, kernel_s)
-    return columns | (of_work if totals.peak.size == place.size else take(of_work, place))
-
-
-def _work_columns(work: Work, by_limiter: Floats, kernel_s: Floats) -> Columns:
-    """Return what follows from the devices' own work, whatever their network.
-
-    by_limiter: time of a point's kernels by what limits them, (points, limiters); kernel_s: of all launches.
-    """
-    graph, timing, totals, levels = work.graph, work.timing, work.totals, work.timing.stays.shape[1]
-    moved = work.launches * timing.bytes[:, levels]  # by main memory
-    all_stages_s, memory = by_limiter.sum(axis=1), totals.footprint
-    columns: Columns = {
-        "compute_s": totals.busiest,
-        "flop": totals.flop,
-        "intensity": _over(sum_by_point(graph, work.launches * timing.flop), sum_by_point(graph, moved)),
         "footprint_B": memory.total,
         "weight_B": memory.weights,
         "gradient_B": memory.gradients,
@@ -229,12 +218,14 @@ def _work_columns(work: Work, by_limiter: Floats, kernel_s: Floats) -> Columns:
         "activation_B": memory.activations,
         "buffer_B": memory.buffers,
         "fullest_stage": memory.stage,
-        "microbatches": work.pipeline.microbatches,
-        "candidates": sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64),
     }
-    for limiter, name in enumerate(limiter_names(levels)):
-        columns[f"{name}_bound_frac"] = by_limiter[:, limiter] / all_stages_s
-    return columns | _longest_gemm(work, kernel_s)
+    for axis, name in enumerate(AXES):
+        columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
+        columns[f"{name}_hops"] = communication.hops[:, axis]
+    columns["microbatches"] = prediction.pipeline.microbatches
+    columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
+    columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
+    return columns | _longest_gemm(prediction, kernel_s)
 
 
 @kernel
@@ -247,14 +238,14 @@ def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Flo
     return total
 
 
-def _longest_gemm(work: Work, kernel_s: Floats) -> Columns:
-    """Return how the GEMM of each point that takes longest is tiled; kernel_s: of all launches."""
-    graph, timing, levels = work.graph, work.timing, work.timing.stays.shape[1]
-    rows = _longest(graph.offset, work.shards.m, kernel_s)
+def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
+    """Return how the GEMM that takes longest is tiled; of the timed points. kernel_s: of all launches."""
+    graph, timing, levels = prediction.graph, prediction.timing, len(prediction.chip.levels)
+    rows = _longest(graph.offset, prediction.shards.m, kernel_s)
     tiling = timing.tiling[rows]
     names = limiter_names(levels)
     # of a product its own rate; of a pass, as for mfu
-    fastest = np.maximum(work.totals.peak, work.rate[rows])
+    fastest = np.maximum(prediction.peak, prediction.rate[rows])
     columns: Columns = {
         "gemm": graph.names[graph.label[rows]],
         "gemm_s": timing.time[rows],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,15 +69,6 @@ def take(columns: Rows, rows: Ints) -> Rows:
         taken = [take(column, rows) for column in columns]
         return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
-
-
-def columns_of(columns: Any) -> Iterator[NDArray[Any]]:
-    """Yield every column of a (nested) table."""
-    if isinstance(columns, np.ndarray):
-        yield columns
-    else:
-        for column in columns:
-            yield from columns_of(column)
 
 
 _NONE = np.empty(0, dtype=np.int64)

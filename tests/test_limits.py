@@ -192,7 +192,8 @@ def test_a_device_that_goes_through_its_kernels_once_is_not_simulated(monkeypatc
 def test_the_most_that_an_exchange_takes():
     beyond = [float(np.nextafter(limits.MOST, np.inf)), np.inf, np.nan, -1e-9]
     sync = np.array([0.0, limits.MOST, *beyond])
+    graph = SimpleNamespace(offset=np.arange(7))
     took = SimpleNamespace(sync_s=sync, gradient_s=np.zeros(6), send_s=np.zeros(6))
-    reason = limits.unsent(np.arange(7), took)
+    reason = limits.unsent(graph, took)
     assert reason[:2].tolist() == ["", ""]
     assert set(reason[2:]) == {"an exchange's time is no number up to 1e+100 s: inputs are too far apart"}

@@ -13,7 +13,6 @@ from fastflow.configuration.composer import Composer
 from fastflow.distinct import kinds, look_up, vocabulary
 from fastflow.grid.plan import plan
 from fastflow.results import summary
-from fastflow.tables import columns_of as columns_in
 from fastflow.tables import is_repeated, take
 from tests.checks import cases
 from tests.conftest import columns_of
@@ -71,55 +70,6 @@ def test_two_chips_among_a_thousand_points_are_generated_twice(compose, monkeypa
     assert prediction.chip.bundles.size == 1000
     assert np.unique(prediction.chip.bundles[rows == 0]).size == 1
     assert (prediction.chip.core_power[rows == 0] != prediction.chip.core_power[rows == 1][0]).all()
-
-
-def test_points_that_differ_in_their_network_share_the_work_of_their_devices(compose, monkeypatch):
-    """A chip whose links cost it power, a cut of a layer, and a misfit are none of the network's own."""
-    strategies = ("RC-2-4-d64", "d512", "CR-8-d32-p2", "d7")
-    wires = (["net=ndr_x8"], ["net=gdr_x8"], ["system=torus"], ["net=xdr_x8", "system=torus"])
-    points = [
-        compose(f"parallel.strategy={strategy}", *wire, f"tech={tech}")
-        for strategy in strategies
-        for tech in ("n12", "n3")
-        for wire in wires
-    ]
-    points = [point for point in points if point.keys() == points[0].keys()]
-    rows = np.random.default_rng(3).permutation(len(points))
-    inputs = take(columns_of(points), rows)
-    searched = []
-    cut = crossflow.cut
-
-    def counting(graph, *rest):
-        searched.append(graph.offset.size - 1)
-        return cut(graph, *rest)
-
-    monkeypatch.setattr(crossflow, "cut", counting)
-    together = crossflow.predict(inputs)
-    assert searched == [2 * (len(strategies) - 1)]
-    assert together.timed.size > searched[0]
-    for place, point in enumerate(together.timed):
-        alone = crossflow.predict(take(inputs, np.array([point])))
-        mine = np.arange(*together.graph.offset[place : place + 2])
-        got = take(columns_of_kernels(together), mine) + take(columns_of_points(together), np.array([place]))
-        expected = columns_of_kernels(alone) + columns_of_points(alone)
-        assert [bits(column) for column in got] == [bits(column) for column in expected]
-
-
-def columns_of_kernels(prediction):
-    """Return all columns of kernels of a prediction."""
-    graph, shards, timing = prediction.graph, prediction.shards, prediction.timing
-    own = timing._asdict() | {"tiling": timing.tile[timing.tiling], "tile": timing.stays[timing.tiling]}
-    own.pop("stays")
-    pipe, took = prediction.pipeline, prediction.communication.exchanges
-    sizes = (graph.rows, graph.inner, graph.cols, graph.phase, graph.repeat, prediction.rate)
-    # who exchanges is numbered anew in every call
-    local = columns_in([edges[:-1] if isinstance(edges, tuple) else edges for edges in shards.numbers[:-2]])
-    return (*sizes, *local, *own.values(), pipe.stage, pipe.crosses, *took)
-
-
-def columns_of_points(prediction):
-    """Return some columns of points of a prediction."""
-    return (*prediction.footprint, prediction.peak, prediction.pipeline.busiest, prediction.pipeline.stages)
 
 
 numbers = st.sampled_from([0.0, -0.0, 1.5, np.nan, np.inf, 1e-300])

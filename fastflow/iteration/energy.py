@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fastflow._jit import kernel
@@ -13,35 +11,30 @@ from fastflow.timing.roofline import Timing
 from fastflow.workload.graph import Graph
 
 
-class Spent(NamedTuple):
-    """What the kernels of a point take in an iteration, of all stages."""
-
-    busy: Floats  # how long their operations take at the full rate [s], (points,)
-    moved: Floats  # bytes served by each level, (points, levels + 1)
-
-
-def spent(graph: Graph, launches: Ints, rate: Floats, timing: Timing) -> Spent:
-    """Return what the kernels of every point take.
-
-    rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
-    a row a kernel of the graph.
-    """
-    return Spent(*_spent(graph.offset, launches, rate, timing.flop, timing.bytes))
-
-
-def energy(chip: Chip, taken: Spent, sent: tuple[Floats, Floats], stages: Ints, time: Floats) -> Floats:
+def energy(
+    chip: Chip,
+    rate: Floats,
+    graph: Graph,
+    launches: Ints,
+    timing: Timing,
+    sent: tuple[Floats, Floats],
+    stages: Ints,
+    time: Floats,
+) -> Floats:
     """Return the energy of one iteration of one device, on average over the stages [J], shape (points,).
 
-    sent: bytes on the network within the package and between packages, of all stages [B], time of the
-    iteration [s]: (points,). An operation costs the cores' power at the operating point over the rate of its
-    units; cores are idle for free between kernels, while the memories' leakage, controllers and standby last
-    as long as the iteration.
+    rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
+    a row a kernel of the graph; sent: bytes on the network within the package and between packages, of
+    all stages [B], time of the iteration [s]: (points,). An operation costs the cores' power at the
+    operating point over that rate; cores are idle for free between kernels, while the memories' leakage,
+    controllers and standby last as long as the iteration.
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    total = chip.core_power * taken.busy
+    busy, moved = _spent(graph.offset, launches, rate, timing.flop, timing.bytes)
+    total = chip.core_power * busy
     for level, per_bit in enumerate(dynamic):
-        total = total + 8.0 * per_bit * taken.moved[:, level]
+        total = total + 8.0 * per_bit * moved[level]
     for link, bytes_sent in zip((chip.intra, chip.inter), sent, strict=True):
         total = total + 8.0 * link.energy * bytes_sent
     return total / stages + static * time
@@ -51,13 +44,13 @@ def energy(chip: Chip, taken: Spent, sent: tuple[Floats, Floats], stages: Ints, 
 def _spent(offset: Ints, launches: Ints, rate: Floats, flop: Floats, served: Floats) -> tuple[Floats, Floats]:
     """Return how long a point's operations take at the full rate [s], (points,), and what is moved.
 
-    served: bytes of one launch, (kernels, levels + 1); those moved, of all launches, (points, levels + 1).
+    served: bytes of one launch, (kernels, levels + 1); those moved, of all launches, (levels + 1, points).
     """
     points, levels = offset.size - 1, served.shape[1]
-    busy, moved = np.zeros(points), np.zeros((points, levels))
+    busy, moved = np.zeros(points), np.zeros((levels, points))
     for p in range(points):
         for row in range(offset[p], offset[p + 1]):
             busy[p] += launches[row] * flop[row] / rate[row]
             for level in range(levels):
-                moved[p, level] += launches[row] * served[row, level]
+                moved[level, p] += launches[row] * served[row, level]
     return busy, moved

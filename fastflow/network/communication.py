@@ -24,7 +24,7 @@ from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline, most_of_a_stage
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import NO_EXCHANGE, Graph, spread_kernels, spread_offset
+from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
@@ -194,7 +194,6 @@ class _Edges(NamedTuple):
 @kernel
 def _time_edges(
     offset: Ints,
-    origin: Ints,
     collective: Ints,
     size: Floats,
     group: Ints,
@@ -206,24 +205,22 @@ def _time_edges(
 ) -> _Edges:
     """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
 
-    offset: of every point's rows in the result, origin: its first row in the cross-edges, which points may
-    share; often: launches of every kernel in an iteration. Adds to what a point sends on either level [B],
+    often: launches of every kernel in an iteration. Adds to what a point sends on either level [B],
     (2, points).
     """
-    time, by = np.zeros(offset[-1]), np.zeros(offset[-1], dtype=np.int64)
-    level = np.ones(offset[-1], dtype=np.int64)
+    time, by = np.zeros(collective.size), np.zeros(collective.size, dtype=np.int64)
+    level = np.ones(collective.size, dtype=np.int64)
     slots, latency, per_byte = prices.slots, prices.latency, prices.per_byte
     for p in range(offset.size - 1):
         order, first, recipe = order_row[p], prices.first_price[p], prices.first_recipe[p]
         for row in range(offset[p], offset[p + 1]):
-            edge = origin[p] + row - offset[p]
-            what = collective[edge]
-            if what == NO_EXCHANGE or slots[order, group[edge]] < 0:
+            what = collective[row]
+            if what == NO_EXCHANGE or slots[order, group[row]] < 0:
                 continue
-            slot = slots[order, group[edge]]
-            time[row], way = cheapest(latency, per_byte, first + slot, what, size[edge], wanted[p])
+            slot = slots[order, group[row]]
+            time[row], way = cheapest(latency, per_byte, first + slot, what, size[row], wanted[p])
             by[row], level[row] = way + 1, prices.level[recipe + slot]
-            sent[level[row], p] += often[edge] * prices.sent[recipe + slot, what, way] * size[edge]
+            sent[level[row], p] += often[row] * prices.sent[recipe + slot, what, way] * size[row]
     return _Edges(time, by, level)
 
 
@@ -237,27 +234,11 @@ class _Timed(NamedTuple):
     sent: Floats  # of all stages in an iteration, on either level [B], (2, points)
 
 
-class _Kernels(NamedTuple):
-    """Kernels of all points, of which some share their cross-edges; shape (points,) or (kernels,)."""
-
-    offset: Ints  # of every point's kernels, (points + 1,)
-    origin: Ints  # of every point's cross-edges
-    stages: Ints  # of its pipeline
-    stage: Ints  # of every kernel
-    launches: Ints  # of every kernel
-
-
-def _kernels(graph: Graph, pipe: Pipeline, launches: Ints, place: Ints) -> _Kernels:
-    """Return the kernels of every point; place: of its own among the graph's."""
-    stage, often = spread_kernels((pipe.stage, launches), graph.offset, place)
-    return _Kernels(spread_offset(graph.offset, place), graph.offset[place], pipe.stages[place], stage, often)
-
-
 def _time_all(
+    graph: Graph,
     shards: Supergraph,
     pipe: Pipeline,
     launches: Ints,
-    kernels: _Kernels,
     order_row: Ints,
     wanted: Ints,
     prices: _Prices,
@@ -265,16 +246,15 @@ def _time_all(
     """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
     sent = np.zeros((2, wanted.size))
 
-    once, ones = np.ones_like(launches), np.ones_like(kernels.launches)
-    nothing = _Edges(np.zeros(ones.size), np.zeros_like(ones), ones)
+    once = np.ones_like(launches)
+    nothing = _Edges(np.zeros(once.size), np.zeros_like(once), once)
 
     def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
         if not collective.any():
             return nothing
         return _time_edges(
-            kernels.offset, kernels.origin, collective, edges.bytes, edges.group, often, order_row, wanted,
-            prices, sent,
-        )  # fmt: skip
+            graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
+        )
 
     crossing = shards.send.collective
     if crossing.any():
@@ -285,8 +265,8 @@ def _time_all(
     waited = syncs[0].time
     for edges in (*syncs[1:], send):
         waited = waited if edges is nothing else waited + edges.time
-    spent = kernels.launches * waited + gradient.time
-    total = most_of_a_stage(kernels.offset, kernels.stage, kernels.stages, spent)
+    spent = launches * waited + gradient.time
+    total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
     return _Timed(syncs=syncs, gradient=gradient, send=send, total=total, sent=sent)
 
 
@@ -300,15 +280,12 @@ def communicate(
     launches: Ints,
     strategies: Strategies,
     layouts: Layouts,
-    place: Ints,
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
     inputs: columns of `system` and `placement`; libraries: that wires refer to; launches of every kernel in
-    an iteration, shape (kernels,), as graph and shards, which points may share: place says which of their
-    points each of those here is, (points,), as the others.
+    an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
-    kernels = _kernels(graph, pipe, launches, place)
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
     prices = _prices(
         routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
@@ -317,14 +294,14 @@ def communicate(
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
     first = best_row = prices.first_order
-    best = _time_all(shards, pipe, launches, kernels, first, wanted, prices)
+    best = _time_all(graph, shards, pipe, launches, first, wanted, prices)
     least = best.total
     for number in range(1, int(prices.orders.max(initial=1))):
         row = first + np.minimum(number, prices.orders - 1)
-        total = _time_all(shards, pipe, launches, kernels, row, wanted, prices).total
+        total = _time_all(graph, shards, pipe, launches, row, wanted, prices).total
         best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
     if (best_row != first).any():
-        best = _time_all(shards, pipe, launches, kernels, best_row, wanted, prices)
+        best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
     (sync, *others), gradient, send, total, sent = best
     longest = sync.time

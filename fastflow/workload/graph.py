@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.tables import Floats, Ints, Rows, Texts
+from fastflow.tables import Floats, Ints, Texts
 from fastflow.workload.cutting import Cutting
 
 # phases
@@ -264,56 +264,23 @@ def spread(graph: Graph, place: Ints) -> Graph:
     every = {field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")}
     every |= {f"own.{name}": column for name, column in graph.own.items()}
     kernels = np.diff(graph.offset)
-    offset = spread_offset(graph.offset, place)
-    point = np.repeat(np.arange(place.size), kernels[place])
+    count = kernels[place]
+    offset = np.concatenate([[0], np.cumsum(count)])
+    point = np.repeat(np.arange(place.size), count)
     if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
         columns = {field: _spread(column.reshape(kernels.size, -1), place) for field, column in every.items()}
     else:
-        rows = _rows(graph.offset, place)
+        rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
         columns = {field: column[rows] for field, column in every.items()}
     own = {name: columns.pop(f"own.{name}") for name in graph.own}
     return Graph(offset, graph.names, graph.structures, graph.structure[place], point, own=own, **columns)
-
-
-def spread_offset(offset: Ints, place: Ints) -> Ints:
-    """Return the `offset` of a graph that is spread."""
-    return np.concatenate([[0], np.cumsum(np.diff(offset)[place])])
-
-
-def spread_kernels(columns: Rows, offset: Ints, place: Ints) -> Rows:
-    """Return a (nested) table of a graph's kernels as `spread` returns the graph, whose `offset` this is.
-
-    place: as `kinds` returns it, so nothing is copied where all points differ.
-    """
-    count = np.diff(offset)
-    if place.size == count.size:
-        return columns
-    alike = bool((count == count[:1]).all())
-    rows = _NO_NAMES if alike else _rows(offset, place)
-
-    def each(part: Any) -> Any:
-        if isinstance(part, np.ndarray):
-            spread = _spread(part.reshape(count.size, -1), place) if alike else part.take(rows, axis=0)
-            return spread.reshape(-1, *part.shape[1:])
-        taken = map(each, part)
-        return part._make(taken) if hasattr(part, "_make") else tuple(taken)
-
-    taken: Rows = each(columns)
-    return taken
-
-
-def _rows(offset: Ints, place: Ints) -> Ints:
-    """Return the kernels of points each of which has those of one of a graph's."""
-    count = np.diff(offset)[place]
-    rows: Ints = np.arange(count.sum()) + np.repeat(offset[place] - (np.cumsum(count) - count), count)
-    return rows
 
 
 def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
     """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
     if place.size and (table == table[0]).all():
         return _repeated(table.dtype.str, table[0].tobytes(), place.size)
-    spread: NDArray[Any] = table.take(place, axis=0).reshape(-1)
+    spread: NDArray[Any] = table[place].reshape(-1)
     return spread
 
 
