@@ -118,3 +118,60 @@ def test_a_larger_budget_makes_no_slower_chip(axis, worst):
     """Up to what a cache gives up in bandwidth, a quarter of its power at most, for capacity."""
     times = fastflow.evaluate("tech=n7", axis)["time_s"].to_numpy()
     assert (times[1:] <= worst * times[:-1]).all(), times
+
+
+# --- single operations, beside whole points
+
+
+ALONE = {
+    "gemm": (fastflow.predict_gemm, {"m": 100, "k": 4096, "n": 512, "batch": 3}),
+    "attention": (
+        fastflow.predict_attention,
+        {"batch": 2, "q_len": 300, "kv_len": 900, "heads": 8, "kv_heads": 2, "head_dim": 64, "window": 100},
+    ),
+    "experts": (
+        fastflow.predict_experts,
+        {"tokens": 77, "hidden": 1024, "ffn": 512, "experts": 16, "topk": 3, "tp": 2, "ep": 4,
+         "power_law": 1.2},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ALONE)
+@pytest.mark.parametrize(("chip", "dtype"), [("a100", "bf16"), ("h100_sxm", "fp8"), ("b200_sxm", "bf16")])
+def test_single_operations_take_what_their_point_takes(model, chip, dtype):
+    """As an array, and as a point of its own with a schedule."""
+    function, sizes = ALONE[model]
+    longer = {key: [value, 2 * value if key != "power_law" else value] for key, value in sizes.items()}
+    times = function(**longer, chip=chip, dtype=dtype)
+    for place, time in enumerate(times):
+        given = [f"model.{key}={values[place]}" for key, values in longer.items()]
+        row = fastflow.evaluate(f"model={model}", f"chip={chip}", f"model.dtype={dtype}", *given)
+        assert row["reason"].iloc[0] == ""
+        assert time == pytest.approx(row["time_s"].iloc[0], rel=1e-12)
+
+
+def test_attention_of_few_queries_over_a_cache_is_decoded():
+    sizes = {"batch": 4, "kv_len": 4096, "heads": 8, "kv_heads": 1, "chip": "h100_sxm"}
+    few = [fastflow.predict_attention(q_len=1, phase=phase, **sizes) for phase in (None, "decode", "prefill")]
+    assert few[0] == few[1] != few[2]
+    many = [fastflow.predict_attention(q_len=64, phase=phase, **sizes) for phase in (None, "prefill")]
+    assert many[0] == many[1]
+    narrow = fastflow.predict_attention(q_len=1, kv_dtype="fp8", **sizes)
+    assert narrow < few[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"q_len": 0}, "model.q_len=0 is invalid: expected a whole number at least 1"),
+        ({"window": -1}, "model.window=-1 is invalid"),
+        ({"phase": "training"}, "phase=training is invalid: expected prefill, decode, or None"),
+        ({"kv_dtype": "fp7"}, "precision.cache=fp7"),
+        ({"heads": [[1]]}, "expected a number or a one-dimensional array"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_attention_are_one_line(given, said):
+    sizes = {"batch": 1, "q_len": 16, "kv_len": 16, "heads": 4, "kv_heads": 4} | given
+    with pytest.raises(fastflow.InputError, match=said):
+        fastflow.predict_attention(**sizes)

@@ -24,7 +24,7 @@ PHASE = text(
 SIZES = (
     count("model.batch", "sequences of the global batch"),
     count("model.q_len", "queries of a sequence, the last of its tokens"),
-    count("model.kv_len", "keys of a sequence, its queries' own among them; at least q_len"),
+    count("model.kv_len", "keys of a sequence, its queries' own among them; q_len where it is less"),
     count("model.heads", "heads of attention"),
 )
 DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
