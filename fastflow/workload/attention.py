@@ -46,26 +46,38 @@ def keys_of(points: Inputs) -> Ints:
     return np.maximum(points["model.kv_len"], points["model.q_len"])
 
 
+def decodes(points: Inputs) -> bool:
+    """Say whether points are of few queries; training has none such."""
+    return bool(points["model.phase"][0] == DECODE and not points["model.training"][0])
+
+
+def reads_of(points: Inputs) -> tuple[str, ...]:
+    """Return what attention reads: what turned its queries, but in training."""
+    return (INPUT if points["model.training"][0] else CACHED,)
+
+
 def network(points: Inputs) -> Network:
     """Return the network of each point's attention."""
     sequences, q_len, heads, kv_heads, head_dim = (
         points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
     )
-    serves, decodes = not points["model.training"][0], bool(points["model.phase"][0] == DECODE)
     rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
     core = attention(
-        "attention", (CACHED if serves else INPUT,), sequences, q_len, keys_of(points), heads, kv_heads,
-        head_dim, head_dim, points["model.window"], points["model.causal"], decodes=decodes,
+        "attention", reads_of(points), sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim,
+        points["model.window"], points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
-    if not serves:
-        nodes = [core]
-    elif decodes:
-        nodes = [before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both), core]
-    else:
-        turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
-        nodes = [*preparing(), turned, core]
-    return connect([Layer("attention", HIDDEN, tuple(nodes))], asks_input_gradient=True)
+    turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
+    before = before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both)
+    return served(points, core, turned, before)
+
+
+def served(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:
+    """Return the network of attention with what runs before it, which training does not."""
+    nodes: tuple[Node, ...] = (core,)
+    if not points["model.training"][0]:
+        nodes = (in_decode, core) if decodes(points) else (*preparing(), in_prefill, core)
+    return connect([Layer("attention", HIDDEN, nodes)], asks_input_gradient=True)
 
 
 FAMILY = Family(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from fastflow.column import count
 from fastflow.tables import Inputs
-from fastflow.workload.attention import CACHED, DIMS, PHASE, PREFILL, SIZES, keys_of, preparing
+from fastflow.workload.attention import CACHED, DIMS, PHASE, SIZES, decodes, keys_of, reads_of, served
 from fastflow.workload.family import Family, alone, independent
-from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import INPUT, Layer, Network, connect
+from fastflow.workload.layers import Network
 from fastflow.workload.types.attention import attention
 from fastflow.workload.types.kv_cache import before_decoding, kv_cache
 
@@ -24,25 +23,18 @@ def network(points: Inputs) -> Network:
         for name in ("batch", "q_len", "heads", "latent", "rotary", "head_dim", "value_dim")
     )
     kept, rows = latent + rotary, sequences * q_len
-    serves, expands = not points["model.training"][0], bool(points["model.phase"][0] == PREFILL)
-    wide = heads * (head_dim + rotary)
+    expands = not decodes(points)
+    every = 2 * heads * (head_dim + rotary) + heads * value_dim
     core = attention(
-        "attention", (CACHED if serves else INPUT,), sequences, q_len, keys_of(points), heads,
+        "attention", reads_of(points), sequences, q_len, keys_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
         value_dim=value_dim if expands else latent, window=0, causal=True, decodes=not expands,
         latent=not expands, expanded=expands, dims=DIMS,
     )  # fmt: skip
-    if not serves:
-        nodes = [core]
-    elif expands:
-        # the rotated part of each head's query in and out, and of its key out; the latent vector in
-        every = 2 * wide + heads * value_dim
-        turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
-        nodes = [*preparing(), turned, core]
-    else:
-        turned = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
-        nodes = [turned, core]
-    return connect([Layer("attention", HIDDEN, tuple(nodes))], asks_input_gradient=True)
+    # the rotated part of each head's query in and out, and of its key out; the latent vector in
+    turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
+    before = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+    return served(points, core, turned, before)
 
 
 FAMILY = Family(
