@@ -23,8 +23,7 @@ from fastflow.network.routes import network_faults
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
 from fastflow.parallelism.layout import lay_out, names_layers
-from fastflow.parallelism.shards import Fused as FusedShares
-from fastflow.parallelism.shards import Supergraph
+from fastflow.parallelism.shards import FusedShares, Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
@@ -33,10 +32,7 @@ from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_r
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
 from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
-from fastflow.workload.graph import (
-    Graph,
-    sum_by_point,
-)
+from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
 # what a chip and its faults depend on, what a strategy does, and data types
@@ -57,16 +53,20 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     workload. refused: why a point has no time that is a number, as far as that is known. Raises KeyError for
     a key that the model reads and that is not there.
     """
+    # 1: generate the chip, read the strategy
     every, reason, timed, given = _admit(inputs, refused)
     own, chip, spread, count = given
     stages = spread.strategies.lp
     numbers = once_a_kind(precision, own, *TYPES)
+    # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
+    # 5: place it, time its edges
     pipe = pipeline(own, graph, stages, count, launches * timing.time)
     communication = communicate(
         own, *_wires(own, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
     refuse(timed, unsent(graph, communication.exchanges))
+    # 6: schedule it
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
     timeline = schedule(kernels, plan)
     memory = footprint(graph, shards, pipe, numbers, own["model.training"], own["parallel.zero"])

@@ -135,7 +135,10 @@ CALLS = {
         lambda: fastflow.evaluate("model=graph", "model.file=net.yaml", "parallel.strategy=d1,CR-2-d4"),
         {**POINT, "networks": 1},
     ),
-    "predict_gemm": (lambda: fastflow.predict_gemm([256, 512], 512, 512), POINT),
+    "predict_gemm": (
+        lambda: fastflow.predict_gemm([256, 512], 512, 512),
+        {"peaks": 2, "composed": 1},
+    ),  # no point
     "rank_strategies": (lambda: fastflow.rank_strategies("tech=n7"), {**POINT, "ranked": 1}),
     "validate": (
         lambda: fastflow.validate("measurements=gemms.csv", "chip=a100", output="here"),

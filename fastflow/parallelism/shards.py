@@ -22,7 +22,7 @@ class CrossEdges(NamedTuple):
     group: Ints  # who exchanges: the number of a set of axes x kinds of layer + the kind
 
 
-class Fused(NamedTuple):
+class FusedShares(NamedTuple):
     """The kernels of one type that times them itself."""
 
     type: Cutting
@@ -53,7 +53,7 @@ class Supergraph(NamedTuple):
     further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
     groups: Groups
-    fused: tuple[Fused, ...]
+    fused: tuple[FusedShares, ...]
 
     @property
     def syncs(self) -> tuple[CrossEdges, ...]:

@@ -26,7 +26,7 @@ from fastflow.parallelism.exchanges import (
 )
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import devices_along
-from fastflow.parallelism.shards import CrossEdges, Fused, Supergraph
+from fastflow.parallelism.shards import CrossEdges, FusedShares, Supergraph
 from fastflow.tables import Ints
 from fastflow.workload.cutting import Cutting, Share
 from fastflow.workload.graph import (
@@ -185,7 +185,7 @@ def cut(
 
 def _fused(
     graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
-) -> tuple[Fused, ...]:
+) -> tuple[FusedShares, ...]:
     """Return the kernels that their types time themselves, by type."""
     found: dict[Cutting, list[Ints]] = {}
     for number, structure in enumerate(graph.structures):
@@ -199,7 +199,8 @@ def _fused(
             found.setdefault(one, []).append(np.add.outer(starts, places).ravel())
     every = {one: np.concatenate(rows) for one, rows in found.items()}
     return tuple(
-        Fused(one, rows, _share(rows, graph, cuts, shares, local, precision)) for one, rows in every.items()
+        FusedShares(one, rows, _share(rows, graph, cuts, shares, local, precision))
+        for one, rows in every.items()
     )
 
 
