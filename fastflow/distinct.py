@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, take
+from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, repeat, take
 
 Result = TypeVar("Result")
 
@@ -111,18 +111,22 @@ def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
     return words
 
 
-def once_a_kind(function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str) -> Result:
+def once_a_kind(
+    function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str, shown: bool = False
+) -> Result:
     """Return the function's (nested) table for all points, computed on one point of each kind.
 
     inputs: columns of shape (points,), of which the function reads those whose keys begin with one of
-    the prefixes, and sees no others of several points; points that agree in these are of a kind.
+    the prefixes, and sees no others of several points; points that agree in these are of a kind. shown: no
+    kernel takes the table, so that a single kind need not be written out (`tables.repeated`).
     """
     rows = next(iter(inputs.values())).size
     if rows == 1:
         return function(inputs)
     seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
     first, place = kinds(seen.values(), rows)
-    return take(function(take(seen, first)), place)
+    found = function(take(seen, first))
+    return repeat(found, rows) if shown and first.size == 1 else take(found, place)
 
 
 def vocabulary(texts: Texts) -> tuple[list[str], Ints]:

@@ -71,6 +71,15 @@ def take(columns: Rows, rows: Ints) -> Rows:
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
 
+def repeat(columns: Rows, rows: int) -> Rows:
+    """Return the only row of a (nested) table so many times, as `repeated` does."""
+    if isinstance(columns, np.ndarray):
+        return repeated(columns, rows)  # type: ignore[return-value]
+    assert isinstance(columns, tuple)
+    parts = [repeat(column, rows) for column in columns]
+    return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
+
+
 _NONE = np.empty(0, dtype=np.int64)
 
 
