@@ -100,7 +100,7 @@ def work(of, points):
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(chips(n), min_size=1, max_size=2)), st.data())
-@cases(500)
+@cases(120)
 def test_decoding_is_the_oracle(designs, data):
     listed = data.draw(st.lists(tasks(), min_size=1, max_size=3))
     points = [data.draw(st.integers(0, len(designs) - 1)) for _ in listed]
