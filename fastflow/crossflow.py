@@ -31,7 +31,7 @@ from fastflow.prediction import Parallelism, Prediction
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
-from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, oversized, transposed
+from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, transposed, unsuited
 from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
@@ -122,7 +122,7 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(untrainable, inputs, *TYPES)
-    reason = first_of(faults, misfits, crowded, oversized(inputs), unable, refused)
+    reason = first_of(faults, misfits, crowded, unsuited(inputs), unable, refused)
     timed = np.flatnonzero(reason == "")
     every = (dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)

@@ -166,6 +166,7 @@ def test_attention_of_few_queries_over_a_cache_is_decoded():
     [
         ({"q_len": 0}, "model.q_len=0 is invalid: expected a whole number at least 1"),
         ({"window": -1}, "model.window=-1 is invalid"),
+        ({"kv_heads": 3}, "model.kv_heads=3 is invalid: expected a divisor of model.heads, 4"),
         ({"phase": "training"}, "phase=training is invalid: expected prefill, decode, or None"),
         ({"kv_dtype": "fp7"}, "precision.cache=fp7"),
         ({"heads": [[1]]}, "expected a number or a one-dimensional array"),
@@ -175,3 +176,12 @@ def test_mistakes_in_attention_are_one_line(given, said):
     sizes = {"batch": 1, "q_len": 16, "kv_len": 16, "heads": 4, "kv_heads": 4} | given
     with pytest.raises(fastflow.InputError, match=said):
         fastflow.predict_attention(**sizes)
+
+
+def test_experts_that_are_not_there_are_chosen_by_nobody():
+    with pytest.raises(
+        fastflow.InputError, match="model.topk=9 is invalid: expected at most the 8 of model.experts"
+    ):
+        fastflow.predict_experts(64, 512, 256, 8, 9)
+    row = fastflow.evaluate("model=experts", "model.experts=8", "model.ep=8,16")
+    assert (row["reason"] == "").tolist() == [True, False]

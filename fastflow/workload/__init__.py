@@ -154,8 +154,8 @@ def transposed(inputs: Inputs) -> Bools:
     return inputs[key] if key else np.zeros(points, dtype=np.bool_)
 
 
-def oversized(inputs: Inputs) -> Texts:
-    """Say for every point which sizes of its model multiply to more than integers count; or "", (points,).
+def unsuited(inputs: Inputs) -> Texts:
+    """Say for every point which sizes of its model do not go together, or are too large; or "", (points,).
 
     inputs: the columns of `model`. A file is held to the same when it is read.
     """
@@ -166,6 +166,10 @@ def oversized(inputs: Inputs) -> Texts:
         for i in np.flatnonzero(amount > MOST_IN_ALL):
             allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
             reason[i] = str(InputError(one, int(inputs[one][i]), allowed))
+    for wrong, one, other, allowed in family_of(inputs).unfit(inputs):
+        for i in np.flatnonzero(wrong & (reason == "")):
+            said = allowed.format(int(inputs[other][i]))
+            reason[i] = str(InputError(one, int(inputs[one][i]), said))
     return reason.astype(str)
 
 

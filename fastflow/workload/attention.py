@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.column import Column, count, text
-from fastflow.tables import Inputs, Ints
+from fastflow.tables import Bools, Inputs, Ints
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
@@ -80,6 +80,11 @@ def served(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Net
     return connect([Layer("attention", HIDDEN, nodes)], asks_input_gradient=True)
 
 
+def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+    heads, kv_heads = inputs["model.heads"], inputs["model.kv_heads"]
+    return [(heads % kv_heads > 0, "model.kv_heads", "model.heads", "a divisor of model.heads, {}")]
+
+
 FAMILY = Family(
     name="attention",
     structure=(PHASE,),
@@ -94,5 +99,6 @@ FAMILY = Family(
     network=network,
     kernels=alone,
     rows=independent("model.batch"),
+    unfit=_unfit,
     multiplied=("model.batch", "model.kv_len"),
 )

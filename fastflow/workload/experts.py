@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.column import Column, count
-from fastflow.tables import Floats, Inputs, Ints
+from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
@@ -76,6 +76,13 @@ def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, .
     )  # fmt: skip
 
 
+def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+    return [
+        (inputs[key] > inputs["model.experts"], key, "model.experts", "at most the {} of model.experts")
+        for key in ("model.topk", "model.ep")
+    ]
+
+
 FAMILY = Family(
     name="experts",
     structure=(
@@ -108,5 +115,6 @@ FAMILY = Family(
     network=network,
     kernels=alone,
     rows=independent("model.tokens"),
+    unfit=_unfit,
     multiplied=("model.tokens", "model.topk"),
 )
