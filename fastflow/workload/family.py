@@ -51,7 +51,7 @@ class Family(NamedTuple):
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
-    # where two inputs do not go together: which points, which inputs, and what the first may be beside {other}
+    # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
     unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k
