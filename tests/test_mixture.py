@@ -56,7 +56,9 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("training", ["true", "false"])
-@pytest.mark.parametrize("strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4"])
+@pytest.mark.parametrize(
+    "strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4", "RC-1-8", "CR-8"]
+)
 def test_it_exchanges_what_products_of_groups_do(file, strategy, training):
     """Experts are cut by groups, tokens go to them by an all-to-all: docs/graphs.md has both networks."""
     found = []
@@ -103,7 +105,7 @@ def test_uneven_loads_take_longer(file, strategy, training):
         ("gated: true", "gated: 3", "up.gated is true or false, not 3"),
         ("groups: experts, topk: active, gated", "groups: experts, gated", "gives layers.*kernels.up.topk"),
         ("     experts: experts,", "    ", "gives layers.block.kernels.dispatch.experts"),
-        ("groups: experts, topk: active,\n     cols", "topk: active,\n     cols", "gives layers.*gate.groups"),
+        ("groups: experts, topk: active,\n     cols", "topk: active,\n     cols", "gives .*gate.groups"),
         ("type: combine, cols: hidden,", "type: combine,", "gives layers.block.kernels.combine.cols"),
     ],
 )  # fmt: skip
