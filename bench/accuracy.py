@@ -1,4 +1,4 @@
-"""What parts of the models of kernel libraries, attention, expert layers and NCCL gain, in mean relative error (docs/validation.md).
+"""What parts of a model gain, in mean relative error (docs/validation.md): of kernel libraries and of NCCL.
 
 Of Blackwell there are no measurements: what its parts change is printed in microseconds.
 
