@@ -1,4 +1,4 @@
-"""What parts of the models of kernel libraries and of NCCL gain, in mean relative error (docs/validation.md).
+"""What parts of a model gain, in mean relative error (docs/validation.md): of kernel libraries and of NCCL.
 
 Of Blackwell there are no measurements: what its parts change is printed in microseconds.
 
@@ -8,8 +8,11 @@ python bench/accuracy.py FOLDER     # of measurements: the files that tests/test
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,10 @@ import pandas as pd
 import fastflow
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.measured.kinds.attention import Attentions
+from fastflow.timing import experts as layer
+from fastflow.workload.graph import Own
+from fastflow.workload.types import experts, kv_cache
 
 TILES = (
     "16x64 64x16 16x128 128x16 32x32 32x64 64x32 32x128 128x32 64x64 128x64 64x128 256x64 64x256 128x128 "
@@ -114,6 +121,132 @@ WITHOUT_IN_BLACKWELL = {
 }
 
 
+def _even(*mixture: Any) -> Own:
+    """Return what kernels want to know of a mixture whose loads are even."""
+    return _MIXTURE(*mixture[:4], 0.0)
+
+
+_MIXTURE = experts.mixture
+_NO_TRIPS = (
+    "mem.latency=0 s",
+    *(f"tech.memory.{kind}.latency=0 s" for kind in ("cache", "scratchpad", "registers")),
+)
+ATTENTION = {  # column: file, chip
+    "attention, A100": ("attention_a100", "a100"),
+    "H100": ("attention_h100", "h100_sxm"),
+    "latent, A100": ("mla_a100", "a100"),
+    "H100 ": ("mla_h100", "h100_sxm"),
+}
+EXPERTS = {  # column: file, chip, data type
+    "A100 bf16": ("moe_a100", "a100", "bf16"),
+    "H100 bf16": ("moe_h100", "h100_sxm", "bf16"),
+    "H100 fp8": ("moe_h100", "h100_sxm", "fp8"),
+    "H100 fp8_block": ("moe_h100", "h100_sxm", "fp8_block"),
+}
+# Overrides, and what a module has instead: module, name, value
+Switch = tuple[tuple[str, ...], tuple[tuple[Any, str, Any], ...]]
+WITHOUT_IN_PREFILL: dict[str, Switch] = {
+    "as it is": ((), ()),
+    "products in bf16 over caches of fp8": (("precision.attention=bf16",), ()),
+    "no trips through the memories": (_NO_TRIPS, ()),
+    "no launch overhead": (("chip.launch_overhead=0 s",), ()),
+}
+WITHOUT_IN_DECODE: dict[str, Switch] = {
+    "as it is": ((), ()),
+    "values apart from keys": ((), ((Attentions, "_reads_too_fast", lambda *_: False),)),
+    "no kernel beside": ((), ((kv_cache, "rotates", lambda _, work: np.ones(work.point.size, np.bool_)),)),
+    "no least time of a step": (("chip.step_latency=0 s",), ()),
+    "no trips through the memories": (_NO_TRIPS, ()),
+    "no launch overhead": (("chip.launch_overhead=0 s",), ()),
+}
+WITHOUT_IN_EXPERTS: dict[str, Switch] = {
+    "as it is": ((), ()),
+    "even loads": ((), ((experts, "mixture", _even),)),
+    "passes at the achievable bandwidth": ((), ((layer, "PASS", 1.0),)),
+    "no trips of top-k": ((), ((layer, "TOPK_TRIPS", 0.0),)),
+    "no operations to scale blocks": ((), ((layer, "SCALE", 0.0),)),
+    "no trips of prefix sums": ((), ((layer, "SUM_TRIPS", 0.0),)),
+    "no trips through the memories": (_NO_TRIPS, ()),
+    "no launch overhead": (("chip.launch_overhead=0 s",), ()),
+}
+
+
+def _error_of_layers(path: Path, chip: str, where: dict[str, str], switch: Switch) -> float:
+    """Return the error of attention or expert layers."""
+    overrides, patches = switch
+    with ExitStack() as stack:
+        for module, name, value in patches:
+            stack.enter_context(patch.object(module, name, value))
+        rows = fastflow.validate(f"measurements={path}", f"chip={chip}", *overrides).rows
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    return float(rows["error"].mean())
+
+
+def _roofline_of_layers(path: Path, chip: str, where: dict[str, str]) -> float:
+    """Return the error of the largest of operations and bytes, each at its peak: each tensor moves once."""
+    frame = pd.read_csv(path)
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    of_types = {
+        dtype: fastflow.evaluate("model=gemm", f"chip={chip}", f"model.dtype={dtype}").iloc[0]
+        for dtype in frame["dtype"].unique()
+    }
+    peak = frame["dtype"].map({dtype: one["compute_flops"] for dtype, one in of_types.items()})
+    bandwidth = next(iter(of_types.values()))["dram_Bps"]
+    flop, moved = _work_of_experts(frame) if "tokens" in frame else _work_of_attention(frame)
+    return float(np.mean(np.abs(np.maximum(flop / peak, moved / bandwidth) / frame["time_s"] - 1.0)))
+
+
+def _work_of_experts(frame: pd.DataFrame) -> tuple[Any, Any]:
+    """Return operations, and bytes: weights of experts with tokens, and rows in bf16 before and after."""
+    choices, weights = frame["tokens"] * frame["topk"], 3 * frame["hidden"] * frame["ffn"] / frame["tp"]
+    reached = np.minimum(choices, frame["experts"]) / frame["ep"]
+    size = frame["dtype"].map({"bf16": 2, "fp8": 1, "fp8_block": 1})
+    rows = 4 * frame["tokens"] * frame["hidden"] / frame["ep"]
+    return 2 * weights * choices / frame["ep"], reached * weights * size + rows
+
+
+def _work_of_attention(frame: pd.DataFrame) -> tuple[Any, Any]:
+    """Return operations of causal attention, and bytes of queries, keys, values and outputs."""
+    if "kv_heads" in frame:
+        d, dv = frame["head_dim"], frame["head_dim"]
+        kept, window = 2 * d * frame["kv_heads"], frame["window"].where(frame["window"] > 0, frame["kv_len"])
+    else:  # expanded in prefill, else absorbed: values are columns of the keys
+        few, window = frame["phase"] == "decode", frame["kv_len"]
+        d, dv = np.where(few, 576, 192), np.where(few, 512, 128)
+        kept = np.where(few, 576, (192 + 128) * frame["heads"])
+    seen = np.minimum(frame["kv_len"] - (frame["q_len"] - 1) / 2, window)
+    queries = frame["batch"] * frame["heads"] * frame["q_len"]
+    keys = np.minimum(frame["kv_len"], window + frame["q_len"] - 1)
+    size, cache = (frame[column].map({"bf16": 2, "fp8": 1}) for column in ("dtype", "kv_dtype"))
+    return 2 * queries * seen * (d + dv), queries * (d + dv) * size + frame["batch"] * keys * kept * cache
+
+
+def _print_layers(folder: Path, title: str, columns: dict[str, Any], without: dict[str, Switch]) -> None:
+    """Print a table of layers; a column's file, chip and rows."""
+    print(f"\n| {title} | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
+    for what, switch in without.items():
+        errors = [
+            _error_of_layers(folder / f"{name}.csv", chip, where, switch)
+            for name, chip, where in columns.values()
+        ]
+        print(f"| {what} | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
+    errors = [
+        _roofline_of_layers(folder / f"{name}.csv", chip, where) for name, chip, where in columns.values()
+    ]
+    print("| plain roofline of peaks | " + " | ".join(f"{error:.1%}" for error in errors) + " |", flush=True)
+
+
+def print_layers(folder: Path) -> None:
+    """Print the tables of attention and of expert layers."""
+    for phase, without in (("prefill", WITHOUT_IN_PREFILL), ("decode", WITHOUT_IN_DECODE)):
+        columns = {column: (*file, {"phase": phase}) for column, file in ATTENTION.items()}
+        _print_layers(folder, phase, columns, without)
+    columns = {column: (name, chip, {"dtype": dtype}) for column, (name, chip, dtype) in EXPERTS.items()}
+    _print_layers(folder, "expert layers", columns, WITHOUT_IN_EXPERTS)
+
+
 def _error_of_collectives(folder: Path, name: str, least: float, overrides: tuple[str, ...]) -> float:
     rows = fastflow.validate(f"measurements={folder / name}.csv", *overrides).rows
     return float(rows[rows["bytes"].astype(float) >= least]["error"].mean())
@@ -168,7 +301,7 @@ def _roofline(folder: Path, name: str, overrides: tuple[str, ...], where: dict[s
 
 
 def main() -> None:
-    """Print all three tables."""
+    """Print all tables."""
     folder = Path(sys.argv[1])
     print("| | " + " | ".join(FILES) + " |\n|---" + "|---" * len(FILES) + "|")
     for what, without in WITHOUT.items():
@@ -184,6 +317,7 @@ def main() -> None:
     for what, without in WITHOUT_IN_BLACKWELL.items():
         times = [_microseconds(product, without) for product in BLACKWELL.values()]
         print(f"| {what} | " + " | ".join(f"{time:.1f}" for time in times) + " |", flush=True)
+    print_layers(folder)
 
 
 if __name__ == "__main__":

@@ -203,9 +203,9 @@ def validate(
     """Predict every row of a CSV file of measurements, and compute the errors of the predictions.
 
     overrides: `"measurements=FILE.csv"`, the measured chip or system, such as `"chip=a100"`, and all
-    overrides of `evaluate`. The columns of the file decide its kind: GEMMs, recurrent layers, operators,
-    collectives or whole iterations (docs/validation.md). output: a folder for the rows; a second folder
-    beside it holds the errors.
+    overrides of `evaluate`. The columns of the file decide its kind: GEMMs, attention, latent attention,
+    expert layers, recurrent layers, operators, collectives or whole iterations (docs/validation.md). output:
+    a folder for the rows; a second folder beside it holds the errors.
 
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.

@@ -107,6 +107,33 @@ def test_collectives_of_a_node_by_another_source(held, name, sample, every):
 
 
 @pytest.mark.parametrize(
+    ("name", "chip", "prefill", "decode"),
+    [  # bounds of the sample, and of all rows
+        ("attention_a100", "a100", (0.065, 0.054), (0.113, 0.112)),
+        ("attention_h100", "h100_sxm", (0.094, 0.087), (0.100, 0.104)),
+        ("mla_a100", "a100", (0.061, 0.064), (0.098, 0.112)),
+        ("mla_h100", "h100_sxm", (0.082, 0.080), (0.102, 0.080)),
+    ],
+)
+def test_attention_layers(held, name, chip, prefill, decode):
+    """Layers of TensorRT-LLM; `mla`: DeepSeek-V3's latent attention."""
+    validated, most = held
+    errors = validated(name, f"chip={chip}").rows.groupby("phase")["error"].mean()
+    assert errors["prefill"] <= most(sample=prefill[0], every=prefill[1])
+    assert errors["decode"] <= most(sample=decode[0], every=decode[1])
+
+
+def test_expert_layers(held):
+    validated, most = held
+    error = validated("moe_a100", "chip=a100").rows["error"].mean()
+    assert error <= most(sample=0.161, every=0.128)
+    errors = validated("moe_h100", "chip=h100_sxm").rows.groupby("dtype")["error"].mean()
+    assert errors["bf16"] <= most(sample=0.161, every=0.149)
+    assert errors["fp8"] <= most(sample=0.150, every=0.118)
+    assert errors["fp8_block"] <= most(sample=0.101, every=0.095)
+
+
+@pytest.mark.parametrize(
     ("name", "chip", "own"),
     [("gemm_v100_fp32", "v100_sxm", "v100_pcie"), ("gemm_a100_40_fp32", "a100_sxm_40", "a100_pcie_40")],
 )
