@@ -179,9 +179,7 @@ def test_mistakes_in_attention_are_one_line(given, said):
 
 
 def test_experts_that_are_not_there_are_chosen_by_nobody():
-    with pytest.raises(
-        fastflow.InputError, match="model.topk=9 is invalid: expected at most the 8 of model.experts"
-    ):
+    with pytest.raises(fastflow.InputError, match=r"model\.topk=9 .* at most the 8 of model\.experts"):
         fastflow.predict_experts(64, 512, 256, 8, 9)
     row = fastflow.evaluate("model=experts", "model.experts=8", "model.ep=8,16")
     assert (row["reason"] == "").tolist() == [True, False]
