@@ -236,8 +236,11 @@ def _run_fused(fused: Fused) -> tuple[Launched, Floats, Ints]:
     device = fused.device
     one, machine = kinds(_columns(device), device.launch.size)
     share = fused.share._replace(device=machine[fused.share.device])
+    machines = device if one.size == machine.size else take(device, one)
     first, place = kinds(_columns(share), fused.rows.size)
-    return *fused.time(take(device, one), take(share, first)), place
+    if 2 * first.size > place.size:  # few repeat: to copy them takes longer
+        return *fused.time(machines, share), np.arange(place.size)
+    return *fused.time(machines, take(share, first)), place
 
 
 def _columns(table: Any) -> list[NDArray[Any]]:

@@ -49,7 +49,7 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
             return _build_one(_values(model), _values(numbers._asdict()), by_layer)
         return _build(model, numbers, by_layer)
     first, place = kinds([*model.values(), *numbers], points)
-    if first.size == points:
+    if 2 * first.size > points:  # few repeat: to copy them takes longer
         return _build(model, numbers, by_layer)
     return spread(_build(take(model, first), take(numbers, first), by_layer), place)
 
