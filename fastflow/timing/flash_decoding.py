@@ -31,6 +31,7 @@ from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched, Library
 from fastflow.timing.device import Device
+from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 # What kernels run: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
@@ -223,6 +224,7 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
     latent = own and wide
     # Numba takes this many keywords only where none of their values is a condition
     launches = 2.0 if latent else 1.0
+    trips = TRIPS if wide and not own else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
     merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
     width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
     scores = rows * tokens
@@ -242,7 +244,7 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         dealt=latent,
         carried=queries + outputs,
         fresh=(queries / columns + outputs) / parts,
-        begin=TRIPS_OF_TILES * library.latency[p],
+        begin=trips * library.latency[p],
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,

@@ -145,7 +145,8 @@ def on_tiles(chip, task):
     block = Block(
         tokens, steps, tokens * width * task.cache, chip.step * width * task.cache / LINE,
         work * chip.bundles, latent and own, packed / tiles * d * task.size,
-        packed / tiles * dv / columns * task.output, columns, parts, SLOW * chip.latency,
+        packed / tiles * dv / columns * task.output, columns, parts,
+        (8 if latent and not own else SLOW) * chip.latency,  # of prefill's tile loop
     )  # fmt: skip
     rows_merged = packed / tiles
     if latent and own:  # by a kernel of its own, on all bundles
