@@ -154,3 +154,18 @@ def test_the_model_of_a_layer_has_the_same_kernels(file, chip, dtype, law):
     assert fastflow.predict_experts(tokens, 1024, 768, 16, 4, 1, 1, law, chip, dtype) == pytest.approx(
         of_files
     )
+
+
+def test_a_few_tokens_go_to_a_few_of_many_experts(file):
+    """They may be fewer than the experts, whose weights are read only where a token goes."""
+    few = HEAD.replace("sequences: 64", "sequences: 1").replace("batch: 64", "batch: 1").replace("256", "4")
+    head = few.replace("experts: 16", "experts: 64")
+    row = fastflow.evaluate(
+        *OVERRIDES, f"model.file={file(head + FUSED + TAIL)}", "model.training=false", "system.devices=1",
+        "parallel.strategy=d1",
+    ).iloc[0]  # fmt: skip
+    assert row["reason"] == ""
+    known = fastflow.predict_experts(4, 1024, 512, 64, 2, chip="h100_sxm")
+    assert 2 * known < row["time_s"] < 3 * known  # two layers, with norms and routers
+    with pytest.raises(InputError, match="groups is at most its 8 rows, not 64"):
+        read_network(file(head + APART + TAIL))

@@ -75,8 +75,9 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         size=share.operand,
         output=share.output,
     )
-    flop = 2.0 * share.m.astype(np.float64) * share.k * share.n * share.batch
-    return time_grouped(device, products), flop
+    # fewer rows than experts are not one each
+    idle = np.minimum(1.0, share.rows / np.maximum(1, share.products))
+    return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
