@@ -453,6 +453,7 @@ def test_a_pipe_is_no_file(tmp_path):
             read_network(path)
 
 
+@pytest.mark.long
 def test_work_grows_with_the_file_alone(file):
     """Products of 20,000 repeated layers that read one tensor, and recurrences that lead back a long way."""
     shared = network("name: l, type: lookup, vocabulary: 9, cols: 8") + (

@@ -272,7 +272,7 @@ def alike(one, other):
 
 
 @pytest.mark.parametrize("strategy", ["d8", "RC-2-2-d2", "CR-2-d2-p2"])
-@pytest.mark.parametrize("system", ["cluster", "torus"])
+@pytest.mark.parametrize("system", ["cluster", pytest.param("torus", marks=pytest.mark.long)])
 def test_a_layer_is_cut_as_a_kind_is(files, strategy, system):
     """To the bit, whatever kind it is of."""
     for one, other in product(CUTS, CUTS[::3]):

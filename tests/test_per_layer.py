@@ -79,7 +79,7 @@ def chosen(point):
     return point | {key: str(settled[key][0]) for key in (*CHOSEN, LAYERS) if key in settled}
 
 
-@pytest.mark.parametrize("few", [1, 256])
+@pytest.mark.parametrize("few", [pytest.param(1, marks=pytest.mark.long), 256])
 @pytest.mark.parametrize("name", CASES)
 def test_the_best_of_all_combinations(monkeypatch, known, summary, name, few):
     monkeypatch.setattr(per_layer, "FEW", few)

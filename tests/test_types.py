@@ -21,6 +21,7 @@ from fastflow.workload.precision import UNSIZED
 from fastflow.workload.types import TYPES
 from fastflow.yaml_file import wrong
 
+long = pytest.mark.long
 STRATEGIES = "d8,RC-1-8,RC-2-4,CR-8,CR-2-d2-p2,TP-8,TP-2-d2-p2"
 FOLDED = """
 rows: tokens
@@ -151,7 +152,10 @@ def test_a_file_is_held_to_what_a_type_says(file):
             read_network(str(file(text)))
 
 
-@pytest.mark.parametrize("name", TYPES)
+QUICK = ("gemm", "attention")
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else long) for one in TYPES])
 def test_nothing_else_knows_a_type(file, monkeypatch, name):
     """One that says the same under another name is predicted alike, in every network of the documentation."""
     monkeypatch.setitem(TYPES, "own", replace(TYPES[name], name="own", title="own"))
