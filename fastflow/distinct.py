@@ -12,6 +12,7 @@ from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, repeat, take
 
 Result = TypeVar("Result")
+Table = TypeVar("Table", bound=tuple[NDArray[Any], ...])
 
 Words = NDArray[np.uint64]
 
@@ -127,6 +128,17 @@ def once_a_kind(
     first, place = kinds(seen.values(), rows)
     found = function(take(seen, first))
     return repeat(found, rows) if shown and first.size == 1 else take(found, place)
+
+
+def once_a_row(function: Callable[[Table], Result], table: Table) -> Result:
+    """Return the function's table for all rows of another one, computed once for rows that are alike.
+
+    table: columns of shape (rows,).
+    """
+    first, place = kinds(table, table[0].size)
+    if 2 * first.size > place.size:  # few repeat: to copy them takes longer
+        return function(table)
+    return take(function(take(table, first)), place)
 
 
 def vocabulary(texts: Texts) -> tuple[list[str], Ints]:

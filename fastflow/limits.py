@@ -18,7 +18,7 @@ from fastflow.iteration.schedule import Timeline
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.stages import Pipeline
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, first_of, unnamed
+from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_of
 from fastflow.timing.roofline import Timing
 from fastflow.workload.graph import Graph, model_flop, most_by_point
 
@@ -77,15 +77,15 @@ def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -
     layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
     simulated = (stages > 1) | (microbatches > 1) | (slots > 1)
     tasks = np.where(simulated, 1.0 * kernels * microbatches, 0.0)
-    reason = np.full(kernels.size, "", dtype=object)
+    reason = Reasons(kernels.size)
     for what, amount, most in (
         ("launches of one kernel", launches, MOST_LAUNCHES),
         ("kernels over all micro-batches to schedule", tasks, MOST_TASKS),
         ("layers times pipeline stages", layers * stages, MOST_CUTS),
     ):
-        for i in unnamed(amount > most, reason):
-            reason[i] = f"asks for {amount[i]:.3g} {what}, more than {most:.3g}"
-    return reason.astype(str)
+        for i in reason.without(amount > most):
+            reason.add(i, f"asks for {amount[i]:.3g} {what}, more than {most:.3g}")
+    return reason.texts()
 
 
 def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
@@ -94,15 +94,16 @@ def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
     rate: of the units that a kernel computes on [flop/s], (kernels,).
     """
     wrong = _unsound(graph.offset, timing.times, timing.bytes, timing.time, timing.flop)
-    reason = np.full(wrong.size, "", dtype=object)
+    reason = Reasons(wrong.size)
     for i in np.flatnonzero(wrong):
         idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
-        reason[i] = (
+        reason.add(
+            i,
             "a kernel has no time: the chip has a rate of 0 (chip.rate) in the data type that it computes in"
             if idle
-            else f"a kernel's time or bytes are no number up to {MOST:g}: inputs are too far apart"
+            else f"a kernel's time or bytes are no number up to {MOST:g}: inputs are too far apart",
         )
-    return reason.astype(str)
+    return reason.texts()
 
 
 def unsent(graph: Graph, took: Exchanges) -> Texts:
@@ -124,13 +125,13 @@ def unnumbered(
 
     Nothing may be negative, infinite or no number at all, and an iteration takes some time.
     """
-    reason = np.full(energy.size, "", dtype=object)
+    reason = Reasons(energy.size)
     for what, column in _results(graph, rate, pipe, memory, communication, timeline, energy):
-        for i in unnamed(~((column >= 0.0) & (column <= MOST)), reason):
-            reason[i] = f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}"
-    for i in unnamed(~(timeline.total > 0.0), reason):
-        reason[i] = "an iteration takes no time: there is nothing to compute, to move or to launch"
-    return reason.astype(str)
+        for i in reason.without(~((column >= 0.0) & (column <= MOST))):
+            reason.add(i, f"{what} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+    for i in reason.without(~(timeline.total > 0.0)):
+        reason.add(i, "an iteration takes no time: there is nothing to compute, to move or to launch")
+    return reason.texts()
 
 
 def _unsound(offset: Ints, *tables: Floats) -> Bools:

@@ -80,12 +80,28 @@ def repeat(columns: Rows, rows: int) -> Rows:
     return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
 
 
-_NONE = np.empty(0, dtype=np.int64)
+class Reasons:
+    """Why points have no result: the first reason of each that has one, which hardly any has."""
 
+    def __init__(self, points: int) -> None:
+        """Start with no reason for any of so many points."""
+        self._points = points
+        self._first: dict[int, str] = {}
 
-def unnamed(wrong: Bools, reason: NDArray[np.object_]) -> Ints:
-    """Return the points where something is wrong that have no reason yet; there are hardly ever any."""
-    return np.flatnonzero(wrong & (reason == "")) if wrong.any() else _NONE
+    def add(self, point: int | np.integer[Any], reason: str) -> None:
+        """Say why a point has no result, unless that is said already."""
+        self._first.setdefault(int(point), reason)
+
+    def without(self, wrong: Bools) -> list[int]:
+        """Return the points where something is wrong that have no reason yet; wrong: (points,)."""
+        return [i for i in np.flatnonzero(wrong).tolist() if i not in self._first]
+
+    def texts(self) -> Texts:
+        """Return every point's reason, or "", (points,)."""
+        texts = np.full(self._points, "", dtype=f"U{max(map(len, self._first.values()), default=1)}")
+        for point, reason in self._first.items():
+            texts[point] = reason
+        return texts
 
 
 def first_of(*reasons: Texts) -> Texts:

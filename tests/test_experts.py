@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastflow
 from fastflow import crossflow
 from fastflow.api import _one_point
 from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device, device
-from fastflow.timing.experts import KERNELS, ExpertLayers, time_experts
+from fastflow.timing.experts import PASSES, ExpertLayers, expert_pass, time_passes
 from fastflow.timing.grouped import OF_SINGLE, ORDER, VISIT, GroupedProducts, run_grouped, time_grouped
 from fastflow.timing.loads import DRAWS, Loads, Routings, expert_loads, mean_rows
 from tests.checks import cases, near
@@ -191,13 +192,20 @@ def on(chip, dtype):
     return device(inputs, made)
 
 
-def layer(chip, dtype, tokens, topk=8, experts=128, local=128, exponent=0.0, hidden=2048, ffn=768):
-    routing = Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
+def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
+    """Return a layer all of whose experts are on one device."""
+    routing = Routings(*map(whole_numbers, (tokens, topk, experts, experts)), column([0.0]))
     sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
-    return time_experts(
-        on(chip, dtype),
-        ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes),
-    )
+    return ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes)
+
+
+def grouped(tokens, inner, cols, stored, of_weights=False):
+    """Return a product of all 128 experts, of which a token chooses eight, in 16 bits."""
+    routing = Routings(*map(whole_numbers, (tokens, 8, 128, 128)), column([0.0]))
+    return GroupedProducts(
+        whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
+        column([2.0]), column([2.0]),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -217,65 +225,51 @@ def layer(chip, dtype, tokens, topk=8, experts=128, local=128, exponent=0.0, hid
     ],
 )  # fmt: skip
 def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
-    found = layer(chip, dtype, tokens, topk, experts, experts)
-    got = dict(zip(KERNELS, found.passes.launches[0].tolist(), strict=True))
-    assert {kernel: n for kernel, n in got.items() if n} == launches
-    idle = [kernel for kernel in KERNELS if kernel not in launches and kernel not in ("gate_up", "down")]
-    assert all(found.kernels[0, KERNELS.index(kernel)] == 0 for kernel in idle)
-    assert found.time[0] == pytest.approx(found.kernels[0].sum())
+    machine, of = on(chip, dtype), layer(dtype, tokens, topk, experts)
+    got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in PASSES}
+    assert {name: n for name, n in got.items() if n} == launches
+    each = {name: time_passes(machine, of, [name])[0].time[0] for name in PASSES}
+    assert {name for name, time in each.items() if time} == set(launches)
+    assert time_passes(machine, of, list(PASSES))[0].time[0] == pytest.approx(sum(each.values()))
 
 
 def test_weights_of_experts_without_tokens_stay_where_they_are():
     """One token of eight choices reads eight experts; 128 times as many read all."""
-    few, many = layer("h100_sxm", "bf16", 1), layer("h100_sxm", "bf16", 128)
-    weights = 2 * 2048 * 2 * 768
-    assert few.gate_up.bytes[0, -1] == pytest.approx(8 * (weights + 2 * 2048 + 2 * 2 * 768))
-    assert many.gate_up.bytes[0, -1] == pytest.approx(128 * (weights + 8 * (2 * 2048 + 2 * 2 * 768)))
+    machine = on("h100_sxm", "bf16")
+    few, many = (time_grouped(machine, grouped(tokens, 2048, 1536, 1536)).bytes[0, -1] for tokens in (1, 128))
+    assert few == pytest.approx(8 * 2 * (2048 * 1536 + 2048 + 1536))
+    assert many == pytest.approx(128 * 2 * (2048 * 1536 + 8 * (2048 + 1536)))
 
 
 @pytest.mark.parametrize("chip", ["a100_sxm_80", "h100_sxm"])
 def test_a_longer_tail_takes_longer(chip):
     """The same tokens on the busiest of eight devices."""
-    times = [layer(chip, "bf16", 4096, 8, 128, 16, alpha).time[0] for alpha in (0.0, 1.01, 1.2)]
+    times = fastflow.predict_experts(
+        4096, 2048, 768, 128, 8, ep=8, power_law=[0.0, 1.01, 1.2], chip=chip, dtype="bf16"
+    ).tolist()
     assert times == sorted(times)
     assert times[2] > 1.5 * times[0]
 
 
 def test_gradients_have_the_operations_of_the_product():
     """Rows' gradient is the product with two sides swapped, weights' is summed over tokens."""
-    routing = Routings(*map(whole_numbers, (4096, 8, 128, 128)), column([0.0]))
     forward, rows, weights = (
-        time_grouped(
-            on("h100_sxm", "bf16"),
-            GroupedProducts(
-                whole_numbers(0), routing, *map(whole_numbers, (k, n, n)), column([by], np.bool_),
-                column([2.0]), column([2.0]),
-            ),
-        )
+        time_grouped(on("h100_sxm", "bf16"), grouped(4096, k, n, n, by))
         for k, n, by in ((2048, 1536, False), (1536, 2048, False), (2048, 1536, True))
-    )  # fmt: skip
+    )
     assert rows.time[0] == pytest.approx(forward.time[0], rel=0.25)
     assert weights.time[0] == pytest.approx(forward.time[0], rel=0.6)
     of_weights, tokens = 128 * 2 * 2048 * 1536, 4096 * 8
     assert weights.bytes[0, -1] == pytest.approx(of_weights + 2 * tokens * (2048 + 1536))
 
 
-def measured(path, chip, dtype):
-    """Return measured layers of a type, and predicted over measured times of them."""
+def ratios(path, chip, dtype):
+    """Return predicted over measured times of layers in a data type."""
     rows = pd.read_csv(path)
-    rows = rows[rows["dtype"] == dtype].reset_index(drop=True)
+    rows = rows[rows["dtype"] == dtype]
     exponent = rows["balance"].str.removeprefix("power_law_").replace({"balanced": "0", "equal": "0"})
-    each = [rows[name].to_numpy() for name in ("tokens", "topk", "experts")]
-    local, ones = (rows["experts"] // rows["ep"]).to_numpy(), np.ones(len(rows))
-    layers = ExpertLayers(
-        np.zeros(len(rows), dtype=np.int64),
-        Routings(*each, local, exponent.astype(float).to_numpy()),
-        rows["hidden"].to_numpy(),
-        (rows["ffn"] // rows["tp"]).to_numpy(),
-        ones * (2.0 if dtype == "bf16" else 1.0),
-        2.0 * ones,
-    )
-    return rows, time_experts(on(chip, dtype), layers).time / rows["time_s"]
+    sizes = (rows[name] for name in ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep"))
+    return fastflow.predict_experts(*sizes, exponent.astype(float), chip=chip, dtype=dtype) / rows["time_s"]
 
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["sample", "whole"])
@@ -289,5 +283,5 @@ def measured(path, chip, dtype):
     ],
 )
 def test_layers_of_language_models(name, chip, dtype, sample, every, is_whole):
-    _, ratio = measured(whole(name) if is_whole else SAMPLE / f"{name}.csv", chip, dtype)
+    ratio = ratios(whole(name) if is_whole else SAMPLE / f"{name}.csv", chip, dtype)
     assert abs(ratio - 1).mean() <= (every if is_whole else sample)

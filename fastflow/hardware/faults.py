@@ -8,33 +8,32 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
-from fastflow.tables import Bools, Floats, Inputs, Texts, table, unnamed
+from fastflow.tables import Bools, Floats, Inputs, Reasons, Texts, table
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
-    reason = np.full(inputs["chip.tdp"].size, "", dtype=object)
+    reason = Reasons(inputs["chip.tdp"].size)
     _name_levels(inputs, chip, reason)
     _name_pins(inputs, reason)
     _name_supplies(inputs, reason)
     _name_sums(inputs, reason)
     name_limits(inputs, chip, reason)
     _name_components(inputs, chip, reason)
-    return reason.astype(str)
+    return reason.texts()
 
 
 def unsupported_dtype(inputs: Inputs) -> Texts:
     """Say for every point why its chip does not compute in the model's data type; empty where it does."""
     wanted = inputs["model.dtype"]
-    reason = np.full(wanted.size, "", dtype=object)
+    reason = Reasons(wanted.size)
     rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
     for dtype in np.unique(wanted):
         rate = rates.get(str(dtype), np.zeros(wanted.size))
@@ -43,34 +42,34 @@ def unsupported_dtype(inputs: Inputs) -> Texts:
         for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
             others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
             allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
-            reason[i] = str(InputError("model.dtype", dtype, allowed))
-    return reason.astype(str)
+            reason.add(i, str(InputError("model.dtype", dtype, allowed)))
+    return reason.texts()
 
 
-def _name_pins(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+def _name_pins(inputs: Inputs, reason: Reasons) -> None:
     """Name a technology that a chip with pinned quantities is not made in: the pins would hide it."""
     if not any(key.startswith("chip.pinned.") for key in inputs):
         return
     for group in ("tech", "mem"):
         made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
-        for i in unnamed(made != inputs[f"{group}.name"], reason):
+        for i in reason.without(made != inputs[f"{group}.name"]):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
             allowed = f"{made[i]}, since {chip} pins its figures; chip.pinned=null generates them instead"
-            reason[i] = str(InputError(f"{group}.name", other, allowed))
+            reason.add(i, str(InputError(f"{group}.name", other, allowed)))
 
 
-def _name_levels(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
+def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name a level whose component the technology does not have."""
     library = sorted(components_known(inputs))
     for number in range(len(chip.levels)):
         key = f"chip.memory.l{number}.component"
         names, place = vocabulary(inputs[key])
         unknown = np.array([name not in library for name in names], dtype=np.bool_)
-        for i in unnamed(unknown[place], reason):
-            reason[i] = str(InputError(key, inputs[key][i], "one of " + ", ".join(library)))
+        for i in reason.without(unknown[place]):
+            reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))
 
 
-def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
     """Name supplies that do not rise from threshold to minimum to maximum."""
     for prefix in ("tech.core", "mem", "net.intra", "net.inter"):
         supply = table(Supply, inputs, prefix)
@@ -79,26 +78,27 @@ def _name_supplies(inputs: Inputs, reason: NDArray[np.object_]) -> None:
             & (supply.threshold_voltage < supply.nominal_voltage)
             & (supply.minimum_voltage <= supply.maximum_voltage)
         )
-        for i in unnamed(~rising, reason):
+        for i in reason.without(~rising):
             volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
-            reason[i] = (
-                f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}"
+            reason.add(
+                i,
+                f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}",
             )
 
 
 _SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
 
 
-def _name_sums(inputs: Inputs, reason: NDArray[np.object_]) -> None:
+def _name_sums(inputs: Inputs, reason: Reasons) -> None:
     """Name a breakdown whose shares sum to more than 1."""
     every = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
     for prefix in _SHARES:
         parts = {key: column for key, column in every.items() if key.startswith(prefix)}
         total = np.sum(list(parts.values()), axis=0)
-        for i in unnamed(total > 1.0 + 1e-9, reason):
+        for i in reason.without(total > 1.0 + 1e-9):
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
             expected = f"shares that sum to at most 1; these are {shares}"
-            reason[i] = str(InputError(prefix[:-1], f"{total[i]:.4g}", expected))
+            reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
 
 
 class Component(NamedTuple):
@@ -129,10 +129,10 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
     ]
 
 
-def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
+def _name_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name the first component that its budgets leave empty or without throughput."""
     for part, has_room, empty in components(inputs, chip):
-        for i in unnamed(empty, reason):
+        for i in reason.without(empty):
             budgets = ", ".join(
                 f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
                 for name in ("area", "power", "perimeter")
@@ -142,4 +142,4 @@ def _name_components(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) ->
                 package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
                 budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
             what = "has no power left for its work" if has_room[i] else "has no room"
-            reason[i] = f"{part} {what}: its budgets are {budgets}"
+            reason.add(i, f"{part} {what}: its budgets are {budgets}")

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.hardware.chip import Chip, node_scaling
-from fastflow.tables import Bools, Floats, Inputs, unnamed
+from fastflow.tables import Bools, Floats, Inputs, Reasons
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
 MOST_BYTES = 2.0**62  # what a 64-bit address reaches, and int64 counts
@@ -22,33 +21,34 @@ LEAST = 1.0 / MOST  # of a rate that kernels reach: time over less of it may hav
 LEAST_AREA = 1.5e-19  # of an atom: silicon's (100) surface has 6.8e18 of them on a square metre [m^2]
 
 
-def name_limits(inputs: Inputs, chip: Chip, reason: NDArray[np.object_]) -> None:
+def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     """Name for every point the first quantity that no chip can have, where it has no reason yet."""
     for name, column in _scaled_areas(inputs, chip):
-        for i in unnamed(~(column >= LEAST_AREA), reason):
-            reason[i] = (
+        for i in reason.without(~(column >= LEAST_AREA)):
+            reason.add(
+                i,
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
-                f"less than an atom ({LEAST_AREA:g} m2)"
+                f"less than an atom ({LEAST_AREA:g} m2)",
             )
     for key, column in zip(("area", "power"), node_scaling(inputs), strict=True):
-        for i in unnamed(~((column >= LEAST) & (column <= MOST)), reason):
+        for i in reason.without(~((column >= LEAST) & (column <= MOST))):
             factor, nodes = inputs[f"tech.scaling.{key}"][i], inputs["tech.generation"][i]
-            reason[i] = f"tech.scaling.{key}={factor:g} over {nodes} generations is more than {MOST:g}"
+            reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes} generations is more than {MOST:g}")
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
     table, limit = np.array(columns), np.array(most)[:, None]
     for row, i in _wrong(~((table >= 0.0) & (table <= limit)), reason):
-        reason[i] = f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}"
+        reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, outside 0 to {most[row]:g}")
     names, columns = zip(*_rates(inputs, chip), strict=True)
     table = np.array(columns)
     for row, i in _wrong(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
-        reason[i] = f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}"
+        reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}")
 
 
-def _wrong(wrong: Bools, reason: NDArray[np.object_]) -> Iterator[tuple[int, int]]:
+def _wrong(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
     """Yield the first row of a table, (quantities, points), where something is wrong of each point, and the
     point, where it has no reason yet.
     """
-    for i in np.flatnonzero(wrong.any(axis=0) & (reason == "")) if wrong.any() else ():
+    for i in reason.without(np.asarray(wrong.any(axis=0))) if wrong.any() else ():
         yield int(wrong[:, i].argmax()), int(i)
 
 

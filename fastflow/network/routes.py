@@ -12,7 +12,6 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
@@ -26,7 +25,7 @@ from fastflow.parallelism.cuts import Groups
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, MESHES, PIPELINE, members
 from fastflow.parallelism.strategy import Strategies
-from fastflow.tables import Floats, Inputs, Ints, Texts
+from fastflow.tables import Floats, Inputs, Ints, Reasons, Texts
 
 AUTO = "auto"
 SYSTEM = (
@@ -174,7 +173,7 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     Or why its collectives cannot be run as it says.
     """
     points = inputs["placement"].size
-    reason: NDArray[np.object_] = np.full(points, "", dtype=object)
+    reason = Reasons(points)
     differ = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
     first, place_of = kinds([inputs[key] for key in names], points)
@@ -186,7 +185,8 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
             check_choice(library, collective)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
-            reason[alike] = str(error)
+            for i in alike.tolist():
+                reason.add(i, str(error))
             continue
         if order is None:
             continue
@@ -195,8 +195,8 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
             if set(order) != set(mesh):
                 axes = ", ".join(AXES[axis] for axis in mesh)
                 allowed = f"auto, or {axes} in any order: the strategy's axes"
-                reason[i] = str(InputError("placement", placement, allowed))
+                reason.add(i, str(InputError("placement", placement, allowed)))
             elif differ[i] and not _has_stages_at_an_end(order):
                 allowed = "an order with lp first or last, since layers have different cuts"
-                reason[i] = str(InputError("placement", placement, allowed))
-    return reason.astype(str)
+                reason.add(i, str(InputError("placement", placement, allowed)))
+    return reason.texts()

@@ -19,7 +19,7 @@ from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, PIPELINE
 from fastflow.parallelism.splits import Exchange, Split, assignments, cut_in_two, splits_of
 from fastflow.parallelism.strategy import COLUMN_ROW
-from fastflow.tables import Ints, Texts
+from fastflow.tables import Ints, Reasons, Texts
 from fastflow.workload.graph import Graph, Structure
 
 STAGES = 1 << PIPELINE
@@ -81,10 +81,10 @@ def _cutting(splits: Iterable[Split]) -> int:
 
 def uncut(graph: Graph, layouts: Layouts) -> Texts:
     """Say for every point which axis of its layout cannot cut its model; or "", (points,)."""
-    reason = np.full(graph.structure.size, "", dtype=object)
+    reason = Reasons(graph.structure.size)
     named = layouts.assignment.max(axis=1, initial=0) > COLUMN_ROW  # by dimensions that a model may not have
     if not named.any():
-        return reason.astype(str)
+        return reason.texts()
     every, rows = assignments(), np.flatnonzero(named)
     first, place = kinds([graph.structure[rows], *layouts.assignment[rows].T], rows.size)
     for number, i in enumerate(rows[first].tolist()):
@@ -98,11 +98,11 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
                 if not cuts >> axis & 1:
                     degree = int(layouts.degrees[point, 0, axis])
                     allowed = f"1, since the model names none of the dimensions that {name} cuts: {dims}"
-                    reason[point] = str(InputError(f"degree of {name}", degree, allowed))
+                    reason.add(point, str(InputError(f"degree of {name}", degree, allowed)))
                 elif where:
                     allowed = f"an axis that cuts {where} in one dimension; the kernels have {', '.join(by)}"
-                    reason[point] = str(InputError(f"parallel.layout: axes.{name}", dims, allowed))
-    return reason.astype(str)
+                    reason.add(point, str(InputError(f"parallel.layout: axes.{name}", dims, allowed)))
+    return reason.texts()
 
 
 @lru_cache(maxsize=64)

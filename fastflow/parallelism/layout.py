@@ -30,7 +30,7 @@ from fastflow.parallelism.splits import (
     number_of,
 )
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
-from fastflow.tables import Bools, Inputs, Ints, Texts
+from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import layers_of
 from fastflow.workload.cutting import COLS, ROWS
 from fastflow.workload.graph import LAYER_KINDS
@@ -119,7 +119,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
         alike = reduce(and_, ((column == (cut in chosen)) for cut, column in asked.items()), is_tensor)
         if alike.any():
             layouts.assignment[alike] = number_of(assignment_of("TP", *chosen))
-    reason = np.full(strategies.assignment.size, "", dtype=object)
+    reason = Reasons(strategies.assignment.size)
     every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
     for i, columns, own, key, text in _own_cuts(inputs, known):
         available, cut = there[i], own.devices // own.dp
@@ -127,20 +127,20 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             own = own._replace(dp=available // cut)
         devices = "one device" if available == 1 else f"{available} devices"
         if key == LAYERS and not columns.any():
-            reason[i] = reason[i] or str(InputError(key, text, _layers(names[place[i]])))
+            reason.add(i, str(InputError(key, text, _layers(names[place[i]]))))
         elif own.devices != available:
             allowed = f"a cut that uses the {devices} of a layer under the strategy"
-            reason[i] = reason[i] or str(InputError(key, text, allowed))
+            reason.add(i, str(InputError(key, text, allowed)))
         layouts.assignment[i, columns] = own.kernel
         layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
     for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
         allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
         keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
         key = next(key for key in keys if inputs[key][p] != SAME)
-        reason[p] = reason[p] or str(InputError(key, inputs[key][p], allowed))
+        reason.add(p, str(InputError(key, inputs[key][p], allowed)))
     for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
-        reason[p] = reason[p] or str(InputError("parallel.per_layer", "true", allowed))
+        reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
     for p, path in enumerate(inputs.get(FILE, ())):
         given, every = read_layout(str(path)), names[place[p]]
         layouts.assignment[p] = np.array(given.kinds)[kinds[place[p]]]
@@ -148,8 +148,8 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             layouts.assignment[p, every == name] = number
             if name not in every:
                 allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
-                reason[p] = reason[p] or str(InputError(FILE, path, allowed))
-    return layouts, reason.astype(str)
+                reason.add(p, str(InputError(FILE, path, allowed)))
+    return layouts, reason.texts()
 
 
 def _layers(names: Texts) -> str:

@@ -12,7 +12,7 @@ from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.iteration.pipeline_order import GPIPE, ONE_F_ONE_B, balance
 from fastflow.parallelism.layout import Layouts
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
+from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
@@ -42,17 +42,17 @@ def microbatches(
     asked, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     most = np.where(indivisible, rows // shards, -(-rows // shards))
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
-    reason = np.full(asked.size, "", dtype=object)
+    reason = Reasons(asked.size)
     for i in np.flatnonzero(most < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
-        reason[i] = str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed))
+        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     for i in np.flatnonzero((asked > most) & (most >= 1)):
         allowed = (
             f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
         )
-        reason[i] = str(InputError("parallel.microbatches", int(asked[i]), allowed))
-    return np.where(asked > 0, asked, usual), reason.astype(str)
+        reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
+    return np.where(asked > 0, asked, usual), reason.texts()
 
 
 @kernel

@@ -13,7 +13,7 @@ from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import AXES, PIPELINE, axes, devices_along
 from fastflow.parallelism.splits import NAMES, WAYS
-from fastflow.tables import Ints, Texts
+from fastflow.tables import Ints, Reasons, Texts
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
@@ -118,7 +118,7 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
 
 def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
     """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or ""."""
-    reason = np.full(devices.size, "", dtype=object)
+    reason = Reasons(devices.size)
     for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
         strategy = Strategy(int(strategies.assignment[i]), *strategies.degrees[i].tolist())
         if strategy.lp > layers[i]:
@@ -127,8 +127,8 @@ def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
             allowed = (
                 f"a number of devices ({strategy.devices} here) that divides system.devices={devices[i]}"
             )
-        reason[i] = str(InputError("parallel.strategy", strategy, allowed))
-    return reason.astype(str)
+        reason.add(i, str(InputError("parallel.strategy", strategy, allowed)))
+    return reason.texts()
 
 
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """The expert layer of a mixture on one device: a router, grouped products, and the passes between them.
 
 The kernels are those of TensorRT-LLM's fused mixture (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm) and
-its router (tensorrt_llm/_torch/modules/fused_moe/routing.py), in the order of `KERNELS`:
+its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). Those of `PASSES`, in this order:
 
 - *route*: softmax and the largest of a token's logits; the product that makes logits is not among them. One
   kernel for up to `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two
@@ -13,30 +13,26 @@ its router (tensorrt_llm/_torch/modules/fused_moe/routing.py), in the order of `
 - *gather*: a row for each choice of an expert of this device, and descriptors of these products where units
   read operands in L1;
 - *scale*: quantises blocks of 128 of gathered rows, each with a scale of its own;
-- *gate_up*: one grouped product for both matrices;
-- *activate*: the gate; part of the product where units read operands from registers and nothing is quantised;
+- *activate*: the gate, after one grouped product for both matrices, and part of it where units read operands
+  from registers and nothing is quantised;
 - *scale_gated*: as *scale*, what the gate leaves;
-- *down*: a grouped product;
 - *combine*: the weighted sum of a token's rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
-from fastflow.timing.grouped import GroupedProducts, run_grouped
 from fastflow.timing.loads import Routings, expert_loads, mean_rows
 from fastflow.timing.passes import run_passes
 
-KERNELS = ("route", "sort", "quantise", "gather", "scale", "gate_up", "activate", "scale_gated", "down",
-           "combine")  # fmt: skip
 MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
 MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
 TOPK_BLOCKS = 8  # on a bundle: of 256 threads, where it has room for 2048
@@ -64,121 +60,131 @@ class ExpertLayers(NamedTuple):
     activation: Floats  # of one of what comes in and goes out [B]
 
 
-class Passes(NamedTuple):
-    """What the kernels of layers do beside products, 0 where there is none; shape (layers, kernels)."""
+class Pass(NamedTuple):
+    """What a kernel beside products does; (layers,) or the same for all."""
 
-    launches: Floats
-    bytes: Floats
-    operations: Floats  # on vector lanes
-    trips: Floats  # through all memories, one after the other
-
-
-class ExpertTimes(NamedTuple):
-    """How long layers take."""
-
-    time: Floats  # [s] (layers,)
-    kernels: Floats  # of each of `KERNELS`, launches included [s] (layers, kernels)
-    passes: Passes
-    gate_up: Launched
-    down: Launched
+    launches: NDArray[Any] | float = 1.0  # 0 where there is no such kernel
+    bytes: NDArray[Any] | float = 0.0
+    operations: NDArray[Any] | float = 0.0  # on vector lanes
+    trips: NDArray[Any] | float = 0.0  # through all memories, one after the other
 
 
-def expert_passes(device: Device, layers: ExpertLayers, rows: Floats) -> Passes:
-    """Return what the kernels of layers do beside products.
+class _Layers(NamedTuple):
+    """What passes depend on; (layers,)."""
 
-    rows: that the device gets (layers,).
-    """
-    p, routing, size, activation = layers.point, layers.routing, layers.size, layers.activation
-    # libraries of operands that are scaled in blocks have no kernels that split the inner dimension
-    scaled, direct = ~device.library.splits[p], device.library.shared[p]
-    quantised, large = size < activation, routing.tokens > MOST_SORTED
-    fused = ~direct & ~quantised
+    device: Device
+    layers: ExpertLayers
+    direct: Bools  # units read operands from L1
+    scaled: Bools  # operands are scaled in blocks: libraries of those have no kernels that split the inner
+    quantised: Bools  # operands are smaller than activations
+
+    @property
+    def rows(self) -> Floats:
+        """The rows that the device gets."""
+        loads, routing = expert_loads(self.layers.routing)
+        return mean_rows(loads)[routing]
+
+    @property
+    def written(self) -> Floats:
+        """Bytes of an element that a pass before a product, or before its scales, writes."""
+        return np.where(self.scaled, self.layers.activation, self.layers.size)
+
+
+def _route(of: _Layers) -> Pass:
+    routing, activation = of.layers.routing, of.layers.activation
     simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
-    blocks = TOPK_BLOCKS * device.instances[p]
-    own, whole = rows * layers.hidden, routing.tokens * layers.hidden
-    inner, choices = rows * layers.ffn, routing.tokens * routing.topk
-    written = np.where(scaled, activation, size)
-    first = quantised & ~scaled
-    read = np.where(first, size, activation)
-    none = np.zeros(p.size)
-
-    def each(**kernels: NDArray[Any]) -> Floats:
-        """Return a column a kernel."""
-        columns = [np.broadcast_to(kernels.get(name, none), p.shape) for name in KERNELS]
-        return np.stack(columns, axis=1).astype(np.float64)
-
-    return Passes(
-        launches=each(
-            route=np.where(simple, 1, 5),
-            sort=np.where(large, 3, 1),
-            quantise=first,
-            gather=np.where(direct & ~scaled, 2, 1),
-            scale=scaled,
-            activate=~fused,
-            scale_gated=scaled,
-            combine=np.ones(p.size),
-        ),
-        bytes=each(
-            route=routing.tokens * routing.experts * activation + choices * (INDEX_BYTES + WEIGHT_BYTES),
-            sort=2.0 * choices * INDEX_BYTES,
-            quantise=first * whole * (activation + size),
-            gather=own * (read + written),
-            scale=scaled * own * (activation + size),
-            activate=~fused * inner * (2.0 * activation + written),
-            scale_gated=scaled * inner * (activation + size),
-            combine=(own + whole) * activation,
-        ),
-        operations=each(scale=scaled * own * SCALE, scale_gated=scaled * inner * SCALE),
-        trips=each(
-            route=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(routing.tokens / blocks)),
-            sort=routing.topk + np.where(large, SUM_TRIPS, 0.0),
-        ),
+    blocks = TOPK_BLOCKS * of.device.instances[of.layers.point]
+    chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
+    return Pass(
+        launches=np.where(simple, 1.0, 5.0),
+        bytes=routing.tokens * routing.experts * activation + chosen,
+        trips=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(routing.tokens / blocks)),
     )
 
 
-def time_kernels(device: Device, layers: ExpertLayers, kernels: Sequence[str]) -> tuple[Launched, Floats]:
-    """Return how some of the kernels of layers run, those beside products, one after the other.
+def _sort(of: _Layers) -> Pass:
+    routing = of.layers.routing
+    large = routing.tokens > MOST_SORTED
+    return Pass(
+        launches=np.where(large, 3.0, 1.0),
+        bytes=2.0 * routing.tokens * routing.topk * INDEX_BYTES,
+        trips=routing.topk + np.where(large, SUM_TRIPS, 0.0),
+    )
 
-    And the operations that they do. kernels: of `KERNELS`.
+
+def _quantise(of: _Layers) -> Pass:
+    layers = of.layers
+    launches = 1.0 * (of.quantised & ~of.scaled)
+    each = launches * (layers.activation + layers.size)
+    return Pass(launches, bytes=each * layers.routing.tokens * layers.hidden)
+
+
+def _gather(of: _Layers) -> Pass:
+    layers = of.layers
+    read = np.where(of.quantised & ~of.scaled, layers.size, layers.activation)
+    return Pass(
+        launches=np.where(of.direct & ~of.scaled, 2.0, 1.0),
+        bytes=of.rows * layers.hidden * (read + of.written),
+    )
+
+
+def _scale(of: _Layers) -> Pass:
+    return _scaling(of, of.layers.hidden)
+
+
+def _activate(of: _Layers) -> Pass:
+    layers = of.layers
+    launches = 1.0 * (of.direct | of.quantised)
+    return Pass(launches, bytes=launches * of.rows * layers.ffn * (2.0 * layers.activation + of.written))
+
+
+def _scale_gated(of: _Layers) -> Pass:
+    return _scaling(of, of.layers.ffn)
+
+
+def _scaling(of: _Layers, cols: Ints) -> Pass:
+    """Return a pass that scales blocks of gathered rows."""
+    if not of.scaled.any():
+        return Pass(launches=0.0)
+    launches = 1.0 * of.scaled
+    elements = launches * of.rows * cols
+    return Pass(launches, elements * (of.layers.activation + of.layers.size), elements * SCALE)
+
+
+def _combine(of: _Layers) -> Pass:
+    layers = of.layers
+    return Pass(bytes=(of.rows + layers.routing.tokens) * layers.hidden * layers.activation)
+
+
+PASSES: dict[str, Callable[[_Layers], Pass]] = {
+    "route": _route,
+    "sort": _sort,
+    "quantise": _quantise,
+    "gather": _gather,
+    "scale": _scale,
+    "activate": _activate,
+    "scale_gated": _scale_gated,
+    "combine": _combine,
+}
+
+
+def expert_pass(device: Device, layers: ExpertLayers, name: str) -> Pass:
+    """Return what a kernel of layers beside products does; name: of `PASSES`."""
+    scaled, direct = ~device.library.splits[layers.point], device.library.shared[layers.point]
+    return PASSES[name](_Layers(device, layers, direct, scaled, layers.size < layers.activation))
+
+
+def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> tuple[Launched, Floats]:
+    """Return how some of the kernels of layers beside products run, one after the other.
+
+    And the operations that they do. names: of `PASSES`.
     """
-    loads, routing = expert_loads(layers.routing)
-    passes = expert_passes(device, layers, mean_rows(loads)[routing])
-    chosen = [KERNELS.index(name) for name in kernels]
-    launches, moved, operations, trips = (column[:, chosen] for column in passes)
+    shape = (layers.point.size, len(names))
+    launches, moved, operations, trips = (np.empty(shape) for _ in Pass._fields)
+    for i, name in enumerate(names):
+        found = expert_pass(device, layers, name)
+        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = found
     launched = run_passes(
         device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
     )
     return launched._replace(bytes=launched.bytes / PASS), operations.sum(axis=1)
-
-
-def time_passes(device: Device, point: Ints, passes: Passes) -> Floats:
-    """Return how long each of the passes takes, launches included [s]; point: of each layer."""
-    bandwidth, lanes = device.dram_bandwidth[point, None], device.vector_flops[point, None]
-    launch, latency = device.library.launch[point, None], device.library.latency[point, None]
-    moving = np.maximum(PASS * passes.bytes / bandwidth, passes.operations / lanes)
-    return np.asarray(passes.launches * launch + moving + passes.trips * latency)
-
-
-def time_experts(device: Device, layers: ExpertLayers) -> ExpertTimes:
-    """Time expert layers on the devices that have most to do."""
-    loads, routing = expert_loads(layers.routing)
-    passes = expert_passes(device, layers, mean_rows(loads)[routing])
-    kernels = time_passes(device, layers.point, passes)
-    fused = ~device.library.shared[layers.point] & (layers.size >= layers.activation)
-    both = 2 * layers.ffn
-    up = GroupedProducts(
-        point=layers.point,
-        routing=layers.routing,
-        inner=layers.hidden,
-        cols=both,
-        stored=np.where(fused, layers.ffn, both),
-        of_weights=np.zeros(routing.size, dtype=np.bool_),
-        size=layers.size,
-        output=layers.activation,
-    )
-    gate_up = run_grouped(device, up, loads, routing)
-    to_hidden = up._replace(inner=layers.ffn, cols=layers.hidden, stored=layers.hidden)
-    down = run_grouped(device, to_hidden, loads, routing)
-    kernels[:, KERNELS.index("gate_up")] = gate_up.time
-    kernels[:, KERNELS.index("down")] = down.time
-    return ExpertTimes(kernels.sum(axis=1), kernels, passes, gate_up, down)

@@ -255,11 +255,12 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
 
 @kernel
 def _soft(a: float, b: float, order: float) -> float:
-    """Return the soft maximum of two times."""
+    """Return the soft maximum of two times, of order 2 or 4."""
     longest = max(a, b)
     if longest == 0.0 or longest == np.inf:
         return longest
-    return float(longest * ((a / longest) ** order + (b / longest) ** order) ** (1.0 / order))
+    share = (min(a, b) / longest) ** 2
+    return float(longest * (np.sqrt(1.0 + share) if order == 2.0 else np.sqrt(np.sqrt(1.0 + share * share))))
 
 
 @kernel

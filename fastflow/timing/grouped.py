@@ -290,7 +290,7 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     )
     catalogue, single = read_catalogue(here.blocks)
     launched = _run_groups(distinct, products, own, loads, machines, here.library, catalogue, single)
-    return take(launched, place)
+    return launched if first.size == place.size else take(launched, place)
 
 
 def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:

@@ -34,7 +34,7 @@ def run_passes(
         time=np.maximum(at_main, of_lanes).sum(axis=1) + times[:, levels + 2],
         times=times,
         bytes=served,
-        tile=np.zeros((count, levels, 3), dtype=np.int64),
+        tile=np.zeros((0, levels, 3), dtype=np.int64),
         parts=none,
         waves=none,
         busy=np.ones(count),

@@ -148,18 +148,19 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 @kernel
 def _lay_gemms(
-    work: KernelWork, rows: Ints, found: Tilings, place: Ints, levels: int, idle: Floats, out: Timing
+    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
 ) -> None:
     """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
 
-    These follow the tilings that are in `out` already.
+    before: how many other tilings come before these.
     """
+    levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
         row, g = rows[i], place[i]
         out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
         out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
-        out.candidates[row], out.tiling[row] = found.candidates[g], len(out.tile) + g
+        out.candidates[row], out.tiling[row] = found.candidates[g], before + g
         for level in range(levels + 1):
             out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
 
@@ -231,44 +232,56 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     return launched, place
 
 
-def _run_fused(fused: Fused) -> tuple[Launched, Floats, Ints]:
-    """Return how the distinct ones of some kernels run, their operations, and each row's place in them."""
-    device = fused.device
-    one, machine = kinds(_columns(device), device.launch.size)
-    share = fused.share._replace(device=machine[fused.share.device])
-    machines = device if one.size == machine.size else take(device, one)
-    first, place = kinds(_columns(share), fused.rows.size)
-    if 2 * first.size > place.size:  # few repeat: to copy them takes longer
-        return *fused.time(machines, share), np.arange(place.size)
-    return *fused.time(machines, take(share, first)), place
-
-
-def _columns(table: Any) -> list[NDArray[Any]]:
-    """Return all columns of a nested table."""
-    if isinstance(table, np.ndarray):
-        return [table]
-    return [
-        column for one in (table.values() if isinstance(table, dict) else table) for column in _columns(one)
-    ]
-
-
 @kernel
-def _lay_blocks(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> None:
+def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
     """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
+    tilings, columns = len(launched.tile), out.times.shape[1]
     for i in range(rows.size):
         row, g = rows[i], place[i]
-        last = out.times.shape[1] - 1
-        out.time[row], out.times[row], out.bytes[row] = launched.time[g], launched.times[g], launched.bytes[g]
-        out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
+        out.time[row] = launched.time[g]
+        limiter = 0
+        for column in range(columns):
+            out.times[row, column] = launched.times[g, column]
+            if launched.times[g, column] > launched.times[g, limiter]:
+                limiter = column
+        for level in range(columns - 2):
+            out.bytes[row, level] = launched.bytes[g, level]
         out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
-        out.candidates[row], out.tiling[row] = launched.candidates[g], len(out.tile) + g
-        out.limiter[row] = np.argmax(out.times[row, : last + 1])
+        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
+        out.tiling[row] = before + g if g < tilings else 0
 
 
 def _of_points(flags: Bools, point: Ints) -> Bools:
     """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
     alike = flags.all() or not flags.any()
     return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
+
+
+class _TilingsFound:
+    """Tilings of kernels, behind those of passes, which have none: zeros."""
+
+    def __init__(self, levels: int) -> None:
+        self._levels = levels
+        self._tile = [np.zeros((1, levels, 3), dtype=np.int64)]
+        self._stays = [np.full((1, levels), -1, dtype=np.int64)]
+
+    def add(self, tile: Ints, stays: Ints | None = None) -> int:
+        """Add tilings, whose sums stay put if nothing else does; returns how many come before them."""
+        before = sum(map(len, self._tile))
+        self._tile.append(tile.reshape(-1, self._levels, 3))
+        held = np.full(tile.shape[:2], C_STAYS, dtype=np.int64) if stays is None else stays
+        self._stays.append(held.reshape(-1, self._levels))
+        return before
+
+    @property
+    def tile(self) -> Ints:
+        """m, k, n of each level of every tiling."""
+        return np.concatenate(self._tile)
+
+    @property
+    def stays(self) -> Ints:
+        """The operand that stays put in each level of every tiling."""
+        return np.concatenate(self._stays)
 
 
 def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
@@ -295,6 +308,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
     )
     idle = np.empty(count)  # bundles there for each that works
     _lay_passes(work, device.vector_flops, idle, out)
+    tilings = _TilingsFound(levels)
     gemms = work.m > 0
     for one in fused:
         gemms[one.rows] = False
@@ -303,30 +317,16 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
         if rows.size:
             found, place = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, found, place, levels, idle, out)
-            out = _with_tilings(out, found.tile, found.stays)
+            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
-        out = _with_launched(work, rows, *_run_blocks(device, work, rows), out)
+        launched, place = _run_blocks(device, work, rows)
+        _lay_launched(rows, launched, place, tilings.add(launched.tile), out)
+        out.flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
     for one in fused:
-        launched, flop, place = _run_fused(one)
-        out = _with_launched(work, one.rows, launched, place, out)
-        out.flop[one.rows], by_blocks[one.rows] = flop[place], True
+        launched, flop = one.time(one.device, one.share)
+        _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
+        out.flop[one.rows], by_blocks[one.rows] = flop, True
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
     _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
-    return out
-
-
-def _with_launched(work: KernelWork, rows: Ints, launched: Launched, place: Ints, out: Timing) -> Timing:
-    """Return a timing with how the kernels in `rows` run, `place` among those launched."""
-    _lay_blocks(work, rows, launched, place, out)
-    return _with_tilings(out, launched.tile, np.full(launched.tile.shape[:2], C_STAYS, dtype=np.int64))
-
-
-def _with_tilings(out: Timing, tile: Ints, stays: Ints) -> Timing:
-    """Return a timing with further tilings after its own; tile, stays: of all these, in order."""
-    levels = out.stays.shape[1]
-    return out._replace(
-        tile=np.concatenate([out.tile, tile.reshape(-1, levels, 3)]),
-        stays=np.concatenate([out.stays, stays.reshape(-1, levels)]),
-    )
+    return out._replace(tile=tilings.tile, stays=tilings.stays)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.tables import Bools, Inputs, Ints, Texts, single, take
+from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts, single, take
 from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
 from fastflow.workload.family import Family
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
@@ -159,18 +159,18 @@ def unsuited(inputs: Inputs) -> Texts:
 
     inputs: the columns of `model`. A file is held to the same when it is read.
     """
-    reason = np.full(inputs["model.name"].size, "", dtype=object)
+    reason = Reasons(inputs["model.name"].size)
     if multiplied := family_of(inputs).multiplied:
         one, other = multiplied
         amount = 1.0 * inputs[one] * inputs[other]
-        for i in np.flatnonzero(amount > MOST_IN_ALL):
+        for i in reason.without(amount > MOST_IN_ALL):
             allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
-            reason[i] = str(InputError(one, int(inputs[one][i]), allowed))
+            reason.add(i, str(InputError(one, int(inputs[one][i]), allowed)))
     for wrong, one, other, allowed in family_of(inputs).unfit(inputs):
-        for i in np.flatnonzero(wrong & (reason == "")):
+        for i in reason.without(wrong):
             said = allowed.format(int(inputs[other][i]))
-            reason[i] = str(InputError(one, int(inputs[one][i]), said))
-    return reason.astype(str)
+            reason.add(i, str(InputError(one, int(inputs[one][i]), said)))
+    return reason.texts()
 
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:

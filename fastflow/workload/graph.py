@@ -194,12 +194,13 @@ def stack(kernels: list[Kernel], points: int) -> Graph:
     for field, values in zip(Kernel._fields, zip(*kernels, strict=True), strict=True):
         if field in _SYMBOLS:
             continue
-        columns = np.empty((points, count), dtype=np.float64 if field.endswith("_per_element") else np.int64)
-        if np.ndarray in map(type, values):
-            for position, value in enumerate(values):
-                columns[:, position] = value
-        else:
-            columns[:] = values
+        dtype: Any = np.float64 if field.endswith("_per_element") else np.int64
+        if np.ndarray not in map(type, values):
+            flat[field] = _repeated(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
+            continue
+        columns = np.empty((points, count), dtype=dtype)
+        for position, value in enumerate(values):
+            columns[:, position] = value
         flat[field] = columns.reshape(-1)
     return Graph(
         offset=np.arange(points + 1, dtype=np.int64) * count,

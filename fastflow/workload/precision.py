@@ -17,7 +17,7 @@ import numpy as np
 
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
-from fastflow.tables import Floats, Inputs, Texts
+from fastflow.tables import Floats, Inputs, Reasons, Texts
 
 
 class Format(NamedTuple):
@@ -136,8 +136,8 @@ def attention_type(inputs: Inputs) -> Texts:
 def untrainable(inputs: Inputs) -> Texts:
     """Say for every point that trains in a data type of inference alone so; empty where it can, (points,)."""
     types, training = inputs["model.dtype"], inputs["model.training"]
-    reason = np.full(types.size, "", dtype=object)
+    reason = Reasons(types.size)
     for i in np.flatnonzero(training & (look_up(QUANTIZED_BYTES, types) > 0.0)):
         able = ", ".join(name for name, size in QUANTIZED_BYTES.items() if size == 0.0)
-        reason[i] = str(InputError("model.dtype", types[i], f"one of {able} where model.training=true"))
-    return reason.astype(str)
+        reason.add(i, str(InputError("model.dtype", types[i], f"one of {able} where model.training=true")))
+    return reason.texts()

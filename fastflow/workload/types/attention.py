@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fastflow.distinct import once_a_row
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
@@ -168,8 +170,10 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time forward kernels of many queries, and backward ones."""
     work, backward = _work(share), share.own.get("backward", np.zeros(share.m.size)) > 0.0
     flop = _flop(work, work.causal, backward)
+    if not backward.any():
+        return once_a_row(partial(time_attention, device), work), flop
     every = [
-        (rows, time(device, take(work, rows)))
+        (rows, once_a_row(partial(time, device), take(work, rows)))
         for chosen, time in ((~backward, time_attention), (backward, time_attention_backward))
         if (rows := np.flatnonzero(chosen)).size
     ]
@@ -181,7 +185,9 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
 def _time_few(device: Device, share: Share) -> tuple[Launched, Floats]:
     """Time kernels of few queries."""
     work = decodes_of(share)
-    return time_decoding(device, work), _flop(work, share.own["causal"] > 0.0, np.zeros_like(work.shared))
+    return once_a_row(partial(time_decoding, device), work), _flop(
+        work, share.own["causal"] > 0.0, np.zeros_like(work.shared)
+    )
 
 
 def _of_file(

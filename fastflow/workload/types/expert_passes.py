@@ -15,7 +15,7 @@ from typing import Any
 from fastflow.tables import Floats
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
-from fastflow.timing.experts import ExpertLayers, time_kernels
+from fastflow.timing.experts import ExpertLayers, time_passes
 from fastflow.workload.cutting import Share
 from fastflow.workload.graph import Kernel
 from fastflow.workload.layers import KernelType, Network, Node, Side
@@ -38,7 +38,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n, size=share.operand,
         activation=share.output,
     )  # fmt: skip
-    return time_kernels(device, layers, kernels)
+    return time_passes(device, layers, kernels)
 
 
 def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
