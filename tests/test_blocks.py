@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fastflow import evaluate, predict_gemm
 from fastflow.errors import InputError
-from fastflow.timing.blocks import Library, read_catalogue
+from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.roofline import KernelWork, time_kernels
 from tests.checks import cases, near
 from tests.naive import blocks

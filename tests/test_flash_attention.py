@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from fastflow import crossflow
 from fastflow.api import _one_point
-from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device, device
+from fastflow.timing.device import Device, Library, device
 from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
 from tests.checks import cases, near
 from tests.measured import SAMPLE, whole

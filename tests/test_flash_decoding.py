@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fastflow import crossflow
 from fastflow.api import _one_point
-from fastflow.timing.blocks import Library
-from fastflow.timing.device import Device, device
+from fastflow.timing.device import Device, Library, device
 from fastflow.timing.flash_decoding import Decodes, rotates, time_decoding
 from tests.checks import cases, near
 from tests.measured import SAMPLE, whole

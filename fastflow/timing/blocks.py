@@ -31,16 +31,15 @@ arXiv:1804.06826, section 3.7).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.distinct import vocabulary
-from fastflow.errors import InputError
-from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.tables import Bools, Floats, Ints
+from fastflow.timing.catalogue import Catalogue
 from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
+from fastflow.timing.device import Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
@@ -52,32 +51,8 @@ STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
-MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
 FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
-
-
-class Library(NamedTuple):
-    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
-
-    peak_flops: Floats  # of the units that multiply [flop/s]
-    registers: Floats  # of one bundle [B]
-    warp_m: Floats  # largest tile of a warp
-    warp_n: Floats
-    latency: Floats  # of one access through all levels [s]
-    step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
-    shared: Bools  # whether the units read their operands in L1 themselves
-    cluster: Floats  # blocks that read the columns of B together
-    pair: Floats  # bundles whose units multiply these columns together, each with its share in L1
-    persistent: Bools  # whether a block's end overlaps with the next one's start
-    overlap: Floats  # times the order of the soft maximum: above 1, resources wait less for each other
-    splits: Bools  # whether it has kernels that split the inner dimension
-    promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
-    launch: Floats  # overhead of a launch [s]
-    drive: Floats  # power that all units draw at the highest clock, over the budget
-    strided: Floats  # time added where both operands are strided, as a share of compute
-    reach: Floats  # of address translation [B]
-    miss: Floats  # time added where it does not reach at all, as a share of compute
 
 
 class Products(NamedTuple):
@@ -109,14 +84,6 @@ class Machines(NamedTuple):
     parts: Ints  # most parts of the inner dimension
 
 
-class Catalogue(NamedTuple):
-    """Blocks of libraries: library i has rows offset[i] to offset[i + 1]."""
-
-    offset: Ints
-    m: Floats
-    n: Floats
-
-
 class Launched(NamedTuple):
     """How each GEMM is run; shape (gemms,) where not said otherwise."""
 
@@ -128,38 +95,6 @@ class Launched(NamedTuple):
     waves: Ints
     busy: Floats  # share of the bundles that work, over all waves
     candidates: Ints  # blocks and parts that were compared
-
-
-def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
-    """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
-
-    A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
-    is not two positive whole numbers, or the first one is a vector's.
-    """
-    names, place = vocabulary(texts)
-    listed = [_read_tiles(str(name), key) for name in names]
-    offset = np.cumsum([0, *map(len, listed)])
-    table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)
-    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), place
-
-
-@lru_cache(maxsize=256)
-def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
-    tiles = []
-    for tile in name.split():
-        parts = tile.split("x")
-        if len(parts) != 2 or not all(map(_is_side, parts)):
-            allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
-            raise InputError(key, name, allowed)
-        tiles.append((float(parts[0]), float(parts[1])))
-    if not tiles or 1.0 in tiles[0]:
-        raise InputError(key, name, "at least one tile, such as 128x64, the first of no vector")
-    return tuple(tiles)
-
-
-def _is_side(text: str) -> bool:
-    """Say whether this is the side of a tile."""
-    return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_SIDE
 
 
 class _Gemm(NamedTuple):

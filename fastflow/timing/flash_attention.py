@@ -34,9 +34,9 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import Launched, Library, soft_maximum
+from fastflow.timing.blocks import Launched, soft_maximum
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 # Of a tile of keys, in L1 twice on Hopper with one of values: TensorRT-LLM's kernels have 256 keys of 64 bf16

@@ -29,8 +29,8 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched, Library
-from fastflow.timing.device import Device
+from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched
+from fastflow.timing.device import Device, Library
 from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 

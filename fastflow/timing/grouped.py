@@ -26,9 +26,7 @@ from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
     SLAB_BYTES,
     STEP_BYTES,
-    Catalogue,
     Launched,
-    Library,
     Machines,
     Products,
     _Gemm,
@@ -36,11 +34,11 @@ from fastflow.timing.blocks import (
     _lay_tiles,
     _of_a_warp,
     _together,
-    read_catalogue,
     soft_maximum,
 )
+from fastflow.timing.catalogue import Catalogue, read_catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.loads import Loads, Routings, expert_loads
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 

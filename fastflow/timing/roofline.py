@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
-from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue, run_blocks
+from fastflow.timing.blocks import Launched, Machines, Products, run_blocks
 from fastflow.timing.brute import search_all
+from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.solved import search_unsolved
