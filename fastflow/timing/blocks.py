@@ -39,7 +39,7 @@ from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.catalogue import Catalogue
 from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
-from fastflow.timing.device import Library
+from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
@@ -82,6 +82,28 @@ class Machines(NamedTuple):
     dataflow: Ints
     order: Floats  # of the soft maximum; 0: the plain one
     parts: Ints  # most parts of the inner dimension
+
+
+def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
+    """Return what the blocks of products run on; all of shape (points,), as `Machines` has it.
+
+    parts: most of the inner dimension, for a library that splits it.
+    """
+    return Machines(
+        flops=device.matrix_flops,
+        size=size,
+        output=output,
+        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
+        capacity=np.stack(device.capacity, axis=1),
+        dealt=device.dealt_level,
+        bundles=device.instances,
+        unit_m=device.unit_m,
+        unit_k=device.unit_k,
+        unit_n=device.unit_n,
+        dataflow=device.dataflow,
+        order=order,
+        parts=np.where(device.library.splits, parts, 1),
+    )
 
 
 class Launched(NamedTuple):

@@ -34,6 +34,7 @@ from fastflow.timing.blocks import (
     _lay_tiles,
     _of_a_warp,
     _together,
+    machines_of,
     soft_maximum,
 )
 from fastflow.timing.catalogue import Catalogue, read_catalogue
@@ -262,22 +263,9 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     distinct, own = take(grouped, first), take(routing, first)
     one, machine = kinds((distinct.point, distinct.size, distinct.output), own.size)
     point = distinct.point[one]
-    here = take(device, point)
-    machines = Machines(
-        flops=here.matrix_flops,
-        size=distinct.size[one],
-        output=distinct.output[one],
-        bandwidth=np.stack([*here.bandwidth, here.dram_bandwidth], axis=1),
-        capacity=np.stack(here.capacity, axis=1),
-        dealt=here.dealt_level,
-        bundles=here.instances,
-        unit_m=here.unit_m,
-        unit_k=here.unit_k,
-        unit_n=here.unit_n,
-        dataflow=here.dataflow,
-        order=np.full(point.size, ORDER),
-        parts=np.ones(point.size, dtype=np.int64),
-    )
+    here, order = take(device, point), np.full(point.size, ORDER)
+    unsplit = np.ones(point.size, dtype=np.int64)
+    machines = machines_of(here, distinct.size[one], distinct.output[one], order, unsplit)
     products = Products(
         point=machine,
         m=distinct.inner,
