@@ -154,6 +154,21 @@ class _Gemm(NamedTuple):
 
 
 @kernel
+def empty_launched(rows: int, levels: int) -> Launched:
+    """Return a table to write into of how so many kernels are run."""
+    return Launched(
+        time=np.empty(rows),
+        times=np.empty((rows, levels + 3)),
+        bytes=np.empty((rows, levels + 1)),
+        tile=np.empty((rows, levels, 3), dtype=np.int64),
+        parts=np.empty(rows, dtype=np.int64),
+        waves=np.empty(rows, dtype=np.int64),
+        busy=np.empty(rows),
+        candidates=np.empty(rows, dtype=np.int64),
+    )
+
+
+@kernel
 def soft_maximum(times: Floats, count: int, order: float) -> float:
     """Return the soft maximum of the first times [s]; order 0 is the plain one."""
     longest = 0.0
@@ -328,16 +343,7 @@ def run_blocks(
     products, (points,). Of equal times the first block and the fewest parts win.
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
-    out = Launched(
-        time=np.empty(gemms),
-        times=np.empty((gemms, levels + 3)),
-        bytes=np.empty((gemms, levels + 1)),
-        tile=np.empty((gemms, levels, 3), dtype=np.int64),
-        parts=np.empty(gemms, dtype=np.int64),
-        waves=np.empty(gemms, dtype=np.int64),
-        busy=np.empty(gemms),
-        candidates=np.empty(gemms, dtype=np.int64),
-    )
+    out = empty_launched(gemms, levels)
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(gemms):
         p = products.point[g]

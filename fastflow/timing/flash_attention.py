@@ -34,7 +34,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import Launched, soft_maximum
+from fastflow.timing.blocks import Launched, empty_launched, soft_maximum
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
 from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
@@ -345,16 +345,8 @@ def _time_pairs(
 def run_attentions(work: Attentions, bundles: _Bundles, library: Library, backward: bool) -> Launched:
     """Return how a library runs each attention, or its backward pass."""
     kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out = Launched(
-        time=np.empty(kernels),
-        times=np.empty((kernels, levels + 3)),
-        bytes=np.empty((kernels, levels + 1)),
-        tile=np.empty((kernels, levels, 3), dtype=np.int64),
-        parts=np.ones(kernels, dtype=np.int64),
-        waves=np.empty(kernels, dtype=np.int64),
-        busy=np.empty(kernels),
-        candidates=np.ones(kernels, dtype=np.int64),
-    )
+    out = empty_launched(kernels, levels)
+    out.parts[:], out.candidates[:] = 1, 1
     limits = np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]

@@ -29,7 +29,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched
+from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched, empty_launched
 from fastflow.timing.device import Device, Library
 from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
@@ -326,16 +326,8 @@ def _time_split(
 def run_decodes(work: Decodes, bundles: _Bundles, library: Library) -> Launched:
     """Return how a library runs each kernel."""
     kernels, levels = work.kv_len.size, bundles.capacity.shape[1]
-    out = Launched(
-        time=np.empty(kernels),
-        times=np.empty((kernels, levels + 3)),
-        bytes=np.empty((kernels, levels + 1)),
-        tile=np.empty((kernels, levels, 3), dtype=np.int64),
-        parts=np.empty(kernels, dtype=np.int64),
-        waves=np.empty(kernels, dtype=np.int64),
-        busy=np.empty(kernels),
-        candidates=np.ones(kernels, dtype=np.int64),
-    )
+    out = empty_launched(kernels, levels)
+    out.candidates[:] = 1
     for g in range(kernels):
         p = work.point[g]
         number = bundles.number[p]

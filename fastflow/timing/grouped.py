@@ -34,6 +34,7 @@ from fastflow.timing.blocks import (
     _lay_tiles,
     _of_a_warp,
     _together,
+    empty_launched,
     machines_of,
     soft_maximum,
 )
@@ -214,16 +215,8 @@ def _run_groups(
     whose loads they have. single: which of the catalogue each machine's library takes.
     """
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
-    out = Launched(
-        time=np.empty(rows),
-        times=np.empty((rows, levels + 3)),
-        bytes=np.empty((rows, levels + 1)),
-        tile=np.empty((rows, levels, 3), dtype=np.int64),
-        parts=np.ones(rows, dtype=np.int64),
-        waves=np.empty(rows, dtype=np.int64),
-        busy=np.empty(rows),
-        candidates=np.empty(rows, dtype=np.int64),
-    )
+    out = empty_launched(rows, levels)
+    out.parts[:] = 1
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     mean, some = np.empty(1), np.empty(1)
     for g in range(rows):
