@@ -119,8 +119,8 @@ class Launched(NamedTuple):
     candidates: Ints  # blocks and parts that were compared
 
 
-class _Gemm(NamedTuple):
-    """One GEMM and its machine as plain numbers."""
+class Gemm(NamedTuple):
+    """One GEMM and its machine as plain numbers; see `Products`, `Machines`, `Library`."""
 
     m: float
     k: float
@@ -183,8 +183,12 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 
 
 @kernel
-def _together(gemm: _Gemm, a: float, b: float) -> float:
-    """Return how many blocks are on a bundle at once."""
+def count_together(gemm: Gemm, a: float, b: float) -> float:
+    """Return how many blocks of a x b are on a bundle at once.
+
+    At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
+    holds too.
+    """
     fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.step > 0.0:
         fit = min(fit, np.floor(gemm.room / (STAGES * (a + b / gemm.pair) * STEP_BYTES)))
@@ -192,14 +196,14 @@ def _together(gemm: _Gemm, a: float, b: float) -> float:
 
 
 @kernel
-def _of_a_warp(side: float, most: float) -> float:
-    """Return the side of a warp's tile in a block: half of the block's, within limits."""
+def side_of_warp(side: float, most: float) -> float:
+    """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
 
 
 @kernel
 def _time_blocks(
-    gemm: _Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
+    gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
     bandwidth: Floats, times: Floats, moved: Floats, best: float,
 ) -> float:  # fmt: skip
     """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
@@ -231,7 +235,7 @@ def _time_blocks(
     times[0] = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
-    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     slabs = blocks * (a + b) * depth * size
     c = gemm.batch * gemm.m * gemm.n * gemm.output
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
@@ -270,8 +274,8 @@ def _time_blocks(
 
 
 @kernel
-def _lay(products: Products, machines: Machines, library: Library, levels: int, g: int) -> _Gemm:
-    """Return GEMM g and its machine as plain numbers."""
+def lay_product(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
+    """Return product g and its machine, of so many levels, as plain numbers."""
     p = products.point[g]
     unit = make_unit(
         machines.dataflow[p],
@@ -283,7 +287,7 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
     # Numba takes this many keywords only where none of their values is a condition
     cost = library.strided[p] if strided else 0.0
     miss = library.miss[p] if strided else 0.0
-    return _Gemm(
+    return Gemm(
         m=float(products.m[g]),
         k=float(products.k[g]),
         n=float(products.n[g]),
@@ -317,14 +321,17 @@ def _lay(products: Products, machines: Machines, library: Library, levels: int, 
 
 
 @kernel
-def _lay_tiles(gemm: _Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
-    """Write the tile of each level: the warp's, the block's slab, the square worked on at once."""
+def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+    """Write each level's m, k, n: of the warp, the block's slab, the square worked on at once.
+
+    depth: of the inner dimension that a block has; tile: (levels, 3).
+    """
     slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
-    side = np.sqrt(gemm.bundles * _together(gemm, a, b) * a * b)
+    side = np.sqrt(gemm.bundles * count_together(gemm, a, b) * a * b)
     for level in range(gemm.levels):
         m, n, k = a, b, slab
         if level < gemm.dealt:
-            m, n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+            m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
         elif level > gemm.dealt:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
@@ -347,7 +354,7 @@ def run_blocks(
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(gemms):
         p = products.point[g]
-        gemm = _lay(products, machines, library, levels, g)
+        gemm = lay_product(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
         slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
@@ -358,7 +365,7 @@ def run_blocks(
                 continue  # a tile of vectors, and neither of these is one
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
-            together = _together(gemm, a, b)
+            together = count_together(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
@@ -380,5 +387,5 @@ def run_blocks(
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
-                    _lay_tiles(gemm, a, b, depth, out.tile[g])
+                    lay_tiles(gemm, a, b, depth, out.tile[g])
     return out

@@ -26,16 +26,16 @@ from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
     SLAB_BYTES,
     STEP_BYTES,
+    Gemm,
     Launched,
     Machines,
     Products,
-    _Gemm,
-    _lay,
-    _lay_tiles,
-    _of_a_warp,
-    _together,
+    count_together,
     empty_launched,
+    lay_product,
+    lay_tiles,
     machines_of,
+    side_of_warp,
     soft_maximum,
 )
 from fastflow.timing.catalogue import Catalogue, read_catalogue
@@ -86,7 +86,7 @@ class _Sums(NamedTuple):
 
 @lean_kernel
 def _sum_groups(
-    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     capacity: Floats, level: int,
 ) -> _Sums:  # fmt: skip
     """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
@@ -105,7 +105,8 @@ def _sum_groups(
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * kept * gemm.output
-    running = min(blocks, gemm.bundles * _together(gemm, a, b)) * a * b  # elements of C worked on at once
+    at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
+    running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
         m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
@@ -120,7 +121,7 @@ def _sum_groups(
 
 @lean_kernel
 def _time_groups(
-    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the time of a grouped product as blocks of a x b [s], and how many blocks these are.
@@ -130,7 +131,7 @@ def _time_groups(
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
     do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
-    blocks, together = max(1.0, do.blocks), _together(gemm, a, b)
+    blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
@@ -139,7 +140,7 @@ def _time_groups(
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
-    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     depth = do.padded / (2.0 * a * b * blocks)
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
@@ -171,7 +172,7 @@ def _time_groups(
 
 
 @lean_kernel
-def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
+def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
     """Say whether libraries have grouped products of blocks of a x b."""
     if gemm.shared:
         return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
@@ -180,7 +181,7 @@ def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
 
 @lean_kernel
 def _choose(
-    gemm: _Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
     of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many were compared.
@@ -221,7 +222,7 @@ def _run_groups(
     mean, some = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
-        gemm = _lay(products, machines, library, levels, g)
+        gemm = lay_product(products, machines, library, levels, g)
         kept = grouped.stored[g] / gemm.n
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
@@ -243,7 +244,7 @@ def _run_groups(
         out.times[g], out.bytes[g] = times, moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
-        _lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+        lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 
 
