@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.catalogue import Catalogue
 from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
@@ -201,6 +201,29 @@ def side_of_warp(side: float, most: float) -> float:
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
 
 
+@lean_kernel
+def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
+    """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
+    once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    return float(once + a * b / (min(gemm.warp_m, once) * min(gemm.pair, blocks)))
+
+
+@lean_kernel
+def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
+    """Return the time of blocks at the sustained clock [s]; makes `times`, at the highest one, those at it.
+
+    flop: useful operations.
+    """
+    levels = gemm.levels
+    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    power = gemm.drive * flop / (gemm.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    return float(total)
+
+
 @kernel
 def _time_blocks(
     gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
@@ -241,11 +264,9 @@ def _time_blocks(
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            moved[level] = blocks * depth * size * (side_read_once + again)
+            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
     moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
@@ -263,14 +284,7 @@ def _time_blocks(
     for i in range(levels + 2):
         if times[i] + launch > best:
             return np.inf
-
-    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    power = gemm.drive * flop / (gemm.peak * total)
-    if power > 1.0:
-        for i in range(levels + 1):  # all but main memory
-            times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    return float(total)
+    return time_sustained(gemm, flop, times)
 
 
 @kernel

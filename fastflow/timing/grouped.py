@@ -36,7 +36,9 @@ from fastflow.timing.blocks import (
     lay_tiles,
     machines_of,
     side_of_warp,
+    sides_read,
     soft_maximum,
+    time_sustained,
 )
 from fastflow.timing.catalogue import Catalogue, read_catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
@@ -145,11 +147,9 @@ def _time_groups(
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            moved[level] = do.slabs * (side_read_once + again) / (a + b)
+            moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
     moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
@@ -162,13 +162,7 @@ def _time_groups(
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks
-    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    power = gemm.drive * do.flop / (gemm.peak * total)
-    if power > 1.0:
-        for i in range(levels + 1):  # all but main memory
-            times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    return float(total), blocks
+    return time_sustained(gemm, do.flop, times), blocks
 
 
 @lean_kernel
