@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fastflow import evaluate, predict_gemm
 from fastflow.errors import InputError
+from fastflow.timing.blocks import ORDER
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device, Library
@@ -151,6 +152,10 @@ A100ISH = blocks.Chip(
 def one(chip, m, k, n, batch=1, strided=False, tiles=((128, 128),)):
     got = launched([chip], [tiles], [(0, (m, k, n), batch, strided)])
     return got.time[0], got
+
+
+def test_fused_kernels_have_the_order_of_products(compose):
+    assert compose("model=gemm", "chip=a100", "tiling=blocks")["tiling.overlap"] == ORDER
 
 
 def test_a_wave_more():

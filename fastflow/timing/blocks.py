@@ -42,6 +42,9 @@ from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
 from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
+# Of the soft maximum in all kernels but single products, which take it from conf/tiling/blocks.yaml.
+# Calibrated on these: all GEMMs of docs/validation.md
+ORDER = 4.0
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
 # Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
 STAGES = 4.0

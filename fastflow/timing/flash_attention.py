@@ -34,7 +34,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import Launched, empty_launched, soft_maximum
+from fastflow.timing.blocks import ORDER, Launched, empty_launched, soft_maximum
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
 from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
@@ -51,7 +51,6 @@ WARPS = 4.0  # of a block, that share its queries (the same)
 SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
 # Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
 OPERATIONS = 3.5
-ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
 TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
 # Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS = 8.0

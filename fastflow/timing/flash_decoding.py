@@ -29,7 +29,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched, empty_launched
+from fastflow.timing.blocks import ORDER, STAGES, STEP_BYTES, Launched, empty_launched
 from fastflow.timing.device import Device, Library
 from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
@@ -57,8 +57,8 @@ MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak (the same)
 READING = 1.12
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
-ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
-# And where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989 (its repository)
+# Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
+# (its repository)
 ORDER_INSIDE = 2.0
 
 

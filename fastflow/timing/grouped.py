@@ -24,6 +24,7 @@ from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
+    ORDER,
     SLAB_BYTES,
     STEP_BYTES,
     Gemm,
@@ -55,7 +56,6 @@ OF_SINGLE = 0.7
 # Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
 # at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
-ORDER = 4.0  # of the soft maximum, as that of single products (conf/tiling/blocks.yaml)
 
 
 class GroupedProducts(NamedTuple):
