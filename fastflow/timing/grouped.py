@@ -27,15 +27,10 @@ from fastflow.timing.blocks import (
     ORDER,
     SLAB_BYTES,
     STEP_BYTES,
-    Gemm,
     Launched,
-    Machines,
-    Products,
     count_together,
     empty_launched,
-    lay_product,
     lay_tiles,
-    machines_of,
     side_of_warp,
     sides_read,
     soft_maximum,
@@ -45,6 +40,7 @@ from fastflow.timing.catalogue import Catalogue, read_catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.device import Device, Library
 from fastflow.timing.loads import Loads, Routings, expert_loads
+from fastflow.timing.products import Gemm, Machines, Products, lay_product, machines_of
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)

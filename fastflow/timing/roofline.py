@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
-from fastflow.timing.blocks import Launched, Products, machines_of, run_blocks
+from fastflow.timing.blocks import Launched, run_blocks
 from fastflow.timing.brute import search_all
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device
+from fastflow.timing.products import Products, machines_of
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.solved import search_unsolved
 from fastflow.timing.tiles import TileSets, make_tile_sets
