@@ -11,7 +11,8 @@ from fastflow import crossflow
 from fastflow.api import _one_point
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device, Library, device
-from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
+from fastflow.timing.flash_attention import Attentions, time_attention
+from fastflow.timing.flash_attention_backward import time_attention_backward
 from tests.checks import cases, near
 from tests.measured import SAMPLE, whole
 from tests.naive import attention
