@@ -12,8 +12,6 @@ from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.roofline import KernelWork, time_kernels
 from tests.checks import cases, near
-from tests.devices import FLAGS as FLAGS  # for test_experts, as the next
-from tests.devices import NUMBERS as NUMBERS
 from tests.devices import column, devices, rates
 from tests.naive import blocks
 
