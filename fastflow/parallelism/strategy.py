@@ -80,6 +80,11 @@ class Strategies(NamedTuple):
         return self.degrees[:, PIPELINE].copy()
 
     @property
+    def chunks(self) -> Ints:
+        """Chunks of layers a stage, (points,)."""
+        return np.ones_like(self.lp)
+
+    @property
     def devices(self) -> Ints:
         """Devices that each strategy uses, (points,)."""
         return devices_along(self.degrees, axes(*AXES))

@@ -13,7 +13,7 @@ from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts, single, take
 from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
-from fastflow.workload.family import Family
+from fastflow.workload.family import Family, Order
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.layers import Layer
 from fastflow.workload.precision import UNSIZED, Precision
@@ -133,6 +133,15 @@ def count_layers(inputs: Inputs) -> Ints:
     """
     layers = family_of(inputs).layers
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def order_of(inputs: Inputs) -> Order | None:
+    """Return the layers of every point's model in their order, None where its graph has each of them.
+
+    inputs: the columns of `model`.
+    """
+    order = family_of(inputs).order if inputs["model.name"].size else None
+    return order(inputs) if order else None
 
 
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:

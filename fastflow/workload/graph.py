@@ -110,6 +110,7 @@ class Kernel(NamedTuple):
     inner: Ints | int = 1
     cols: Ints | int = 1
     repeat: Ints | int = 1  # launches, one after the other
+    times: Ints | int = 1  # layers that have such a kernel, of which the graph has one
     batch: Ints | int = 1  # independent GEMMs in one launch, each cut
     products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
@@ -131,6 +132,7 @@ class Kernel(NamedTuple):
     wait: int = 1  # the exchange is needed by the kernel so many rows later
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
     own: Own = NOTHING
 
 
@@ -161,6 +163,7 @@ class Graph(NamedTuple):
     inner: Ints
     cols: Ints
     repeat: Ints
+    times: Ints
     batch: Ints
     products: Ints
     bytes_per_element: Floats
@@ -178,6 +181,7 @@ class Graph(NamedTuple):
     wait: Ints
     side: Ints
     sends_cols: Ints
+    selective: Ints
     own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 
     @property
@@ -340,5 +344,5 @@ def _model_flop(graph: Graph) -> Floats:
             if graph.kind[row] == ON_WEIGHTS:
                 passed = graph.inner[row] * graph.products[row]
             flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
-        total[graph.point[row]] += graph.repeat[row] * graph.batch[row] * flop
+        total[graph.point[row]] += graph.times[row] * graph.repeat[row] * graph.batch[row] * flop
     return total

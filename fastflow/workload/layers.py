@@ -74,6 +74,7 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
+    selective: int = 0  # 1: selective recomputation keeps nothing of it, and launches it again
     dims: Dims = Dims()
     own: Own = NOTHING
 
@@ -105,6 +106,7 @@ class Layer(NamedTuple):
     kind: int  # EMBEDDING, HIDDEN or SOFTMAX
     nodes: tuple[Node, ...]
     repeat: int = 1  # instances, one on top of the other, each with its own weights
+    times: Size = 1  # layers that each instance stands for, alike, one on top of the other, each with its own
 
 
 class Placed(NamedTuple):
@@ -114,6 +116,7 @@ class Placed(NamedTuple):
     layer: int  # which instance
     kind: int
     reads: tuple[int, ...]  # places of the nodes that it reads, or OUTSIDE; itself or a later one: a step ago
+    times: Size = 1  # layers that the instance stands for
 
 
 class Network(NamedTuple):
@@ -184,6 +187,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
                     layer=number,
                     kind=layer.kind,
                     reads=tuple(here[name] if name in here else made[name] for name in node.reads),
+                    times=layer.times,
                 )
                 for node in layer.nodes
             ]
