@@ -264,7 +264,7 @@ def _time_all(
     if crossing.any():
         crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
         if pipe.chunks is not None:
-            crossed = graph.repeat * pipe.microbatches[graph.point] * crossings(graph, pipe.chunks)
+            crossed = graph.repeat * pipe.microbatches[graph.point] * crossings(graph.numbers, pipe.chunks)
     syncs = [timed(edges, edges.collective, launches) for edges in shards.syncs]
     gradient = timed(shards.gradient, shards.gradient.collective, graph.times)
     send = timed(shards.send, crossing, crossed)
