@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.iteration.block_order import ZERO_BUBBLE
 from fastflow.iteration.blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
 from fastflow.iteration.layers import WAITS, LayerTimes
+from fastflow.iteration.pipeline_order import ZERO_BUBBLE
 from fastflow.iteration.schedule import Timeline
 from fastflow.parallelism.chunks import Chunks
 from fastflow.tables import Floats

@@ -10,8 +10,7 @@ from fastflow._jit import kernel
 from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
-from fastflow.iteration.block_order import INTERLEAVED, ZERO_BUBBLE
-from fastflow.iteration.pipeline_order import GPIPE, ONE_F_ONE_B, balance
+from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
 from fastflow.parallelism.chunks import EVEN, Chunks, crossings, deal, most_of_chunks
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies

@@ -144,6 +144,15 @@ def order_of(inputs: Inputs) -> Order | None:
     return order(inputs) if order else None
 
 
+def tokens_of(inputs: Inputs) -> Ints:
+    """Return the tokens of an iteration of every point's model that has any, (points,).
+
+    inputs: the columns of `model`.
+    """
+    tokens = family_of(inputs).tokens
+    return tokens(inputs) if tokens else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
     """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
 

@@ -62,5 +62,6 @@ class Family(NamedTuple):
     unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()
     # of models whose network has layers that stand for several: all of them in their order
     order: Callable[[Inputs], Order] | None = None
+    tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

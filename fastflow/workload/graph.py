@@ -43,6 +43,10 @@ COLLECTIVES = (
 EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
 LAYER_KINDS = ("embedding", "hidden", "softmax")
 
+# what of a layer a kernel belongs to
+OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
+PARTS = ("other", "attention", "feed_forward", "experts", "head")
+
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
@@ -72,10 +76,11 @@ class Sum(NamedTuple):
 
 
 class Again(NamedTuple):
-    """An operand of the next kernel of the backward pass, kept where it lies."""
+    """An operand of a later kernel of the backward pass, kept where it lies."""
 
     maker: Form | None
     reader: Form
+    lies: bool = False  # even where devices do not share it: as its maker leaves it
 
 
 class Facts(NamedTuple):
@@ -132,6 +137,7 @@ class Kernel(NamedTuple):
     wait: int = 1  # the exchange is needed by the kernel so many rows later
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    part: int = OTHER  # of PARTS
     selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
     own: Own = NOTHING
 
@@ -181,6 +187,7 @@ class Graph(NamedTuple):
     wait: Ints
     side: Ints
     sends_cols: Ints
+    part: Ints
     selective: Ints
     own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 
@@ -306,6 +313,16 @@ def _sum_by_point(offset: Ints, values: Floats) -> Floats:
     for p in range(total.size):
         for row in range(offset[p], offset[p + 1]):
             total[p] += values[row]
+    return total
+
+
+@kernel
+def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
+    """Return the sum of a quantity over the kernels of each point by a kind of theirs, (points, kinds)."""
+    total = np.zeros((offset.size - 1, kinds))
+    for p in range(offset.size - 1):
+        for row in range(offset[p], offset[p + 1]):
+            total[p, kind[row]] += values[row]
     return total
 
 

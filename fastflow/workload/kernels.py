@@ -69,7 +69,7 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
         rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        times=placed.times, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        times=placed.times, part=node.part, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         pass_._replace(
             label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
             inner=_touched(placed.node), cols=placed.node.cols,
-            batch=placed.node.batch, products=placed.node.groups, times=placed.times,
+            batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
             layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
