@@ -57,7 +57,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         ),
         summed_cols=sum(cols, 0),
     )  # fmt: skip
-    if node.gathers_again:  # behind the gradient of its weights, which waits for it
+    if node.gathers_again:  # hidden as the sum of the input's gradient is
         again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
         product = product._replace(again=again, shared_cols=node.inner)
     return [product, to_weights]
