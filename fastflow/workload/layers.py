@@ -74,9 +74,7 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
-    gathers_again: bool = (
-        False  # a product: what it reads is kept in parts, and gathered for the backward pass
-    )
+    gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
     part: int = 0  # of graph.PARTS
     selective: int = 0  # 1: selective recomputation keeps nothing of it, and launches it again
     dims: Dims = Dims()
