@@ -4,18 +4,22 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.iteration import pipeline_order
 from fastflow.iteration.block_order import in_flight, waiting
 from fastflow.iteration.blocks import WEIGHT, BlockPlan, Blocks, block_spans, schedule_blocks
 from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from fastflow.iteration.schedule import schedule
 from fastflow.workload.graph import BACKWARD, FORWARD
 from tests.checks import cases
 from tests.naive import block_schedule as naive
+from tests.test_pipeline import kernel_row
+from tests.test_pipeline import tables as kernel_tables
 
 ORDERS = {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B, "interleaved": INTERLEAVED, "zero_bubble": ZERO_BUBBLE}
+NONE = {"none": 4}
 TIMES = ("forward", "input", "weight", "send", "reduce", "gather")
 OVERLAPS = ("overlaps_sends", "overlaps_gradients", "overlaps_gathers")
 
@@ -40,7 +44,7 @@ def tables(*points):
         column("layers", np.int64),
         column("gather", np.float64),
     )
-    plan = [[ORDERS[point["order"]] for point in points]]
+    plan = [[(ORDERS | NONE)[point["order"]] for point in points]]
     plan += [[point[name] for point in points] for name in ("stages", "chunks", "microbatches", *OVERLAPS)]
     return blocks, BlockPlan(*map(np.array, plan))
 
@@ -70,13 +74,12 @@ def points(draw):
 
     def some(names):
         zero = rng.random() < 0.3
-        return {
-            name: [0.0 if zero else rng.choice([0.0, 0.1, 1.0, 1.0, 2.0, rng.uniform(0.0, 5.0)]) for _ in virtual]
-            for name in names
-        }
+        choices = [0.0] if zero else [0.0, 0.1, 1.0, 1.0, 2.0, 5.0 * rng.random()]
+        return {name: [rng.choice(choices) for _ in virtual] for name in names}
 
     point = {"order": order, "stages": stages, "chunks": chunks, "microbatches": microbatches}
-    point |= {"layers": [rng.randint(1, 4) for _ in virtual]} | {name: rng.random() < 0.6 for name in OVERLAPS}
+    point |= {"layers": [rng.randint(1, 4) for _ in virtual]}
+    point |= {name: rng.random() < 0.6 for name in OVERLAPS}
     for names in (TIMES[:2], *((name,) for name in TIMES[2:])):
         point |= some(names)
     return point
@@ -120,7 +123,7 @@ def test_blocks_in_flight(order, stages, chunks, microbatches):
 
 
 def test_interleaved_stages_keep_more():
-    """Korthikanti et al. (arXiv:2205.05198, section 4.2.3): 1 + (p - 1) / (p m) times as much, here 1 + 3/8."""
+    """1 + (p - 1) / (p m) times as much: Korthikanti et al., arXiv:2205.05198, section 4.2.3."""
     assert [in_flight(INTERLEAVED, 4, stage, 2, 16) for stage in range(4)] == [11, 9, 7, 5]
     assert in_flight(INTERLEAVED, 4, 0, 2, 16) == in_flight(ONE_F_ONE_B, 4, 0, 1, 16) * 2 * (1 + 3 / 8)
 
@@ -151,7 +154,7 @@ def test_bubble_without_waits_for_weights(stages, more, times):
 
 
 def drawn(point):
-    """A line for each stage; capitals and letters of chunks go forward, digits back, w are weight gradients."""
+    """Return a line for each stage: letters go forward, capitals in chunk 0; digits back; w: weights."""
     spans, stages = spans_of(point), point["stages"]
     length = round(max(end for _, end in spans.values()))
     lines = [["."] * length for _ in range(stages)]
@@ -190,3 +193,95 @@ def test_figures_as_drawn():
         "..AB.1C2D3wE4wF5wG6wH7w8www",
         "...A1B2C3D4wE5wF6wG7wH8wwww",
     ]
+
+
+HAND_LAID = pipeline("1f1b", 3, 2, forward=[1.0, 2.0, 1.0], input=[2.0, 3.0, 2.0], send=[1.0, 2.0, 0.0])
+
+
+def by_stage(point, kind):
+    """Return (start, end) of the blocks of a kind: a list for each virtual stage."""
+    spans = spans_of(point)
+    virtual, every = range(len(point["send"])), range(point["microbatches"])
+    return [[spans[kind, stage, microbatch] for microbatch in every] for stage in virtual]
+
+
+def test_a_hand_laid_pipeline():
+    """A wire carries a message at a time: to stage 2 4-6 and 6-8, to stage 1 9-11 and 12-14."""
+    assert by_stage(HAND_LAID, FORWARD) == [[(0, 1), (1, 2)], [(2, 4), (4, 6)], [(6, 7), (9, 10)]]
+    assert by_stage(HAND_LAID, BACKWARD) == [[(15, 17), (18, 20)], [(11, 14), (14, 17)], [(7, 9), (10, 12)]]
+    # without sends, stage 1 works 1-5 and 6-12, and stage 0 goes back 9-11 and 12-14
+    expected = {"total": 20, "turn": 7, "busiest": 10, "bubble": 4, "sends": 6, "reduces": 0, "gathers": 0}
+    assert only(HAND_LAID) == expected
+
+
+def test_a_wire_is_busy():
+    """Stage 0 is done with three micro-batches at 3; they are on stage 1 at 5, 9 and 13."""
+    point = pipeline("gpipe", 2, 3, forward=1.0, input=1.0, send=4.0)
+    assert by_stage(point, FORWARD)[1] == [(5, 6), (9, 10), (13, 14)]
+    assert by_stage(point, BACKWARD)[0] == [(27, 28), (23, 24), (19, 20)]  # stage 1 goes back 14-17
+
+
+def test_sends_that_devices_wait_for():
+    """Stage 1 sends 4-6 and receives 4-5 meanwhile; stage 2 sends and receives 9-11."""
+    point = HAND_LAID | {"overlaps_sends": False}
+    assert by_stage(point, FORWARD) == [[(0, 1), (2, 3)], [(2, 4), (6, 8)], [(6, 7), (11, 12)]]
+    assert by_stage(point, BACKWARD) == [[(15, 17), (20, 22)], [(11, 14), (16, 19)], [(7, 9), (12, 14)]]
+    assert only(point)["sends"] == 8
+
+
+def test_sums_of_gradients():
+    """Stage 0: buckets ready at 19 and 20 move 19-23. Stage 1: 17-22. Stage 2: from 10.5 on, hidden."""
+    point = HAND_LAID | {"reduce": [4.0, 5.0, 9.0], "layers": [2, 1, 4]}
+    assert (only(point)["total"], only(point)["reduces"]) == (23, 3)
+    behind = only(point | {"overlaps_gradients": False})
+    assert (behind["total"], behind["reduces"]) == (24, 4)  # stages 20-24, 17-22, 12-21
+    # one chunk's sum after the other: ready at 4 and 7; and the last bucket of 2 is ready when all is done
+    chunks = pipeline("gpipe", 1, 1, 2, layers=3, forward=1.0, input=3.0, reduce=[6.0, 6.0])
+    assert only(chunks)["total"] == 3 + 12
+    assert only(chunks | {"reduce": [6.0, 0.0]})["total"] == 8 + 4
+
+
+def test_gathers_of_weights():
+    """Chunk 0 of the only stage waits until 1, chunk 1 until 6; all of it until 6 where nothing overlaps."""
+    point = pipeline("gpipe", 1, 2, 2, forward=1.0, input=1.0, gather=[1.0, 5.0])
+    first = {block: start for block, (start, _) in spans_of(point).items() if block[0] == FORWARD}
+    assert first == {(FORWARD, 0, 0): 1, (FORWARD, 0, 1): 2, (FORWARD, 1, 0): 6, (FORWARD, 1, 1): 7}
+    assert only(point)["gathers"] == 12 - 8
+    assert only(point | {"overlaps_gathers": False})["gathers"] == 6
+
+
+@given(points())
+@cases(60)
+def test_as_a_graph_of_kernels(point):
+    """One kernel a block, without communication: the schedule of kernels takes as long."""
+    stages, order = point["stages"], "gpipe" if point["order"] == "gpipe" else "1f1b"
+    point = naive.without(point, "send", "reduce", "gather") | {"order": order}
+    if point["chunks"] > 1:
+        return
+    work = naive.works(point)
+    rows = [kernel_row("forward", stage, work[FORWARD][stage]) for stage in range(stages)]
+    rows += [kernel_row("backward", stage, work[BACKWARD][stage]) for stage in range(stages)[::-1]]
+    # kernels know from sends alone what comes from where
+    rows = [row | {"send": 1e-300} for row in rows]
+    expected = schedule(*kernel_tables((rows, stages, point["microbatches"], order, 1)))
+    got = schedule_blocks(*tables(point))
+    assert got.total == pytest.approx(expected.total, rel=1e-12)
+    assert got.turn == pytest.approx(expected.forward, rel=1e-12)
+    assert got.bubble == pytest.approx(expected.bubble, rel=1e-9, abs=1e-12 * got.total[0])
+
+
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [
+        (pipeline("interleaved", 4, 6, 2), "as many micro-batches"),
+        (pipeline("zero_bubble", 2, 4, 2), "one chunk"),
+        (pipeline("1f1b", 2, 4, 2), "one chunk"),
+        (pipeline("1f1b", 2, 0), "at least"),
+        (pipeline("none", 2, 4), "no such order"),
+        (pipeline("gpipe", 2, 4, 2) | {"send": [0.0] * 3}, "virtual stage"),
+    ],
+)
+def test_what_is_no_pipeline(point, said):
+    for function in (schedule_blocks, lambda *table: block_spans(*table, 0)):
+        with pytest.raises(ValueError, match=said):
+            function(*tables(point))

@@ -30,6 +30,8 @@ def check_order(order: int, stages: int, chunks: int, microbatches: int) -> None
     """Raise ValueError where an order is not defined for a pipeline."""
     if stages < 1 or chunks < 1 or microbatches < 1:
         raise ValueError("a pipeline has a stage, a chunk and a micro-batch at least")
+    if order not in (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE):
+        raise ValueError("there is no such order")
     if chunks > 1 and order == INTERLEAVED and microbatches % stages != 0:
         raise ValueError("interleaved stages take as many micro-batches at a time as there are stages")
     if chunks > 1 and order in (ONE_F_ONE_B, ZERO_BUBBLE):
@@ -46,8 +48,8 @@ def group_of(order: int, stages: int, chunks: int, microbatches: int) -> int:
 def in_flight(order: int, stages: int, stage: int, chunks: int, microbatches: int) -> int:
     """Return how many blocks of a stage are forward and not yet back, at most.
 
-    Each keeps the activations of one micro-batch in one chunk. Under ZERO_BUBBLE, back is who has the gradient
-    of its input; see `waiting`.
+    Each keeps the activations of one micro-batch in one chunk. Under ZERO_BUBBLE a block is back once the
+    gradient of its input is there; see `waiting`.
     """
     steps = chunks * microbatches
     if order == GPIPE:

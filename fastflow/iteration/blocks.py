@@ -4,10 +4,9 @@ The orders are those of `block_order`: which block a stage does next does not de
 queue is needed: stages take turns, and each goes on until what its next block waits for is not known yet.
 
 - *Sends.* Where they overlap, a stage has a wire for activations and one for gradients; each carries one
-  message at a time, in the order of blocks, and the stage goes on. Where they do not, a stage works on neither
-  side's block meanwhile: the sender not before it has sent, the receiver not before it has received. What a
-  stage sends and receives between two blocks moves at the same time (Megatron-LM's batched sends and
-  receives). Nobody waits until a receiver is ready.
+  message at a time, in the order of blocks, and the stage goes on. Where they do not, both stages are busy:
+  the sender after its block, the receiver before its own. What a stage sends and receives between two blocks
+  moves at the same time (Megatron-LM's batched sends and receives). No sender waits for a busy receiver.
 - *Sums of weight gradients.* Where they overlap, a virtual stage's sum starts in equal buckets, which become
   ready one after the other, evenly over the last block that makes its weight gradients; a stage's buckets
   move one at a time. Where they do not, all sums of a stage follow its last block.
@@ -187,8 +186,8 @@ def _walk(
     """Write when each step starts, (2 phases, stages, steps), and when each stage is done, (stages,).
 
     A step's start is minus infinity until the block that it waits for has run, and then when its message is
-    there, until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now: when
-    a stage's last block is done, has been sent, and its wires are free, (4, stages).
+    there, until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
+    when a stage's last block is done, has been sent, and its wires are free, (4, stages).
     """
     _, stages, steps = start.shape
     last, final, left = stages - 1, gathered.size // stages - 1, stages
@@ -283,10 +282,11 @@ def _run(
     _time(blocks, plan, point, is_sent, room.times)
     _gather(blocks, plan, point, is_gathered, room.gathered)
     _walk(
-        room.times, room.weight_s, room.gathered, room.chunk, room.ahead, group, room.start, room.end, room.done,
-        room.now,
+        room.times, room.weight_s, room.gathered, room.chunk, room.ahead, group,
+        room.start, room.end, room.done, room.now,
     )  # fmt: skip
-    return room.start[BACKWARD, :, 0].min(), room.end.max(), _summed(blocks, plan, point, group, room)
+    turn, bare = room.start[BACKWARD, :, 0].min(), room.end.max()
+    return turn, bare, _summed(blocks, plan, point, group, room)
 
 
 @kernel
@@ -297,8 +297,8 @@ def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
         busy = 0.0
         for row in range(blocks.offset[point] + stage, blocks.offset[point + 1], stages):
             busy += blocks.forward_s[row] + blocks.input_s[row] + blocks.weight_s[row]
-        most = max(most, busy)
-    return most * plan.microbatches[point]
+        most = max(most, busy * plan.microbatches[point])
+    return most
 
 
 @kernel
@@ -306,7 +306,7 @@ def _schedule(blocks: Blocks, plan: BlockPlan, out: Floats) -> None:
     """Write the fields of `BlockTimes`, (7, points)."""
     for point in range(plan.stages.size):
         room, rows = _room_of(blocks, plan, point), slice(blocks.offset[point], blocks.offset[point + 1])
-        is_sent, is_gathered = (blocks.send_s[rows] > 0.0).any(), (blocks.gather_s[rows] > 0.0).any()
+        is_sent, is_gathered = bool(blocks.send_s[rows].any()), bool(blocks.gather_s[rows].any())
         turn, bare, total = _run(blocks, plan, point, is_sent, is_gathered, room)
         sends, reduces, gathers = 0.0, total - bare, 0.0
         if is_sent:
