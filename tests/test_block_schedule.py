@@ -168,12 +168,12 @@ def drawn(point):
 
 
 def test_figures_as_drawn():
-    """Four stages, eight micro-batches: Narayanan et al., figures 3 and 4; Qi et al., figure 3 (ZB-H1)."""
-    assert drawn(pipeline("gpipe", 4, 8, forward=1.0, input=2.0)) == [
-        "ABCDEFGH.........8877665544332211",
-        ".ABCDEFGH......8877665544332211..",
-        "..ABCDEFGH...8877665544332211....",
-        "...ABCDEFGH8877665544332211......",
+    """Huang et al., figure 2; Narayanan et al., figure 4, both halves; Qi et al., figure 3, ZB-H1."""
+    assert drawn(pipeline("gpipe", 4, 4, forward=1.0, input=1.0)) == [
+        "ABCD......4321",
+        ".ABCD....4321.",
+        "..ABCD..4321..",
+        "...ABCD4321...",
     ]
     assert drawn(pipeline("1f1b", 4, 8, forward=1.0, input=2.0)) == [
         "ABCD......11E22F33G44H55.66.77.88",
