@@ -64,7 +64,7 @@ def waiting(order: int, stages: int, stage: int, microbatches: int) -> int:
     """Return how many weight gradients wait for their turn while the most blocks are in flight.
 
     Each keeps the inputs of products and the gradients of their outputs, M_W, which is less than the M_B that
-    a block in flight keeps (Qi et al., section 2.3: together (p - i + 1) M_B + (i - 1) M_W on stage i from 1).
+    a block in flight keeps (Qi et al., section 2.3: together (p - i + 1) M_B + (i - 1) M_W on stage i).
     """
     if order != ZERO_BUBBLE:
         return 0
