@@ -10,9 +10,9 @@ take chunks from the last to the first.
 A stage goes forward while fewer than `in_flight` steps are forward and not yet back, else backward:
 
 - GPIPE (Huang et al., GPipe, NeurIPS 2019, figure 2): all forwards, then all backwards in reverse.
-- ONE_F_ONE_B (PipeDream-Flush; Narayanan et al., figure 3), of one chunk.
-- INTERLEAVED (Narayanan et al., figure 4; Megatron-LM, `schedules.py`): groups of as many micro-batches as
-  there are stages go through chunk after chunk. With one chunk it is ONE_F_ONE_B.
+- ONE_F_ONE_B (PipeDream-Flush; Narayanan et al., figure 4, top), of one chunk.
+- INTERLEAVED (figure 4, bottom; Megatron-LM, `schedules.py`): groups of as many micro-batches as there are
+  stages go through chunk after chunk. With one chunk it is ONE_F_ONE_B.
 - ZERO_BUBBLE (ZB-H1; Qi et al., Zero bubble pipeline parallelism, arXiv:2401.10241, figure 3), of one chunk:
   ONE_F_ONE_B with the backward pass in two. The gradient of the input goes on at once. That of the weights of
   micro-batch i follows the input gradient of micro-batch i + stage, the others come last ("delay W by rank"
@@ -41,7 +41,7 @@ def check_order(order: int, stages: int, chunks: int, microbatches: int) -> None
 @kernel
 def group_of(order: int, stages: int, chunks: int, microbatches: int) -> int:
     """Return how many micro-batches go through a chunk before the next chunk has its turn."""
-    return stages if chunks > 1 else microbatches
+    return stages if order == INTERLEAVED and chunks > 1 else microbatches
 
 
 @kernel
@@ -63,8 +63,8 @@ def in_flight(order: int, stages: int, stage: int, chunks: int, microbatches: in
 def waiting(order: int, stages: int, stage: int, microbatches: int) -> int:
     """Return how many weight gradients wait for their turn while the most blocks are in flight.
 
-    What they keep is less than what a block in flight keeps: the inputs of products, and gradients of their
-    outputs (Qi et al., section 2).
+    Each keeps the inputs of products and the gradients of their outputs, M_W, which is less than the M_B that
+    a block in flight keeps (Qi et al., section 2.3: together (p - i + 1) M_B + (i - 1) M_W on stage i).
     """
     if order != ZERO_BUBBLE:
         return 0

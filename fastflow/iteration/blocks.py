@@ -90,7 +90,7 @@ class Spans(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Arrays of one point, large enough for all; of those that `_walk` fills, see there."""
+    """Arrays of one point; `_walk` says what it writes into the last four."""
 
     chunk: Ints  # of a forward step, counted from the first; of a backward step, from the last; (steps,)
     ahead: Ints  # steps in flight at most, (stages,)
