@@ -99,7 +99,7 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
     given |= zip(_CUT_AXES[name], map(int, own), strict=True)
     foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
-    unstaged = given.get("chunks", 1) > 1 and given.get("lp", 1) == 1
+    unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
     if not given or 0 in given.values() or foreign or unstaged or given.get("dp", 1) % given.get("ep", 1):
         raise InputError(key, text, NOTATION)
     given["dp"] = given.get("dp", 1) // given.get("ep", 1)
