@@ -28,7 +28,7 @@ from fastflow.parallelism.footprint import footprint
 from fastflow.parallelism.layout import lay_out, names_layers
 from fastflow.parallelism.shards import FusedShares, Supergraph
 from fastflow.parallelism.stacks import Stacks, run_stacks
-from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
+from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
 from fastflow.prediction import Parallelism, Prediction
@@ -75,6 +75,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
     # 5: place it, time its edges
     order = order_of(own)
+    refuse(timed, misordered(own, spread.strategies, count, order is not None))
     if order is not None:
         refuse(timed, undealt(graph, order, spread.strategies, own))
     pipe = pipeline(own, graph, order, spread.strategies, count, launches * timing.time)

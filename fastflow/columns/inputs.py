@@ -85,13 +85,18 @@ def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]
 
 
 def _of_families() -> Iterable[Column]:
-    """Return what workloads read, each column once: it means what every family says."""
+    """Return what workloads read, each column once: it means what every family says.
+
+    It may be as low as the family allows that allows least; `workload.unsuited` has each family's own bound.
+    """
     found: dict[str, Column] = {}
     for family in FAMILIES.values():
         for column in family.structure + family.sizes:
-            said = found.setdefault(column.name, column).meaning
+            known = found.setdefault(column.name, column)
+            low, said = min(known.low, column.low), known.meaning
             if column.meaning not in said.split(", or "):
-                found[column.name] = column._replace(meaning=f"{said}, or {column.meaning}")
+                said = f"{said}, or {column.meaning}"
+            found[column.name] = known._replace(low=low, meaning=said)
     return found.values()
 
 

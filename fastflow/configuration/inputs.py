@@ -21,6 +21,9 @@ from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
 from fastflow.workload.file import read_network
+from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.pattern import KEY as PATTERN
+from fastflow.workload.transformer.pattern import parse as parse_pattern
 
 Scalar = float | int | bool | str
 
@@ -53,6 +56,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
+    leaves = with_config(leaves)
     read = {
         key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()
@@ -162,6 +166,8 @@ def _check_text(key: str, value: str) -> None:
         read_layout(value)
     elif key == "model.file":
         read_network(value)
+    elif key == PATTERN:
+        parse_pattern(value)
     elif key == "placement" and value != AUTO:
         read_order(value)
 

@@ -65,6 +65,31 @@ def microbatches(
     return np.where(asked > 0, asked, usual), reason.texts()
 
 
+def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, in_blocks: bool) -> Texts:
+    """Say for every point why its schedule is none for its pipeline; or "", (points,).
+
+    inputs: `parallel.schedule`; microbatched: micro-batches; in_blocks: of layers that stand for several.
+    """
+    schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
+    order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
+    if not in_blocks:
+        for i in reason.without(chunks > 1):
+            allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
+            reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
+        for i in reason.without(order > ONE_F_ONE_B):
+            allowed = "1f1b or gpipe, but for a transformer"
+            reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+        return reason.texts()
+    for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
+        allowed = "1f1b, interleaved or gpipe, where stages have chunks"
+        reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+    interleaved = (chunks > 1) & (order != GPIPE)
+    for i in reason.without(interleaved & (microbatched % stages > 0)):
+        allowed = f"a multiple of the {stages[i]} stages, which take so many at a time where they have chunks"
+        reason.add(i, str(InputError("parallel.microbatches", int(microbatched[i]), allowed)))
+    return reason.texts()
+
+
 @kernel
 def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Floats:
     """Return the sum of a quantity over the stage that has most of it, (points,)."""
@@ -123,6 +148,7 @@ def pipeline(
     stages = strategies.lp
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if order_of is not None:
+        order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] == EVEN
         chunks = deal(
             graph, order_of, stages, strategies.chunks, even, inputs["parallel.recompute"], kernel_s

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts, single, take
-from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
+from fastflow.workload import (
+    attention,
+    experts,
+    file,
+    gemm,
+    latent_attention,
+    lstm,
+    operator,
+    rnn,
+    transformer,
+)
 from fastflow.workload.family import Family, Order
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.layers import Layer
@@ -22,7 +32,7 @@ from fastflow.workload.types import TYPES
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
     one.FAMILY.name: one.FAMILY
-    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, file)
+    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, transformer, file)
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""
@@ -178,6 +188,9 @@ def unsuited(inputs: Inputs) -> Texts:
     inputs: the columns of `model`. A file is held to the same when it is read.
     """
     reason = Reasons(inputs["model.name"].size)
+    for column in family_of(inputs).sizes:  # other families may allow less
+        for i in reason.without(inputs[column.name] < column.low):
+            reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
     if multiplied := family_of(inputs).multiplied:
         one, other = multiplied
         amount = 1.0 * inputs[one] * inputs[other]
@@ -195,7 +208,9 @@ def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the points of every structure."""
     points = inputs["model.training"].size
     of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
-    shared = [inputs[key] for key in ("model.training", *of_types, *STRUCTURE) if key in inputs]
+    own = [column.name for column in family_of(inputs).structure] if points else []
+    shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
+    shared += family_of(inputs).differ(inputs) if points else ()
     first, place = kinds(shared, points)
     for structure in range(first.size):
         yield np.flatnonzero(place == structure)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.column import Column
-from fastflow.tables import Bools, Inputs, Ints
+from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.graph import Kernel
 from fastflow.workload.kernels import backward, forward, kernels
 from fastflow.workload.layers import Network
@@ -54,9 +54,13 @@ class Family(NamedTuple):
     rows: Rows  # see `fewest_rows`
     sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
     structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
+    # whether points differ in more: columns, those of one graph agree in all of them
+    differ: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
     quantizes: bool = False  # so do points that differ in `model.dtype`
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
+    # of points that agree in the structure: weights, and those that a row meets, each (points,)
+    parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
     # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
     unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()

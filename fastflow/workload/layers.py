@@ -108,7 +108,7 @@ class Layer(NamedTuple):
     kind: int  # EMBEDDING, HIDDEN or SOFTMAX
     nodes: tuple[Node, ...]
     repeat: int = 1  # instances, one on top of the other, each with its own weights
-    times: Size = 1  # layers that each instance stands for, alike, one on top of the other, each with its own
+    times: Size = 1  # layers alike, one on top of the other, each with its own weights, written once
 
 
 class Placed(NamedTuple):
