@@ -141,15 +141,17 @@ def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: Ke
 
 
 def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
-    """Return the look-up of tokens and positions, and their sum with dropout."""
+    """Return the look-up of tokens and positions, and their sum with dropout, or what copies the former.
+
+    Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.
+    """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
     nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
     if learned:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
-    if learned or dropout:
-        reads = tuple(node.name for node in nodes)
-        return (*_of(HEAD, nodes), residual("embedding add", size, reads, dropout))
-    return (nodes[0]._replace(keeps=size.hidden, part=HEAD),)
+    reads = tuple(node.name for node in nodes)
+    last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
+    return tuple(_of(HEAD, [*nodes, last]))
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
