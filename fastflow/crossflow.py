@@ -7,6 +7,8 @@ the system, leave with a reason before anything is timed; so do those whose resu
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.distinct import kinds, look_up, once_a_kind
@@ -96,8 +98,8 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
     return Prediction(
         inputs=inputs,
-        chip=every[1],
-        parallelism=every[2],
+        chip=every.chip,
+        parallelism=every.parallelism,
         reason=reason,
         timed=timed,
         graph=graph,
@@ -126,15 +128,20 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
     point has no time. Raises KeyError as `predict` does.
     """
     _, reason, timed, given = _admit(inputs, refused)
-    numbers = once_a_kind(precision, given[0], *TYPES)
+    numbers = once_a_kind(precision, given.inputs, *TYPES)
     graph, _, launches, _, timing, _ = _kernels(*given, numbers, names_layers(inputs), timed)
     time = np.full(reason.size, np.nan)
     time[timed] = sum_by_point(graph, launches * timing.time)
     return time, reason
 
 
-_Given = tuple[Inputs, Chip, Parallelism, Ints]
-"""Inputs, chips, how they are used, and micro-batches of some points."""
+class _Given(NamedTuple):
+    """What is given of some points."""
+
+    inputs: Inputs
+    chip: Chip
+    parallelism: Parallelism
+    microbatches: Ints
 
 
 def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]:
@@ -146,7 +153,7 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     unable = once_a_kind(untrainable, inputs, *TYPES)
     reason = first_of(faults, misfits, crowded, unsuited(inputs), unable, refused)
     timed = np.flatnonzero(reason == "")
-    every = (dict(inputs), every_chip, parallelism, every_count)
+    every = _Given(dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)
 
 
