@@ -20,7 +20,6 @@ from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
-    BACKWARD,
     FORWARD,
     PRODUCTS,
     REDUCE_SCATTER,
@@ -32,7 +31,6 @@ TENSOR, CONTEXT, EXPERT, WEIGHTS = 0, 1, 2, 3
 WAITS = ("tensor", "context", "expert", "weights")
 """What a kernel waits for: exchanges by what they are for; the last are gathers of weights."""
 _KINDS = len(WAITS)
-_ALL, _NONE = _KINDS, _KINDS + 1
 
 
 class Waits(NamedTuple):
@@ -70,47 +68,58 @@ class LayerTimes(NamedTuple):
 
 
 @kernel
-def _hidden(
-    graph: Graph, row: int, end: int, kind: int, kernel_s: Floats, waits: Waits, overlap: Overlap
-) -> float:
-    """Return what a kernel still waits for once a product hides what it can [s]."""
-    p, time = graph.point[row], waits.time[kind, row]
-    asked = overlap.tensor[p] if kind == TENSOR else overlap.context[p]
-    if not asked or kind > CONTEXT or time == 0.0:
-        return float(time)
-    beside = row if waits.collective[row] == REDUCE_SCATTER else row + graph.wait[row]
-    if waits.collective[row] not in (REDUCE_SCATTER, ALL_GATHER) or beside >= end:
-        return float(time)
-    if graph.kind[beside] not in PRODUCTS:
-        return float(time)
-    part = time / waits.ranks[row]
-    return float(max(part, time - kernel_s[beside] * (1.0 - 1.0 / waits.ranks[row])))
+def _hide(
+    kind: Ints, wait: Ints, rows: tuple[int, int, int], collective: Ints, ranks: Ints, launched: Floats,
+    waiting: Floats,
+) -> None:  # fmt: skip
+    """Take off what the rows of a layer wait for what hides behind a product.
+
+    rows: begin, end and the end of the point's; waiting: of one kind [s], (rows,).
+    """
+    begin, end, last = rows
+    for row in range(begin, end):
+        time = waiting[row - begin]
+        if time == 0.0 or collective[row] not in (REDUCE_SCATTER, ALL_GATHER):
+            continue
+        beside = row if collective[row] == REDUCE_SCATTER else row + wait[row]
+        if beside < last and kind[beside] in PRODUCTS:
+            part = time / ranks[row]
+            waiting[row - begin] = max(part, time - launched[beside] * (1.0 - 1.0 / ranks[row]))
 
 
 @kernel
 def _walk(
-    graph: Graph, begin: int, end: int, kernel_s: Floats, waiting: Floats, level: Ints, without: int
+    wait: Ints,
+    level: Ints,
+    begin: int,
+    end: int,
+    launched: Floats,
+    waiting: Floats,
+    without: int,
+    due: Floats,
 ) -> float:
-    """Return how long the rows of one layer and phase take [s]; waiting: (waits, rows)."""
-    now, tail = 0.0, 0.0
-    free, due = np.zeros(2), np.zeros(end - begin)
+    """Return how long the rows of one layer and phase take [s]; waiting: (waits, rows).
+
+    due: room for when what a row waits for is there, at least (rows,).
+    """
+    now, tail, free, other = 0.0, 0.0, 0.0, 0.0
+    due[: end - begin] = 0.0
     for row in range(begin, end):
         i = row - begin
-        now = max(now, due[i]) + kernel_s[row]
-        if without == _NONE:
-            continue
-        wait = 0.0
+        now = max(now, due[i]) + launched[row]
+        sent = 0.0
         for kind in range(_KINDS):
             if kind != without:
-                wait += waiting[kind, i]
-        if wait > 0.0:
-            free[level[row]] = max(free[level[row]], now) + wait
-            reader = i + graph.wait[row]
-            if reader < due.size:
-                due[reader] = max(due[reader], free[level[row]])
+                sent += waiting[kind, i]
+        if sent > 0.0:
+            if level[row] == 0:
+                free = done = max(free, now) + sent
             else:
-                tail = max(tail, free[level[row]])
-    return max(now, tail)
+                other = done = max(other, now) + sent
+            if i + wait[row] < end - begin:
+                due[i + wait[row]] = max(due[i + wait[row]], done)
+            tail = max(tail, done)
+    return float(max(now, tail))
 
 
 @kernel
@@ -131,42 +140,48 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
         waits=np.zeros((2, _KINDS, layers)),
     )
     launched = kernel_s * graph.repeat
+    most = 0
+    for p in range(first.size - 1):
+        most = max(most, graph.offset[p + 1] - graph.offset[p])
+    due, waiting, sums = np.empty(most), np.empty((_KINDS, most)), np.empty(_KINDS)
+    phases, layer_of, wait, level = graph.phase, graph.layer, graph.wait, waits.level
     for p in range(first.size - 1):
         row, last = graph.offset[p], graph.offset[p + 1]
         while row < last:
-            begin, layer, phase = row, graph.layer[row], graph.phase[row]
-            while row < last and graph.layer[row] == layer and graph.phase[row] == phase:
+            begin, layer, phase = row, layer_of[row], phases[row]
+            while row < last and layer_of[row] == layer and phases[row] == phase:
                 row += 1
-            at = first[p] + layer
-            waiting = np.zeros((_KINDS, row - begin))
-            busy = 0.0
+            at, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
             for i in range(begin, row):
                 busy += launched[i]
+                side += launched[i] * graph.side[i]
+                core += launched[i] * graph.selective[i]
                 for kind in range(_KINDS):
-                    waiting[kind, i - begin] = graph.repeat[i] * _hidden(
-                        graph, i, last, kind, kernel_s, waits, overlap
-                    )
+                    waiting[kind, i - begin] = graph.repeat[i] * waits.time[kind, i]
+            for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
+                if hides:
+                    _hide(
+                        graph.kind, wait, (begin, row, last), waits.collective, waits.ranks, launched,
+                        waiting[kind],
+                    )  # fmt: skip
+            for kind in range(_KINDS):
+                sums[kind] = waiting[kind, : row - begin].sum()
             if phase == UPDATE:
-                out.update[at] += _walk(graph, begin, row, launched, waiting, waits.level, WEIGHTS)
-                out.gather[at] += waiting[WEIGHTS].sum()
+                out.update[at] += _walk(wait, level, begin, row, launched, waiting, WEIGHTS, due)
+                out.gather[at] += sums[WEIGHTS]
                 continue
             for kind, hides in ((EXPERT, overlap.expert[p]), (WEIGHTS, overlap.weights[p])):
-                total = waiting[kind].sum()
-                if hides and total > 0.0:
-                    waiting[kind] *= max(0.0, 1.0 - busy / total)
-            total = _walk(graph, begin, row, launched, waiting, waits.level, _ALL)
-            side = 0.0
-            for i in range(begin, row):
-                side += launched[i] * graph.side[i]
-                out.core[at] += launched[i] * graph.selective[i]
+                if hides and sums[kind] > 0.0:
+                    waiting[kind, : row - begin] *= max(0.0, 1.0 - busy / sums[kind])
+            total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
             for kind in range(_KINDS):
-                if waiting[kind].any():
-                    out.waits[phase, kind, at] += total - _walk(
-                        graph, begin, row, launched, waiting, waits.level, kind
-                    )
+                if sums[kind] > 0.0:
+                    without = _walk(wait, level, begin, row, launched, waiting, kind, due)
+                    out.waits[phase, kind, at] += total - without
             if phase == FORWARD:
                 out.forward[at] += total
-            elif phase == BACKWARD:
+                out.core[at] += core
+            else:
                 out.backward[at] += total - side
                 out.weight[at] += side
     return out
