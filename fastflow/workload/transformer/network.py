@@ -116,15 +116,15 @@ def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: Ke
 
 
 def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
-    """Return the look-up of tokens and positions, and their sum with dropout."""
-    learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
+    """Return the look-up of tokens and positions, and their sum with dropout.
+
+    Where there is neither, a copy: Megatron-LM lays the tokens of all sequences out by their positions.
+    """
     nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
-    if learned:
+    if points["model.position"][0] == LEARNED:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
-    if learned or dropout:
-        reads = tuple(node.name for node in nodes)
-        return (*nodes, residual("embedding add", size, reads, dropout))
-    return (nodes[0]._replace(keeps=size.hidden),)
+    reads, dropout = tuple(node.name for node in nodes), bool(points["model.dropout"][0])
+    return (*nodes, residual("embedded", size, reads, dropout))
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
