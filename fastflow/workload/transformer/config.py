@@ -8,6 +8,7 @@ of a model here: see `model.dtype`, the group `precision` and `model.dropout`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from fastflow.workload.transformer.sizes import (
     ROTARY,
     SANDWICH,
 )
-from fastflow.yaml_file import MistakeError, of_present, one_of, shown, wrong
+from fastflow.yaml_file import MistakeError, listed, of_present, wrong
 
 KEY = "model.config"
 _ACTIVATIONS = {
@@ -100,11 +101,9 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inputs that a config.json's object gives, by their keys; raises MistakeError."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in _TYPES:
-        for field, what in _OTHER_MODELS.items():
-            if field in document:
-                allowed = f"that of a language model of a decoder alone, not of {what} ({field})"
-                raise MistakeError(f"{allowed}; model_type {_listed()}")
-        raise wrong("model_type", _listed(), "missing" if name is None else str(name))
+        other = next((what for field, what in _OTHER_MODELS.items() if field in document), "")
+        allowed = f"that of a language model of a decoder alone ({listed(_TYPES)})"
+        raise wrong("model_type", allowed, ", ".join(filter(None, (json.dumps(name), other))))
     fields = Fields(document)
     fields.value("model_type")
     own = _TYPES[name]
@@ -119,10 +118,6 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if found["position"] == ALIBI:
         found["positions"] = 0
     return {f"model.{key}": value for key, value in found.items()}
-
-
-def _listed() -> str:
-    return one_of(_TYPES)
 
 
 def _common(fields: Fields, own: _Type) -> dict[str, Any]:
