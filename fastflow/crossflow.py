@@ -7,31 +7,45 @@ the system, leave with a reason before anything is timed; so do those whose resu
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.distinct import kinds, look_up, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
+from fastflow.iteration.blocks import BlockPlan
 from fastflow.iteration.energy import energy
+from fastflow.iteration.layers import Overlap, walk_layers
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import schedule
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
+from fastflow.parallelism.chunks import launched_again, layer_kinds, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
 from fastflow.parallelism.layout import lay_out, names_layers
 from fastflow.parallelism.shards import FusedShares, Supergraph
-from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
+from fastflow.parallelism.stacks import Stacks, run_stacks
+from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
 from fastflow.prediction import Parallelism, Prediction
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
-from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, transposed, unsuited
+from fastflow.workload import (
+    STRUCTURE,
+    build_graph,
+    count_layers,
+    fewest_rows,
+    order_of,
+    transposed,
+    unsuited,
+)
 from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
@@ -39,6 +53,7 @@ from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, unt
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 LAYERS = ("model.",)  # what their names depend on, beside a strategy
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
@@ -61,22 +76,30 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
     # 5: place it, time its edges
-    pipe = pipeline(own, graph, stages, count, launches * timing.time)
+    order = order_of(own)
+    refuse(timed, misordered(own, spread.strategies, count, order is not None))
+    if order is not None:
+        refuse(timed, undealt(graph, order, spread.strategies, own))
+    pipe = pipeline(own, graph, order, spread.strategies, count, launches * timing.time)
+    if pipe.chunks is not None:
+        launches = launches + launched_again(graph.numbers, pipe.chunks, count)
+        pipe = pipe._replace(busiest=pipe.most_of_a_stage(graph, launches * timing.time))
     communication = communicate(
         own, *_wires(own, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
     refuse(timed, unsent(graph, communication.exchanges))
     # 6: schedule it
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
-    timeline = schedule(kernels, plan)
+    stacks = _stacks(own, graph, pipe, timing, communication)
+    timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
     memory = footprint(graph, shards, pipe, numbers, own["model.training"], own["parallel.zero"])
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
     return Prediction(
         inputs=inputs,
-        chip=every[1],
-        parallelism=every[2],
+        chip=every.chip,
+        parallelism=every.parallelism,
         reason=reason,
         timed=timed,
         graph=graph,
@@ -90,6 +113,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         communication=communication,
         kernels=kernels,
         plan=plan,
+        stacks=stacks,
         timeline=timeline,
         energy=used,
     )
@@ -104,15 +128,20 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
     point has no time. Raises KeyError as `predict` does.
     """
     _, reason, timed, given = _admit(inputs, refused)
-    numbers = once_a_kind(precision, given[0], *TYPES)
+    numbers = once_a_kind(precision, given.inputs, *TYPES)
     graph, _, launches, _, timing, _ = _kernels(*given, numbers, names_layers(inputs), timed)
     time = np.full(reason.size, np.nan)
     time[timed] = sum_by_point(graph, launches * timing.time)
     return time, reason
 
 
-_Given = tuple[Inputs, Chip, Parallelism, Ints]
-"""Inputs, chips, how they are used, and micro-batches of some points."""
+class _Given(NamedTuple):
+    """What is given of some points."""
+
+    inputs: Inputs
+    chip: Chip
+    parallelism: Parallelism
+    microbatches: Ints
 
 
 def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]:
@@ -124,7 +153,7 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     unable = once_a_kind(untrainable, inputs, *TYPES)
     reason = first_of(faults, misfits, crowded, unsuited(inputs), unable, refused)
     timed = np.flatnonzero(reason == "")
-    every = (dict(inputs), every_chip, parallelism, every_count)
+    every = _Given(dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)
 
 
@@ -266,6 +295,29 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
         order=pipe.order,
         slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
     )
+
+
+def _stacks(
+    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication
+) -> Stacks | None:
+    """Return the iteration in blocks of points whose layers stand for several."""
+    took = communication.exchanges
+    if pipe.chunks is None or communication.waits is None:
+        return None
+    overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
+    overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"])
+    _, first = layer_kinds(graph)
+    layers = walk_layers(graph.numbers, first, timing.time, communication.waits, overlap)
+    plan = BlockPlan(
+        order=pipe.order,
+        stages=pipe.stages,
+        chunks=np.diff(pipe.chunks.offset) // pipe.stages,
+        microbatches=pipe.microbatches,
+        overlaps_sends=overlaps["pipeline"],
+        overlaps_gradients=overlaps["data"],
+        overlaps_gathers=overlaps["data"],
+    )
+    return run_stacks(graph, pipe.chunks, layers, plan, graph.repeat * took.send_s, took.gradient_s)
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

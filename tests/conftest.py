@@ -52,6 +52,18 @@ def summary(predict):
 
 
 @pytest.fixture
+def file(tmp_path):
+    """A function from a network's text to the path of a file of it."""
+
+    def write(text):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
 def copied(tmp_path):
     """A copy of the package that a test may edit: its folder, and a function from code to what it prints."""
     package = Path(fastflow.__file__).parent

@@ -47,16 +47,6 @@ GROUPED = FILE.replace(
 )
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(text):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 @given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 12), st.booleans())
 @cases(100)
 def test_keys_that_a_query_sees(q_len, before, window, causal):

@@ -7,25 +7,16 @@ from hypothesis import strategies as st
 
 from fastflow import evaluate, predict_gemm
 from fastflow.errors import InputError
-from fastflow.timing.blocks import Library, read_catalogue
+from fastflow.timing.blocks import ORDER
+from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device
 from fastflow.timing.roofline import KernelWork, time_kernels
 from tests.checks import cases, near
+from tests.devices import column, devices, rates
 from tests.naive import blocks
 
 TILES = [(16, 64), (32, 32), (64, 64), (128, 64), (64, 256), (128, 128), (48, 80), (1, 8), (8, 1)]
-FLAGS = ("shared", "persistent", "splits")
-NUMBERS = (
-    "latency", "step", "shared", "cluster", "pair", "persistent", "overlap", "splits", "promotion", "launch",
-    "drive", "strided", "reach", "miss",
-)  # fmt: skip
-rates = st.floats(1e9, 1e13)
 sides = st.one_of(st.integers(1, 40), st.integers(1, 3000))
-
-
-def column(values, dtype=np.float64):
-    return np.array(values, dtype=dtype)
 
 
 @st.composite
@@ -65,38 +56,8 @@ def chips(draw, levels):
 
 def launched(designs, catalogues, gemms):
     """Time GEMMs (design's place, (m, k, n), batch, strided) on designs with an equal number of levels."""
-    levels = len(designs[0].capacities)
-
-    def each(name, dtype=np.float64):
-        return column([getattr(design, name) for design in designs], dtype)
-
     texts = [" ".join(f"{a}x{b}" for a, b in catalogue) for catalogue in catalogues]
     none = column([0 for _ in designs], np.int64)
-    device = Device(
-        matrix_flops=each("flops"),
-        vector_flops=each("flops"),
-        vector_peak=each("flops"),
-        special_functions=each("flops"),
-        capacity=tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
-        bandwidth=tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
-        dram_bandwidth=column([d.bandwidths[-1] for d in designs]),
-        launch=each("launch"),
-        unit_m=column([d.unit[0] for d in designs], np.int64),
-        unit_k=column([d.unit[1] for d in designs], np.int64),
-        unit_n=column([d.unit[2] for d in designs], np.int64),
-        dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
-        dealt_level=each("dealt", np.int64),
-        instances=each("bundles"),
-        library=Library(
-            each("peak"),
-            each("registers"),
-            column([d.warp[0] for d in designs]),
-            column([d.warp[1] for d in designs]),
-            *(each(name, np.bool_ if name in FLAGS else np.float64) for name in NUMBERS),
-        ),
-        blocks=column(texts, np.str_),
-        batched_blocks=column(texts[::-1], np.str_),
-    )
     work = KernelWork(
         point=column([g[0] for g in gemms], np.int64),
         **{axis: column([g[1][i] for g in gemms], np.int64) for i, axis in enumerate("mkn")},
@@ -104,16 +65,16 @@ def launched(designs, catalogues, gemms):
         strided=column([g[3] for g in gemms], np.bool_),
         pass_bytes=column([0 for _ in gemms]),
         pass_flop=column([0 for _ in gemms]),
-        element_bytes=each("size"),
-        output_bytes=each("output"),
+        element_bytes=column([d.size for d in designs]),
+        output_bytes=column([d.output for d in designs]),
         samples=none,
         seed=none,
         brute=column([False for _ in designs], np.bool_),
         blocks=column([True for _ in designs], np.bool_),
-        overlap=each("order"),
-        parts=each("parts", np.int64),
+        overlap=column([d.order for d in designs]),
+        parts=column([d.parts for d in designs], np.int64),
     )
-    return time_kernels(device, work)
+    return time_kernels(devices(designs, texts, texts[::-1]), work)
 
 
 catalogues = st.lists(st.sampled_from(TILES), min_size=1, max_size=4, unique=True).filter(
@@ -151,6 +112,10 @@ A100ISH = blocks.Chip(
 def one(chip, m, k, n, batch=1, strided=False, tiles=((128, 128),)):
     got = launched([chip], [tiles], [(0, (m, k, n), batch, strided)])
     return got.time[0], got
+
+
+def test_fused_kernels_have_the_order_of_products(compose):
+    assert compose("model=gemm", "chip=a100", "tiling=blocks")["tiling.overlap"] == ORDER
 
 
 def test_a_wave_more():
@@ -192,6 +157,8 @@ def test_pairs_of_bundles_read_half_of_the_columns_each():
     )
     read = 64 * 32 * 4096 * 2
     assert (alone, pair) == (read * (128 + 256), read * (128 + 128))
+    _, single = one(chip._replace(pair=2), 128, 4096, 256, tiles=((128, 256),))  # one block has no partner
+    assert single.bytes[0, 1] == 4096 * 2 * (128 + 256)
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow import crossflow
-from fastflow.api import _one_point
-from fastflow.timing.blocks import Library
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device, device
 from fastflow.timing.experts import PASSES, ExpertLayers, expert_pass, time_passes
 from fastflow.timing.grouped import OF_SINGLE, ORDER, VISIT, GroupedProducts, run_grouped, time_grouped
 from fastflow.timing.loads import DRAWS, Loads, Routings, expert_loads, mean_rows
 from tests.checks import cases, near
+from tests.devices import column, device_of, devices
 from tests.measured import SAMPLE, whole
 from tests.naive import experts as naive
-from tests.test_blocks import FLAGS, NUMBERS, chips
-
-
-def column(values, dtype=np.float64):
-    return np.array(values, dtype=dtype)
+from tests.test_blocks import chips
 
 
 def whole_numbers(*values):
@@ -102,31 +94,6 @@ def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
     assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
 
 
-def device_of(chip, tiles):
-    """Return the device of a naive chip, of one point, with a library of some tiles."""
-    return Device(**{
-        **dict.fromkeys(Device._fields, column([0])),
-        "matrix_flops": column([chip.flops]),
-        "capacity": tuple(column([c]) for c in chip.capacities),
-        "bandwidth": tuple(column([b]) for b in chip.bandwidths[:-1]),
-        "dram_bandwidth": column([chip.bandwidths[-1]]),
-        "unit_m": whole_numbers(chip.unit[0]),
-        "unit_k": whole_numbers(chip.unit[1]),
-        "unit_n": whole_numbers(chip.unit[2]),
-        "dataflow": whole_numbers(DATAFLOW_CODES[chip.dataflow]),
-        "dealt_level": whole_numbers(chip.dealt),
-        "instances": column([chip.bundles]),
-        "library": Library(
-            column([chip.peak]),
-            column([chip.registers]),
-            column([chip.warp[0]]),
-            column([chip.warp[1]]),
-            *(column([getattr(chip, n)], np.bool_ if n in FLAGS else np.float64) for n in NUMBERS),
-        ),
-        "blocks": np.array([tiles]),
-    })  # fmt: skip
-
-
 def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
     """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
     none = whole_numbers(0)
@@ -137,7 +104,7 @@ def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
     )  # fmt: skip
     tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
     return run_grouped(
-        device_of(chip, tiles), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
+        devices([chip], [tiles]), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
     )
 
 
@@ -184,14 +151,6 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
     assert any(near(got.time[0], takes(tile, groups), 1e-9) for tile in ties)
 
 
-def on(chip, dtype):
-    """Return a chip's device, of one point."""
-    _, run = _one_point(("model=gemm", f"chip={chip}", f"model.dtype={dtype}"))
-    inputs = run.grid.first_inputs()
-    made, _ = crossflow._generate(inputs)
-    return device(inputs, made)
-
-
 def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
     """Return a layer all of whose experts are on one device."""
     routing = Routings(*map(whole_numbers, (tokens, topk, experts, experts)), column([0.0]))
@@ -225,7 +184,7 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
     ],
 )  # fmt: skip
 def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
-    machine, of = on(chip, dtype), layer(dtype, tokens, topk, experts)
+    machine, of = device_of(chip, dtype), layer(dtype, tokens, topk, experts)
     got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in PASSES}
     assert {name: n for name, n in got.items() if n} == launches
     each = {name: time_passes(machine, of, [name])[0].time[0] for name in PASSES}
@@ -235,7 +194,7 @@ def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
 
 def test_weights_of_experts_without_tokens_stay_where_they_are():
     """One token of eight choices reads eight experts; 128 times as many read all."""
-    machine = on("h100_sxm", "bf16")
+    machine = device_of("h100_sxm", "bf16")
     few, many = (time_grouped(machine, grouped(tokens, 2048, 1536, 1536)).bytes[0, -1] for tokens in (1, 128))
     assert few == pytest.approx(8 * 2 * (2048 * 1536 + 2048 + 1536))
     assert many == pytest.approx(128 * 2 * (2048 * 1536 + 8 * (2048 + 1536)))
@@ -254,7 +213,7 @@ def test_a_longer_tail_takes_longer(chip):
 def test_gradients_have_the_operations_of_the_product():
     """Rows' gradient is the product with two sides swapped, weights' is summed over tokens."""
     forward, rows, weights = (
-        time_grouped(on("h100_sxm", "bf16"), grouped(4096, k, n, n, by))
+        time_grouped(device_of("h100_sxm", "bf16"), grouped(4096, k, n, n, by))
         for k, n, by in ((2048, 1536, False), (1536, 2048, False), (2048, 1536, True))
     )
     assert rows.time[0] == pytest.approx(forward.time[0], rel=0.25)

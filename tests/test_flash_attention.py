@@ -7,42 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow import crossflow
-from fastflow.api import _one_point
-from fastflow.timing.blocks import Library
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device, device
-from fastflow.timing.flash_attention import Attentions, time_attention, time_attention_backward
+from fastflow.timing.flash_attention import Attentions, time_attention
+from fastflow.timing.flash_attention_backward import time_attention_backward
 from tests.checks import cases, near
+from tests.devices import A100ISH, attention_designs, column, device_of, devices
 from tests.measured import SAMPLE, whole
 from tests.naive import attention
 
-rates = st.floats(1e9, 1e13)
 lengths = st.one_of(st.integers(1, 40), st.integers(1, 700))
-FLAGS = ("shared", "persistent")
-
-
-@st.composite
-def chips(draw, levels):
-    return attention.Chip(
-        unit=draw(st.sampled_from([(1, 1, 8), (4, 4, 4), (8, 4, 16)])),
-        dataflow=draw(st.sampled_from(sorted(DATAFLOW_CODES))),
-        peak=draw(st.floats(1e12, 1e14)),
-        flops=draw(st.floats(1e11, 1e14)),
-        vector=draw(st.floats(1e11, 1e13)),
-        exponentials=draw(st.floats(1e10, 1e12)),
-        bandwidths=[draw(rates) for _ in range(levels + 1)],
-        capacities=[draw(st.sampled_from([1e3, 2e4, 1e5, 5e6])) for _ in range(levels)],
-        dealt=draw(st.integers(0, levels - 1)),
-        bundles=draw(st.sampled_from([1, 5, 20, 108])),
-        registers=draw(st.sampled_from([1e3, 2.6e5, 2e6])),
-        warp=draw(st.sampled_from([64, 128])),
-        latency=draw(st.sampled_from([0.0, 5e-7])),
-        shared=draw(st.booleans()),
-        persistent=draw(st.booleans()),
-        launch=draw(st.sampled_from([0.0, 4e-6])),
-        drive=draw(st.sampled_from([0.0, 0.8, 30.0])),
-    )
 
 
 @st.composite
@@ -66,41 +38,6 @@ def tasks(draw):
     )
 
 
-def column(values, dtype=np.float64):
-    return np.array(values, dtype=dtype)
-
-
-def devices(designs):
-    """Return designs, which have an equal number of levels, as a device of so many points."""
-
-    def each(name, dtype=np.float64):
-        return column([getattr(design, name) for design in designs], dtype)
-
-    levels = len(designs[0].capacities)
-    given = {name: each(name, np.bool_ if name in FLAGS else np.float64) for name in
-             ("registers", "latency", "shared", "persistent", "launch", "drive")}  # fmt: skip
-    unread = dict.fromkeys(Library._fields, column([0 for _ in designs]))
-    library = Library(**unread | given | {"peak_flops": each("peak"), "warp_m": each("warp")})
-    return Device(
-        **dict.fromkeys(Device._fields, column([0 for _ in designs]))
-        | {
-            "matrix_flops": each("flops"),
-            "vector_peak": each("vector"),
-            "special_functions": each("exponentials"),
-            "capacity": tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
-            "bandwidth": tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
-            "dram_bandwidth": column([d.bandwidths[-1] for d in designs]),
-            "unit_m": column([d.unit[0] for d in designs], np.int64),
-            "unit_k": column([d.unit[1] for d in designs], np.int64),
-            "unit_n": column([d.unit[2] for d in designs], np.int64),
-            "dataflow": column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
-            "dealt_level": each("dealt", np.int64),
-            "instances": each("bundles"),
-            "library": library,
-        }
-    )
-
-
 def work(of, points):
     """Return tasks as attentions, each on its point."""
     dtypes = {"causal": np.bool_, "size": np.float64, "cache": np.float64, "output": np.float64}
@@ -116,7 +53,7 @@ def work(of, points):
     [(time_attention, attention.forward), (time_attention_backward, attention.backward)],
 )
 def test_attention_is_the_oracle(timed, oracle):
-    @given(st.integers(1, 4).flatmap(lambda n: st.lists(chips(n), min_size=1, max_size=2)), st.data())
+    @given(attention_designs, st.data())
     @cases(120)
     def check(designs, data):
         listed = data.draw(st.lists(tasks(), min_size=1, max_size=2))
@@ -134,14 +71,10 @@ def test_attention_is_the_oracle(timed, oracle):
     check()
 
 
-CHIP = attention.Chip(
-    (8, 4, 8), "best", 3e14, 3e14, 2e13, 2.4e12, [1e18, 1e18, 1e18, 1e15], [6e4, 2e5, 4e7], 1, 108, 2.6e5, 64,
-    0.0, False, False, 0.0, 0.0,
-)  # fmt: skip
 TASK = attention.Task(4, 4096, 4096, 32, 8, 128, 128, 0, True, 2, 2, 2)
 
 
-def one(task, chip=CHIP, timed=time_attention):
+def one(task, chip=A100ISH, timed=time_attention):
     got = timed(devices([chip]), work([task], [0]))
     return got.time[0], got
 
@@ -164,14 +97,14 @@ def test_a_chunk_over_a_cache_is_a_share_of_the_whole():
 
 def test_softmax_beside_products():
     serial, _ = one(TASK)
-    overlapped, _ = one(TASK, CHIP._replace(persistent=True))
+    overlapped, _ = one(TASK, A100ISH._replace(persistent=True))
     assert overlapped < 0.9 * serial
-    slower, _ = one(TASK, CHIP._replace(exponentials=2.4e11))
+    slower, _ = one(TASK, A100ISH._replace(exponentials=2.4e11))
     assert slower > 2.0 * serial
 
 
 def test_a_smaller_cache_is_read_faster_and_converted():
-    slow = CHIP._replace(bandwidths=[1e18, 1e18, 1e12, 1e15])
+    slow = A100ISH._replace(bandwidths=[1e18, 1e18, 1e12, 1e15])
     assert one(TASK._replace(cache=1), slow)[0] < one(TASK, slow)[0]
     assert one(TASK._replace(cache=1))[0] > one(TASK)[0]
 
@@ -179,7 +112,7 @@ def test_a_smaller_cache_is_read_faster_and_converted():
 def test_keys_that_the_cache_does_not_hold_are_read_again():
     task = TASK._replace(q_len=32768, kv_len=32768, sequences=1, heads=1, kv_heads=1)
     _, held = one(task)
-    _, missed = one(task, CHIP._replace(capacities=[6e4, 2e5, 1e6]))
+    _, missed = one(task, A100ISH._replace(capacities=[6e4, 2e5, 1e6]))
     assert held.bytes[0, 3] == 4 * 32768 * 128 * 2
     assert missed.bytes[0, 3] > 1.5 * held.bytes[0, 3]
 
@@ -187,7 +120,7 @@ def test_keys_that_the_cache_does_not_hold_are_read_again():
 def test_sustained_clock():
     fast, got = one(TASK)
     flop = got.bytes[0, 0] / (2 * 0.125)  # bytes that the unit reads of an element for an operation
-    slow, _ = one(TASK, CHIP._replace(drive=8.0 * 3e14 * fast / flop))
+    slow, _ = one(TASK, A100ISH._replace(drive=8.0 * 3e14 * fast / flop))
     assert near(slow, 2.0 * fast, 1e-6)
 
 
@@ -202,17 +135,10 @@ def test_odd_lengths_have_a_time(q_len, kv_len):
         for causal in (False, True):
             task = TASK._replace(q_len=q_len, kv_len=kv_len, causal=causal)
             assert 0.0 < one(task, timed=timed)[0] < np.inf
-            assert 0.0 < one(task, CHIP._replace(latency=1e-6), timed=timed)[0] < np.inf
+            assert 0.0 < one(task, A100ISH._replace(latency=1e-6), timed=timed)[0] < np.inf
 
 
 # --- published and measured times
-
-
-def chip_of(name, dtype):
-    _, run = _one_point(("model=gemm", f"chip={name}", f"model.dtype={dtype}"))
-    inputs = run.grid.first_inputs()
-    chip, _ = crossflow._generate(inputs)
-    return device(inputs, chip)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +152,7 @@ def chip_of(name, dtype):
 def test_backward_pass_is_as_fast_as_published(chip, head_dim, least, most):
     heads, length = 2048 // head_dim, 16384
     task = attention.Task(1, length, length, heads, heads, head_dim, head_dim, 0, False, 2, 2, 2)
-    time = time_attention_backward(chip_of(chip, "bf16"), work([task], [0])).time[0]
+    time = time_attention_backward(device_of(chip, "bf16"), work([task], [0])).time[0]
     assert 0.95 * least < 10 * heads * head_dim * length**2 / time / 1e12 < 1.05 * most
 
 
@@ -285,7 +211,7 @@ def test_prefills_of_a_layer(name, sample, every, is_whole):
     chip = "a100_sxm_80" if name.endswith("a100") else "h100_sxm"
     errors = []
     for is_fp8 in {in_fp8(row) for row in rows}:
-        at = chip_of(chip, "fp8" if is_fp8 else "bf16")
+        at = device_of(chip, "fp8" if is_fp8 else "bf16")
         chosen = [i for i, row in enumerate(rows) if in_fp8(row) == is_fp8]
         own, tasked = [rows[i] for i in chosen], [of[i] for i in chosen]
         time = time_attention(at, work(tasked, [0 for _ in own])).time + beside(own, tasked, at)

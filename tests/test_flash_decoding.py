@@ -7,35 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow import crossflow
-from fastflow.api import _one_point
-from fastflow.timing.blocks import Library
-from fastflow.timing.device import Device, device
 from fastflow.timing.flash_decoding import Decodes, rotates, time_decoding
 from tests.checks import cases, near
+from tests.devices import A100ISH, attention_designs, column, device_of, devices
 from tests.measured import SAMPLE, whole
 from tests.naive import decoding
 
-rates = st.floats(1e9, 1e13)
 lengths = st.one_of(st.integers(1, 40), st.integers(1, 3000), st.integers(2000, 9000))
-
-
-@st.composite
-def chips(draw, levels):
-    return decoding.Chip(
-        flops=draw(st.floats(1e11, 1e15)),
-        vector=draw(st.floats(1e10, 1e14)),
-        exponentials=draw(st.floats(1e10, 1e13)),
-        bandwidths=[draw(rates) for _ in range(levels + 1)],
-        capacities=[draw(st.sampled_from([1e3, 2e5, 4e5, 5e6])) for _ in range(levels)],
-        dealt=draw(st.integers(0, levels - 1)),
-        bundles=draw(st.sampled_from([1, 5, 20, 108])),
-        registers=draw(st.sampled_from([1e4, 262144.0, 2e6])),
-        latency=draw(st.sampled_from([0.0, 5e-7])),
-        step=draw(st.sampled_from([0.0, 1e-7, 1e-5])),
-        shared=draw(st.booleans()),
-        launch=draw(st.sampled_from([0.0, 4e-6])),
-    )
 
 
 @st.composite
@@ -60,35 +38,6 @@ def tasks(draw):
     )
 
 
-def column(values, dtype=np.float64):
-    return np.array(values, dtype=dtype)
-
-
-def devices(designs):
-    """Return designs, which have an equal number of levels, as a device of so many points."""
-
-    def each(name, dtype=np.float64):
-        return column([getattr(design, name) for design in designs], dtype)
-
-    levels, none = len(designs[0].capacities), column([0 for _ in designs])
-    given = {name: each(name) for name in ("registers", "latency", "step", "launch")}
-    library = Library(**dict.fromkeys(Library._fields, none) | given | {"shared": each("shared", np.bool_)})
-    return Device(
-        **dict.fromkeys(Device._fields, none)
-        | {
-            "matrix_flops": each("flops"),
-            "vector_flops": each("vector"),
-            "special_functions": each("exponentials"),
-            "capacity": tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
-            "bandwidth": tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
-            "dram_bandwidth": column([d.bandwidths[-1] for d in designs]),
-            "dealt_level": each("dealt", np.int64),
-            "instances": each("bundles"),
-            "library": library,
-        }
-    )
-
-
 def work(of, points):
     """Return tasks as decodes, each on its point."""
     dtypes = {"shared": np.bool_} | dict.fromkeys(("size", "cache", "output"), np.float64)
@@ -99,7 +48,7 @@ def work(of, points):
     return Decodes(point=column(points, np.int64), **columns)
 
 
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(chips(n), min_size=1, max_size=2)), st.data())
+@given(attention_designs, st.data())
 @cases(120)
 def test_decoding_is_the_oracle(designs, data):
     listed = data.draw(st.lists(tasks(), min_size=1, max_size=3))
@@ -115,9 +64,9 @@ def test_decoding_is_the_oracle(designs, data):
         assert 0.0 < got.busy[row] <= 1.0
 
 
-CHIP = decoding.Chip(
-    3e14, 2e13, 2.4e12, [1e15, 2e13, 5e12, 1.6e12], [6e4, 2e5, 4e7], 1, 108, 262144.0, 3e-7, 3e-7, False, 3e-6
-)  # fmt: skip
+CHIP = A100ISH._replace(
+    bandwidths=[1e15, 2e13, 5e12, 1.6e12], registers=262144.0, latency=3e-7, step=3e-7, launch=3e-6
+)
 HOPPER = CHIP._replace(
     flops=9e14, vector=6e13, bandwidths=[1e15, 3e13, 1e13, 2.4e12], capacities=[6e4, 262144, 5e7], step=1e-7,
     shared=True,
@@ -216,13 +165,6 @@ def test_odd_lengths_have_a_time(kv_len):
 # --- measured times
 
 
-def chip_of(name):
-    _, run = _one_point(("model=gemm", f"chip={name}", "model.dtype=bf16"))
-    inputs = run.grid.first_inputs()
-    chip, _ = crossflow._generate(inputs)
-    return device(inputs, chip)
-
-
 def task_of(row):
     """Return a row's task; without head_dim it is latent attention, absorbed.
 
@@ -272,7 +214,7 @@ def test_decodes_of_a_layer(name, sample, every, is_whole):
     with path.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["phase"] == "decode"]
     of = [task_of(row) for row in rows]
-    at = chip_of("a100_sxm_80" if name.endswith("a100") else "h100_sxm")
+    at = device_of("a100_sxm_80" if name.endswith("a100") else "h100_sxm")
     time = time_decoding(at, work(of, [0] * len(of))).time + beside(at, of)
     errors = abs(time / column([float(row["time_s"]) for row in rows]) - 1.0)
     assert np.mean(errors) <= (every if is_whole else sample)

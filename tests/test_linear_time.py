@@ -63,16 +63,6 @@ layers:
 """
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(text):
-        path = tmp_path / "net.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_of_them(name, file):
     """Training does products again and both gradients of each; strategies deal heads and sequences out."""

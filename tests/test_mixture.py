@@ -45,16 +45,6 @@ TAIL = "  - {name: add, type: add, cols: hidden, reads: [combine, input]}\n"
 OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "model=graph")
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(text):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 @pytest.mark.parametrize("training", ["true", "false"])
 @pytest.mark.parametrize(
     "strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4", "RC-1-8", "CR-8"]

@@ -6,9 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.hardware.chip import generate, peak_flops
-from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device, device
+from fastflow.timing.device import Device, Library, device
 from fastflow.timing.roofline import KernelWork, limiter_names, time_kernels
 from tests.checks import cases, near
 from tests.conftest import columns_of

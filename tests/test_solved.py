@@ -11,9 +11,8 @@ from fastflow.distinct import hashes
 from fastflow.evaluation.runner import rows as rows_of
 from fastflow.grid.plan import plan
 from fastflow.timing import roofline, solved
-from fastflow.timing.blocks import Library
 from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.roofline import KernelWork
 from fastflow.timing.search_space import Tilings
 from fastflow.timing.solved import Kept, search_unsolved

@@ -73,16 +73,10 @@ FOLD_TYPE = KernelType(
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    """A function from a text to a file of it; there is a type more than the package has."""
+def file(file, monkeypatch):
+    """There is a type more than the package has."""
     monkeypatch.setitem(TYPES, "fold", FOLD_TYPE)
-
-    def write(text):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
+    return file
 
 
 def predicted(path, strategies, training="true,false"):

@@ -27,7 +27,8 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
-SCHEDULES = ("gpipe", "1f1b")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+SPLITS = ("even", "balanced")
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -264,6 +265,21 @@ INPUTS: tuple[Column, ...] = (
         "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none",
         0.0,
         3.0,
+    ),
+    text("parallel.split", "how layers are dealt to pipeline stages", SPLITS),
+    text(
+        "parallel.recompute",
+        "what the backward pass computes again: none, selective, full, or layers a chunk",
+    ),
+    *(
+        Column(f"parallel.overlap.{name}", "bool", "", f"true: {what}")
+        for name, what in (
+            ("tensor", "exchanges of tensor parallelism hide behind products"),
+            ("context", "keys and values that cp sends on hide behind attention"),
+            ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
+            ("data", "sums of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("pipeline", "stages work on while they send"),
+        )
     ),
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
     count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),

@@ -112,7 +112,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     of these, as `parse_layers` takes it. Raises InputError.
     """
     names, kinds, place = known = sections(inputs)
-    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies))
+    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
     is_tensor = strategies.assignment == TENSOR
     asked = {SEQUENCE: inputs["parallel.sequence"], ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
     for chosen in ([SEQUENCE], [ULYSSES], [SEQUENCE, ULYSSES]):

@@ -304,10 +304,10 @@ def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, 
             of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
             yield of, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
         return
-    for maker, reader in facts.again:
+    for maker, reader, lies_as_made in facts.again:
         want = along(read, reader)
         kept = (
-            home(cuts, maker) if is_shared(cuts, reader) else one
+            home(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one
             for (_, cuts), one in zip(assignment, want, strict=True)
         )
         yield SHARED, tuple(kept), want

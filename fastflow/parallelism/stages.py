@@ -10,12 +10,15 @@ from fastflow._jit import kernel
 from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
-from fastflow.iteration.pipeline_order import GPIPE, ONE_F_ONE_B, balance
+from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
+from fastflow.parallelism.chunks import EVEN, Chunks, crossings, deal, most_of_chunks
 from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.workload.family import Order
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
-ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
+ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
 MICROBATCHES_A_STAGE = 4
 
@@ -29,6 +32,13 @@ class Pipeline(NamedTuple):
     stage: Ints  # of every kernel, (kernels,)
     crosses: Bools  # whether what a kernel makes goes to another stage, (kernels,)
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
+    chunks: Chunks | None  # what stages hold, where layers of the graph stand for several
+
+    def most_of_a_stage(self, graph: Graph, values: Floats) -> Floats:
+        """Return the sum of a quantity of kernels over the stage that has most of it, (points,)."""
+        if self.chunks is None:
+            return most_of_a_stage(graph.offset, self.stage, self.stages, values)
+        return most_of_chunks(graph.numbers, self.chunks, self.stages, values)
 
 
 def microbatches(
@@ -53,6 +63,31 @@ def microbatches(
         )
         reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
     return np.where(asked > 0, asked, usual), reason.texts()
+
+
+def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, in_blocks: bool) -> Texts:
+    """Say for every point why its schedule is none for its pipeline; or "", (points,).
+
+    inputs: `parallel.schedule`; microbatched: micro-batches; in_blocks: of layers that stand for several.
+    """
+    schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
+    order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
+    if not in_blocks:
+        for i in reason.without(chunks > 1):
+            allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
+            reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
+        for i in reason.without(order > ONE_F_ONE_B):
+            allowed = "1f1b or gpipe, but for a transformer"
+            reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+        return reason.texts()
+    for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
+        allowed = "1f1b, interleaved or gpipe, where stages have chunks"
+        reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+    interleaved = (chunks > 1) & (order != GPIPE)
+    for i in reason.without(interleaved & (microbatched % stages > 0)):
+        allowed = f"a multiple of the {stages[i]} stages, which take so many at a time where they have chunks"
+        reason.add(i, str(InputError("parallel.microbatches", int(microbatched[i]), allowed)))
+    return reason.texts()
 
 
 @kernel
@@ -98,15 +133,33 @@ def _split(
     return stage, crosses
 
 
-def pipeline(inputs: Inputs, graph: Graph, stages: Ints, microbatched: Ints, kernel_s: Floats) -> Pipeline:
+def pipeline(
+    inputs: Inputs, graph: Graph, order_of: Order | None, strategies: Strategies, microbatched: Ints,
+    kernel_s: Floats,
+) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
-    inputs: `parallel.schedule`; stages, microbatched (micro-batches): (points,); kernel_s: what every kernel
-    takes in an iteration [s], (kernels,).
+    Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
+
+    inputs: `parallel.schedule` and `parallel.split`; order_of: their models' layers, where some stand for
+    several; strategies, microbatched (micro-batches): (points,); kernel_s: what every kernel takes in an
+    iteration [s], (kernels,).
     """
+    stages = strategies.lp
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
+    if order_of is not None:
+        order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
+        even = inputs["parallel.split"] == EVEN
+        chunks = deal(
+            graph, order_of, stages, strategies.chunks, even, inputs["parallel.recompute"], kernel_s
+        )
+        none = np.zeros(graph.point.size, dtype=np.int64)
+        crosses = crossings(graph.numbers, chunks) > 0
+        busiest = most_of_chunks(graph.numbers, chunks, stages, kernel_s)
+        return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks)
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
     busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
     return Pipeline(
-        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest
-    )
+        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest,
+        chunks=None,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4`, `d512` (Section 3.3)."""
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4-p4x2`, `d512` (3.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastflow.tables import Ints, Reasons, Texts
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
     "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none of them, then dDP and "
-    "pLP, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4 or d512; EP divides DP"
+    "pLP or pLPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512; EP divides DP"
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
@@ -28,7 +28,7 @@ _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, let
 # of each kernel cut, the axes whose degrees it lists
 _CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
 _CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
-_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}", re.ASCII)
+_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
 
 
 class Strategy(NamedTuple):
@@ -42,11 +42,12 @@ class Strategy(NamedTuple):
     ep: int = 1
     dp: int = 1  # those beside ep
     lp: int = 1
+    chunks: int = 1  # of layers, a stage
 
     @property
     def degrees(self) -> tuple[int, ...]:
         """Degrees in the order of mesh.AXES."""
-        return self[1:]
+        return self[1:-1]
 
     @property
     def devices(self) -> int:
@@ -65,7 +66,7 @@ class Strategy(NamedTuple):
             for axis, degree in degrees.items()
             if degree > 1 or (axis == "dp" and not name)
         ]
-        return "-".join(words)
+        return "-".join(words) + (f"x{self.chunks}" if self.chunks > 1 else "")
 
 
 class Strategies(NamedTuple):
@@ -73,6 +74,7 @@ class Strategies(NamedTuple):
 
     assignment: Ints  # what every axis cuts, of splits.assignments, (points,)
     degrees: Ints  # of mesh.AXES, (points, axes)
+    chunks: Ints  # of layers, a stage, (points,)
 
     @property
     def lp(self) -> Ints:
@@ -96,12 +98,13 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     name, *own = (found.pop("cut", None) or "").split("-")
     given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
     given |= zip(_CUT_AXES[name], map(int, own), strict=True)
-    foreign = given.keys() - {"dp", "lp"} - {cut.axis for cut in WAYS[name]}
-    if not given or 0 in given.values() or foreign or given.get("dp", 1) % given.get("ep", 1):
+    foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
+    unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
+    if not given or 0 in given.values() or foreign or unstaged or given.get("dp", 1) % given.get("ep", 1):
         raise InputError(key, text, NOTATION)
     given["dp"] = given.get("dp", 1) // given.get("ep", 1)
     strategy = Strategy(NAMES.index(name), **given)
-    if strategy.devices > MOST_DEVICES:
+    if strategy.devices * strategy.chunks > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     return strategy
 
@@ -112,16 +115,21 @@ def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
     parsed = [parse(text) for text in known]
     kernel = np.array([strategy.kernel for strategy in parsed], dtype=np.int64)[place]
     degrees = np.array([strategy.degrees for strategy in parsed], dtype=np.int64)[place]
+    chunks = np.array([strategy.chunks for strategy in parsed], dtype=np.int64)[place]
     printed = np.array([str(strategy) for strategy in parsed])[place]
-    return Strategies(assignment=kernel, degrees=degrees), printed
+    return Strategies(assignment=kernel, degrees=degrees, chunks=chunks), printed
 
 
 def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
     """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or ""."""
     reason = Reasons(devices.size)
-    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
+    virtual = strategies.lp * strategies.chunks
+    for i in np.flatnonzero((devices % strategies.devices != 0) | (virtual > layers)):
         strategy = Strategy(int(strategies.assignment[i]), *strategies.degrees[i].tolist())
-        if strategy.lp > layers[i]:
+        strategy = strategy._replace(chunks=int(strategies.chunks[i]))
+        if strategy.chunks > 1 and virtual[i] > layers[i]:
+            allowed = f"a strategy with at most {layers[i]} chunks over all stages, one for each layer"
+        elif strategy.lp > layers[i]:
             allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
         else:
             allowed = (

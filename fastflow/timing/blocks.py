@@ -31,18 +31,21 @@ arXiv:1804.06826, section 3.7).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
-from fastflow.distinct import vocabulary
-from fastflow.errors import InputError
-from fastflow.tables import Bools, Floats, Ints, Texts
-from fastflow.timing.dataflow import Unit, make_unit, register_accesses_per_flop
+from fastflow._jit import kernel, lean_kernel
+from fastflow.tables import Floats, Ints
+from fastflow.timing.catalogue import Catalogue
+from fastflow.timing.dataflow import register_accesses_per_flop
+from fastflow.timing.device import Library
+from fastflow.timing.products import Gemm, Machines, Products, lay_product
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
+# Of the soft maximum in all kernels but single products, which take it from conf/tiling/blocks.yaml.
+# Calibrated on these: all GEMMs of docs/validation.md
+ORDER = 4.0
 SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
 # Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
 STAGES = 4.0
@@ -52,69 +55,8 @@ STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
 STEPS_OF_A_VECTOR = 16.0
 LEAST_OF_A_WARP = 16.0  # side of a warp's tile
 SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
-MOST_SIDE = 65_536  # of a tile that a chip's file may name
 SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
 FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
-
-
-class Library(NamedTuple):
-    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
-
-    peak_flops: Floats  # of the units that multiply [flop/s]
-    registers: Floats  # of one bundle [B]
-    warp_m: Floats  # largest tile of a warp
-    warp_n: Floats
-    latency: Floats  # of one access through all levels [s]
-    step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
-    shared: Bools  # whether the units read their operands in L1 themselves
-    cluster: Floats  # blocks that read the columns of B together
-    pair: Floats  # bundles whose units multiply these columns together, each with its share in L1
-    persistent: Bools  # whether a block's end overlaps with the next one's start
-    overlap: Floats  # times the order of the soft maximum: above 1, resources wait less for each other
-    splits: Bools  # whether it has kernels that split the inner dimension
-    promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
-    launch: Floats  # overhead of a launch [s]
-    drive: Floats  # power that all units draw at the highest clock, over the budget
-    strided: Floats  # time added where both operands are strided, as a share of compute
-    reach: Floats  # of address translation [B]
-    miss: Floats  # time added where it does not reach at all, as a share of compute
-
-
-class Products(NamedTuple):
-    """GEMMs, each on the machine of a point; shape (gemms,)."""
-
-    point: Ints
-    m: Ints
-    k: Ints
-    n: Ints
-    batch: Ints
-    strided: Bools  # both operands are stored along the inner dimension
-
-
-class Machines(NamedTuple):
-    """What the blocks run on; shape (points,) where not said otherwise."""
-
-    flops: Floats  # achievable [flop/s]
-    size: Floats  # of an element of A and B [B]
-    output: Floats  # of one of C [B]
-    bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
-    capacity: Floats  # of one instance of each level (points, levels)
-    dealt: Ints  # the outermost level that the bundles have to themselves
-    bundles: Floats
-    unit_m: Ints
-    unit_k: Ints
-    unit_n: Ints
-    dataflow: Ints
-    order: Floats  # of the soft maximum; 0: the plain one
-    parts: Ints  # most parts of the inner dimension
-
-
-class Catalogue(NamedTuple):
-    """Blocks of libraries: library i has rows offset[i] to offset[i + 1]."""
-
-    offset: Ints
-    m: Floats
-    n: Floats
 
 
 class Launched(NamedTuple):
@@ -130,70 +72,19 @@ class Launched(NamedTuple):
     candidates: Ints  # blocks and parts that were compared
 
 
-def read_catalogue(texts: Texts, key: str = "chip.blocks") -> tuple[Catalogue, Ints]:
-    """Read block tiles as a chip's file has them, "128x64 64x64", and the place of every text's among them.
-
-    A tile with a side of 1 is for products with a vector. key: of the texts. Raises InputError where a tile
-    is not two positive whole numbers, or the first one is a vector's.
-    """
-    names, place = vocabulary(texts)
-    listed = [_read_tiles(str(name), key) for name in names]
-    offset = np.cumsum([0, *map(len, listed)])
-    table = np.array([tile for tiles in listed for tile in tiles], dtype=np.float64).reshape(-1, 2)
-    return Catalogue(offset, table[:, 0].copy(), table[:, 1].copy()), place
-
-
-@lru_cache(maxsize=256)
-def _read_tiles(name: str, key: str) -> tuple[tuple[float, float], ...]:
-    tiles = []
-    for tile in name.split():
-        parts = tile.split("x")
-        if len(parts) != 2 or not all(map(_is_side, parts)):
-            allowed = f"tiles such as 128x64, with spaces between them, and no side above {MOST_SIDE:,}"
-            raise InputError(key, name, allowed)
-        tiles.append((float(parts[0]), float(parts[1])))
-    if not tiles or 1.0 in tiles[0]:
-        raise InputError(key, name, "at least one tile, such as 128x64, the first of no vector")
-    return tuple(tiles)
-
-
-def _is_side(text: str) -> bool:
-    """Say whether this is the side of a tile."""
-    return text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) <= MOST_SIDE
-
-
-class _Gemm(NamedTuple):
-    """One GEMM and its machine as plain numbers."""
-
-    m: float
-    k: float
-    n: float
-    batch: float
-    size: float
-    output: float
-    flops: float
-    peak: float
-    bundles: float
-    registers: float
-    room: float
-    warp_m: float
-    warp_n: float
-    latency: float
-    step: float
-    shared: bool
-    cluster: float
-    pair: float
-    persistent: bool
-    launch: float
-    drive: float
-    order: float
-    promotion: float
-    strided: float
-    reach: float
-    miss: float
-    levels: int
-    dealt: int
-    unit: Unit
+@kernel
+def empty_launched(rows: int, levels: int) -> Launched:
+    """Return a table to write into of how so many kernels are run."""
+    return Launched(
+        time=np.empty(rows),
+        times=np.empty((rows, levels + 3)),
+        bytes=np.empty((rows, levels + 1)),
+        tile=np.empty((rows, levels, 3), dtype=np.int64),
+        parts=np.empty(rows, dtype=np.int64),
+        waves=np.empty(rows, dtype=np.int64),
+        busy=np.empty(rows),
+        candidates=np.empty(rows, dtype=np.int64),
+    )
 
 
 @kernel
@@ -213,8 +104,12 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
 
 
 @kernel
-def _together(gemm: _Gemm, a: float, b: float) -> float:
-    """Return how many blocks are on a bundle at once."""
+def count_together(gemm: Gemm, a: float, b: float) -> float:
+    """Return how many blocks of a x b are on a bundle at once.
+
+    At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
+    holds too.
+    """
     fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
     if gemm.step > 0.0:
         fit = min(fit, np.floor(gemm.room / (STAGES * (a + b / gemm.pair) * STEP_BYTES)))
@@ -222,14 +117,37 @@ def _together(gemm: _Gemm, a: float, b: float) -> float:
 
 
 @kernel
-def _of_a_warp(side: float, most: float) -> float:
-    """Return the side of a warp's tile in a block: half of the block's, within limits."""
+def side_of_warp(side: float, most: float) -> float:
+    """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
+
+
+@lean_kernel
+def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
+    """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
+    once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    return float(once + a * b / (min(gemm.warp_m, once) * min(gemm.pair, blocks)))
+
+
+@lean_kernel
+def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
+    """Return the time of blocks at the sustained clock [s]; makes `times`, at the highest one, those at it.
+
+    flop: useful operations.
+    """
+    levels = gemm.levels
+    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    power = gemm.drive * flop / (gemm.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    return float(total)
 
 
 @kernel
 def _time_blocks(
-    gemm: _Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
+    gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
     bandwidth: Floats, times: Floats, moved: Floats, best: float,
 ) -> float:  # fmt: skip
     """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
@@ -261,17 +179,15 @@ def _time_blocks(
     times[0] = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
-    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     slabs = blocks * (a + b) * depth * size
     c = gemm.batch * gemm.m * gemm.n * gemm.output
     moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            moved[level] = blocks * depth * size * (side_read_once + again)
+            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
         else:
             moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
     moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
@@ -289,72 +205,21 @@ def _time_blocks(
     for i in range(levels + 2):
         if times[i] + launch > best:
             return np.inf
-
-    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    power = gemm.drive * flop / (gemm.peak * total)
-    if power > 1.0:
-        for i in range(levels + 1):  # all but main memory
-            times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    return float(total)
+    return time_sustained(gemm, flop, times)
 
 
 @kernel
-def _lay(products: Products, machines: Machines, library: Library, levels: int, g: int) -> _Gemm:
-    """Return GEMM g and its machine as plain numbers."""
-    p = products.point[g]
-    unit = make_unit(
-        machines.dataflow[p],
-        float(machines.unit_m[p]),
-        float(machines.unit_k[p]),
-        float(machines.unit_n[p]),
-    )
-    strided = products.strided[g]
-    # Numba takes this many keywords only where none of their values is a condition
-    cost = library.strided[p] if strided else 0.0
-    miss = library.miss[p] if strided else 0.0
-    return _Gemm(
-        m=float(products.m[g]),
-        k=float(products.k[g]),
-        n=float(products.n[g]),
-        batch=float(products.batch[g]),
-        size=machines.size[p],
-        output=machines.output[p],
-        flops=machines.flops[p],
-        peak=library.peak_flops[p],
-        bundles=machines.bundles[p],
-        registers=library.registers[p],
-        room=machines.capacity[p, max(machines.dealt[p], 0)],
-        warp_m=library.warp_m[p],
-        warp_n=library.warp_n[p],
-        latency=library.latency[p],
-        step=library.step[p],
-        shared=library.shared[p],
-        cluster=library.cluster[p],
-        pair=library.pair[p],
-        persistent=library.persistent[p],
-        launch=library.launch[p],
-        drive=library.drive[p],
-        order=machines.order[p] * library.overlap[p],
-        promotion=library.promotion[p],
-        strided=cost,
-        reach=library.reach[p],
-        miss=miss,
-        levels=levels,
-        dealt=max(machines.dealt[p], 0),
-        unit=unit,
-    )
+def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+    """Write each level's m, k, n: of the warp, the block's slab, the square worked on at once.
 
-
-@kernel
-def _lay_tiles(gemm: _Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
-    """Write the tile of each level: the warp's, the block's slab, the square worked on at once."""
+    depth: of the inner dimension that a block has; tile: (levels, 3).
+    """
     slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
-    side = np.sqrt(gemm.bundles * _together(gemm, a, b) * a * b)
+    side = np.sqrt(gemm.bundles * count_together(gemm, a, b) * a * b)
     for level in range(gemm.levels):
         m, n, k = a, b, slab
         if level < gemm.dealt:
-            m, n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+            m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
         elif level > gemm.dealt:
             m, n, k = side, side, depth
         tile[level, 0] = int(np.ceil(min(m, gemm.m)))
@@ -373,20 +238,11 @@ def run_blocks(
     products, (points,). Of equal times the first block and the fewest parts win.
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
-    out = Launched(
-        time=np.empty(gemms),
-        times=np.empty((gemms, levels + 3)),
-        bytes=np.empty((gemms, levels + 1)),
-        tile=np.empty((gemms, levels, 3), dtype=np.int64),
-        parts=np.empty(gemms, dtype=np.int64),
-        waves=np.empty(gemms, dtype=np.int64),
-        busy=np.empty(gemms),
-        candidates=np.empty(gemms, dtype=np.int64),
-    )
+    out = empty_launched(gemms, levels)
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(gemms):
         p = products.point[g]
-        gemm = _lay(products, machines, library, levels, g)
+        gemm = lay_product(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
         slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
@@ -397,7 +253,7 @@ def run_blocks(
                 continue  # a tile of vectors, and neither of these is one
             if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
                 continue  # L1 holds one slab that is worked on and one on its way
-            together = _together(gemm, a, b)
+            together = count_together(gemm, a, b)
             unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
             parts = 0
             while True:
@@ -419,5 +275,5 @@ def run_blocks(
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
-                    _lay_tiles(gemm, a, b, depth, out.tile[g])
+                    lay_tiles(gemm, a, b, depth, out.tile[g])
     return out

@@ -1,4 +1,4 @@
-"""The device that kernels run on: achievable rates, capacities, latencies."""
+"""The device that kernels run on: achievable rates, capacities, latencies, its kernel library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.distinct import look_up, vocabulary
 from fastflow.hardware.chip import Chip, peak_flops
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
-from fastflow.timing.blocks import Library, read_catalogue
+from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
 
 SCALED, SCALED_AT_ONCE = "fp8_block", 128
@@ -19,6 +19,29 @@ PROMOTION = 2.1
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
+
+
+class Library(NamedTuple):
+    """Properties of each point's chip that a library's kernels depend on; shape (points,)."""
+
+    peak_flops: Floats  # of the units that multiply [flop/s]
+    registers: Floats  # of one bundle [B]
+    warp_m: Floats  # largest tile of a warp
+    warp_n: Floats
+    latency: Floats  # of one access through all levels [s]
+    step: Floats  # a block's least time for STEP_BYTES of every row that it reads [s]
+    shared: Bools  # whether the units read their operands in L1 themselves
+    cluster: Floats  # blocks that read the columns of B together
+    pair: Floats  # bundles whose units multiply these columns together, each with its share in L1
+    persistent: Bools  # whether a block's end overlaps with the next one's start
+    overlap: Floats  # times the order of the soft maximum: above 1, resources wait less for each other
+    splits: Bools  # whether it has kernels that split the inner dimension
+    promotion: Floats  # time added to sum scaled parts on vector lanes, as a share of compute
+    launch: Floats  # overhead of a launch [s]
+    drive: Floats  # power that all units draw at the highest clock, over the budget
+    strided: Floats  # time added where both operands are strided, as a share of compute
+    reach: Floats  # of address translation [B]
+    miss: Floats  # time added where it does not reach at all, as a share of compute
 
 
 class Device(NamedTuple):

@@ -20,10 +20,7 @@ Keys and values come from L2 for every pair, and from beyond it once, or again f
 together where the cache does not hold those of the heads in work. All of this meets in the soft maximum, the
 sustained clock and the launch of `fastflow.timing.blocks`.
 
-The backward pass has five products instead of two: a block has a tile of keys, recomputes scores tile by
-tile of queries, keeps the gradients of its keys and values, and adds to those of queries in L2.
-
-What runs beside this kernel is memory-bound: rotary embedding and the cache's write, row sums of dO x O.
+What runs beside this kernel is memory-bound: rotary embedding and the cache's write.
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import Launched, Library, soft_maximum
+from fastflow.timing.blocks import ORDER, Launched, empty_launched, soft_maximum
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 # Of a tile of keys, in L1 twice on Hopper with one of values: TensorRT-LLM's kernels have 256 keys of 64 bf16
@@ -51,7 +48,6 @@ WARPS = 4.0  # of a block, that share its queries (the same)
 SHARE_OF_SUMS = 0.5  # of the registers, for scores and outputs; operands, addresses and masks take the others
 # Of vector lanes a score: scaled difference to the maximum, new maximum, sum, half of a conversion of two
 OPERATIONS = 3.5
-ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
 TAIL = 0.5  # of the longest block, that runs after the others: the mean of blocks in no order
 # Dependent trips of a block. Calibrated on 3,400 prefills of an A100 (ai-dynamo/aiconfigurator@095f58a)
 TRIPS = 8.0
@@ -62,13 +58,6 @@ LAUNCHES_OF_TILES = 2.0  # the counter is cleared before (TensorRT-LLM, fmhaRunn
 # Operations a score of tiles that a sliding window cuts at their left; kernels of fp8 spill registers there
 # (a remark in TensorRT-LLM's fmhaRunner.cpp). Calibrated on 1,971 prefills with windows of an H100 (the same)
 CUT, CUT_OF_BYTES = 19.0, 60.0
-KEYS_BACKWARD = 128.0  # of a block of the backward pass (Dao-AILab/flash-attention, heads of up to 128)
-QUERIES_BACKWARD = 64.0
-WARP_BACKWARD = (16.0, 64.0)  # tile of a warp in its products (the same, eight warps)
-PRODUCTS_OF_KEYS, PRODUCTS_OF_VALUES = 3.0, 2.0  # scores, dQ, dK; dP, dV
-# Of vector lanes a score: scaled difference, two of dS = P (dP - row sum), conversions of P and dS to
-# operands and their stores
-OPERATIONS_BACKWARD = 7.0
 
 
 class Attentions(NamedTuple):
@@ -92,7 +81,7 @@ class Attentions(NamedTuple):
     output: Floats  # of one of the output [B]
 
 
-class _Bundles(NamedTuple):
+class Bundles(NamedTuple):
     """What blocks run on; shape (points,) where not said otherwise."""
 
     flops: Floats  # achievable, all bundles [flop/s]
@@ -105,7 +94,7 @@ class _Bundles(NamedTuple):
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
-class _Pairs(NamedTuple):
+class Pairs(NamedTuple):
     """One kernel: its blocks, and the work of a pair of tiles."""
 
     rows: float  # of a block
@@ -130,7 +119,7 @@ class _Pairs(NamedTuple):
 
 
 @lean_kernel
-def _count_tiles(
+def count_tiles(
     rows: float, columns: float, a: float, b: float, behind: float, ahead: float
 ) -> tuple[float, float, float]:
     """Return the tiles of b columns seen from tiles of a rows, the most that one sees, and those cut behind.
@@ -160,7 +149,7 @@ def _power_of_two(value: float, up: bool) -> float:
 
 
 @lean_kernel
-def _see(work: Attentions, g: int) -> tuple[float, float]:
+def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
     """Return the first and the last key that query 0 sees, as if there were keys before the first."""
     own = float(work.kv_len[g] - work.q_len[g])
     window = float(work.window[g]) if work.window[g] > 0 else np.inf
@@ -168,7 +157,7 @@ def _see(work: Attentions, g: int) -> tuple[float, float]:
 
 
 @lean_kernel
-def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
+def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> Pairs:
     """Return the pairs of tiles of attention g."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
@@ -177,8 +166,8 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
     a = 2.0 * QUERIES if q > QUERIES and (shared or d * size <= SHORT_ROW) else QUERIES
     fit = min(_power_of_two(TILE_BYTES / (d * size), False), MOST_KEYS * (2.0 if shared else 1.0))
     b = max(LEAST_KEYS, min(max(FEW_KEYS, fit), _power_of_two(kv, True)))
-    behind, ahead = _see(work, g)
-    tiles, longest, cuts = _count_tiles(q, kv, a, b, behind, ahead)
+    behind, ahead = keys_of_first(work, g)
+    tiles, longest, cuts = count_tiles(q, kv, a, b, behind, ahead)
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
     flop = 2.0 * scores * both
@@ -188,7 +177,7 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
     cut = (CUT if size > 1.0 else CUT_OF_BYTES) * scores
     launches = LAUNCHES_OF_TILES if shared else 1.0
     buffers = 2.0 if shared else 1.0
-    return _Pairs(
+    return Pairs(
         rows=a,
         columns=b,
         blocks=heads * np.ceil(q / a),
@@ -212,54 +201,8 @@ def _lay_forward(work: Attentions, g: int, shared: bool, warp: float, accesses: 
 
 
 @lean_kernel
-def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> _Pairs:
-    """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
-    q, kv = float(work.q_len[g]), float(work.kv_len[g])
-    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
-    size, both = work.size[g], d + dv
-    heads = float(work.sequences[g] * work.heads[g])
-    a, b = KEYS_BACKWARD, QUERIES_BACKWARD
-    behind, ahead = _see(work, g)
-    tiles, longest, _ = _count_tiles(kv, q, a, b, -ahead, -behind)
-    scores = a * b
-    flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
-    if shared:
-        # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
-        rows = min(warp, b)
-        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
-        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
-        inner = size * (of_queries + of_keys)
-        registers = PARTIAL_SUM_BYTES * scores
-        inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
-    else:
-        registers = flop * size * accesses
-        inner = 0.5 * flop * size * (1.0 / WARP_BACKWARD[0] + 1.0 / WARP_BACKWARD[1])
-    return _Pairs(
-        rows=a,
-        columns=b,
-        blocks=heads * np.ceil(kv / a),
-        of_a_head=np.ceil(kv / a),
-        pairs=heads * tiles,
-        longest=longest,
-        cuts=0.0,
-        sums=PARTIAL_SUM_BYTES * a * (b + both),
-        tiles=(a + b) * both * size,
-        flop=flop,
-        registers=registers,
-        inner=inner + 2.0 * scores * size + b * both * size,
-        operations=OPERATIONS_BACKWARD * scores,
-        cut=0.0,
-        outer=b * both * size,
-        added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
-        once=2.0 * heads * kv * both * size,
-        streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
-        launches=1.0,
-    )
-
-
-@lean_kernel
 def _time_inside(
-    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, limits: Floats
+    pairs: Pairs, bundles: Bundles, library: Library, p: int, limits: Floats
 ) -> tuple[float, float, float]:
     """Return the time that bundles take [s], the mean of their work, and that of products and softmax in it.
 
@@ -287,7 +230,7 @@ def _time_inside(
 
 
 @lean_kernel
-def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> float:
+def _together(pairs: Pairs, bundles: Bundles, library: Library, p: int) -> float:
     """Return how many blocks are on a bundle at once."""
     room = bundles.capacity[p, max(bundles.dealt[p], 0)]
     fit = min(np.floor(SHARE_OF_SUMS * library.registers[p] / pairs.sums), np.floor(room / pairs.tiles))
@@ -295,7 +238,7 @@ def _together(pairs: _Pairs, bundles: _Bundles, library: Library, p: int) -> flo
 
 
 @lean_kernel
-def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Floats) -> None:
+def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Floats) -> None:
     """Write the bytes that each level serves."""
     dealt = max(bundles.dealt[p], 0)
     for level in range(dealt + 1):
@@ -312,7 +255,7 @@ def _move(pairs: _Pairs, bundles: _Bundles, library: Library, p: int, moved: Flo
 
 @lean_kernel
 def _time_pairs(
-    pairs: _Pairs, bundles: _Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
+    pairs: Pairs, bundles: Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
 ) -> tuple[float, float]:  # fmt: skip
     """Time a kernel on the machine of point p [s], and the share of its bundles that work.
 
@@ -341,58 +284,46 @@ def _time_pairs(
     return float(total), float(1.0 / idle)
 
 
+@lean_kernel
+def run_pairs(
+    pairs: Pairs, bundles: Bundles, library: Library, p: int, sides: tuple[int, int, int], limits: Floats,
+    out: Launched, g: int,
+) -> None:  # fmt: skip
+    """Write how kernel g runs on the machine of point p.
+
+    sides: rows, head and columns; limits: (levels + 3,), to work in.
+    """
+    out.time[g], out.busy[g] = _time_pairs(pairs, bundles, library, p, out.times[g], out.bytes[g], limits)
+    out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
+    out.parts[g], out.candidates[g] = 1, 1
+    for level in range(out.tile.shape[1]):
+        whole = level > bundles.dealt[p]
+        out.tile[g, level, 0] = sides[0] if whole else min(sides[0], int(pairs.rows))
+        out.tile[g, level, 1] = sides[1]
+        out.tile[g, level, 2] = sides[2] if whole else min(sides[2], int(pairs.columns))
+
+
 @kernel
-def run_attentions(work: Attentions, bundles: _Bundles, library: Library, backward: bool) -> Launched:
-    """Return how a library runs each attention, or its backward pass."""
+def run_attentions(work: Attentions, bundles: Bundles, library: Library) -> Launched:
+    """Return how a library runs each attention."""
     kernels, levels = work.q_len.size, bundles.capacity.shape[1]
-    out = Launched(
-        time=np.empty(kernels),
-        times=np.empty((kernels, levels + 3)),
-        bytes=np.empty((kernels, levels + 1)),
-        tile=np.empty((kernels, levels, 3), dtype=np.int64),
-        parts=np.ones(kernels, dtype=np.int64),
-        waves=np.empty(kernels, dtype=np.int64),
-        busy=np.empty(kernels),
-        candidates=np.ones(kernels, dtype=np.int64),
-    )
-    limits = np.empty(levels + 3)
+    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        shared, warp, accesses = library.shared[p], library.warp_m[p], bundles.accesses[p]
-        if backward:
-            pairs = _lay_backward(work, g, shared, warp, accesses)
-        else:
-            pairs = _lay_forward(work, g, shared, warp, accesses)
-        out.time[g], out.busy[g] = _time_pairs(pairs, bundles, library, p, out.times[g], out.bytes[g], limits)
-        out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
-        rows, columns = (work.kv_len[g], work.q_len[g]) if backward else (work.q_len[g], work.kv_len[g])
-        for level in range(levels):
-            whole = level > bundles.dealt[p]
-            out.tile[g, level, 0] = rows if whole else min(rows, int(pairs.rows))
-            out.tile[g, level, 1] = work.head_dim[g]
-            out.tile[g, level, 2] = columns if whole else min(columns, int(pairs.columns))
+        pairs = _lay_forward(work, g, library.shared[p], library.warp_m[p], bundles.accesses[p])
+        sides = (work.q_len[g], work.head_dim[g], work.kv_len[g])
+        run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out
 
 
 def time_attention(device: Device, work: Attentions) -> Launched:
     """Time one launch of every attention [s], as `Launched` has it; tiles are queries, head and keys."""
-    return run_attentions(work, _bundles(device), device.library, False)
+    return run_attentions(work, bundles_of(device), device.library)
 
 
-def time_attention_backward(device: Device, work: Attentions) -> Launched:
-    """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
-
-    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
-    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
-    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask). The memory-bound kernels beside it
-    are not in it: row sums of dO x O, with the clearing of the fp32 sums of dQ, and the conversion of these.
-    """
-    return run_attentions(work, _bundles(device), device.library, True)
-
-
-def _bundles(device: Device) -> _Bundles:
+def bundles_of(device: Device) -> Bundles:
     """Return what the blocks of every point run on."""
-    return _Bundles(
+    return Bundles(
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         lanes=device.vector_peak / 2.0,

@@ -29,8 +29,8 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.timing.blocks import STAGES, STEP_BYTES, Launched, Library
-from fastflow.timing.device import Device
+from fastflow.timing.blocks import ORDER, STAGES, STEP_BYTES, Launched, empty_launched
+from fastflow.timing.device import Device, Library
 from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
@@ -57,8 +57,8 @@ MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
 # Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak (the same)
 READING = 1.12
 CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
-ORDER = 4.0  # of the soft maximum, as calibrated on products (conf/tiling/blocks.yaml)
-# And where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989 (its repository)
+# Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
+# (its repository)
 ORDER_INSIDE = 2.0
 
 
@@ -327,16 +327,8 @@ def _time_split(
 def run_decodes(work: Decodes, bundles: _Bundles, library: Library) -> Launched:
     """Return how a library runs each kernel."""
     kernels, levels = work.kv_len.size, bundles.capacity.shape[1]
-    out = Launched(
-        time=np.empty(kernels),
-        times=np.empty((kernels, levels + 3)),
-        bytes=np.empty((kernels, levels + 1)),
-        tile=np.empty((kernels, levels, 3), dtype=np.int64),
-        parts=np.empty(kernels, dtype=np.int64),
-        waves=np.empty(kernels, dtype=np.int64),
-        busy=np.empty(kernels),
-        candidates=np.ones(kernels, dtype=np.int64),
-    )
+    out = empty_launched(kernels, levels)
+    out.candidates[:] = 1
     for g in range(kernels):
         p = work.point[g]
         number = bundles.number[p]

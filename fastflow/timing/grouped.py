@@ -24,24 +24,23 @@ from fastflow._jit import kernel, lean_kernel
 from fastflow.distinct import kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import (
+    ORDER,
     SLAB_BYTES,
     STEP_BYTES,
-    Catalogue,
     Launched,
-    Library,
-    Machines,
-    Products,
-    _Gemm,
-    _lay,
-    _lay_tiles,
-    _of_a_warp,
-    _together,
-    read_catalogue,
+    count_together,
+    empty_launched,
+    lay_tiles,
+    side_of_warp,
+    sides_read,
     soft_maximum,
+    time_sustained,
 )
+from fastflow.timing.catalogue import Catalogue, read_catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, Library
 from fastflow.timing.loads import Loads, Routings, expert_loads
+from fastflow.timing.products import Gemm, Machines, Products, lay_product, machines_of
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
@@ -53,7 +52,6 @@ OF_SINGLE = 0.7
 # Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
 # at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
 VISIT = 0.1e-6
-ORDER = 4.0  # of the soft maximum, as that of single products (conf/tiling/blocks.yaml)
 
 
 class GroupedProducts(NamedTuple):
@@ -86,7 +84,7 @@ class _Sums(NamedTuple):
 
 @lean_kernel
 def _sum_groups(
-    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     capacity: Floats, level: int,
 ) -> _Sums:  # fmt: skip
     """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
@@ -105,7 +103,8 @@ def _sum_groups(
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
         c += m * gemm.n * count[i] * kept * gemm.output
-    running = min(blocks, gemm.bundles * _together(gemm, a, b)) * a * b  # elements of C worked on at once
+    at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
+    running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
         m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
@@ -120,7 +119,7 @@ def _sum_groups(
 
 @lean_kernel
 def _time_groups(
-    gemm: _Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the time of a grouped product as blocks of a x b [s], and how many blocks these are.
@@ -130,7 +129,7 @@ def _time_groups(
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
     do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
-    blocks, together = max(1.0, do.blocks), _together(gemm, a, b)
+    blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
@@ -139,16 +138,14 @@ def _time_groups(
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
-    warp_m, warp_n = _of_a_warp(a, gemm.warp_m), _of_a_warp(b, gemm.warp_n)
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     depth = do.padded / (2.0 * a * b * blocks)
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
     if gemm.shared and dealt > 0:
         moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    side_read_once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
-    again = a * b / (min(gemm.warp_m, side_read_once) * min(gemm.pair, blocks))
     for level in range(1, dealt + 1):
         if gemm.shared:
-            moved[level] = do.slabs * (side_read_once + again) / (a + b)
+            moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
         else:
             moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
     moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
@@ -161,17 +158,11 @@ def _time_groups(
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks
-    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    power = gemm.drive * do.flop / (gemm.peak * total)
-    if power > 1.0:
-        for i in range(levels + 1):  # all but main memory
-            times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
-    return float(total), blocks
+    return time_sustained(gemm, do.flop, times), blocks
 
 
 @lean_kernel
-def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
+def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
     """Say whether libraries have grouped products of blocks of a x b."""
     if gemm.shared:
         return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
@@ -180,7 +171,7 @@ def _is_grouped(gemm: _Gemm, a: float, b: float) -> bool:
 
 @lean_kernel
 def _choose(
-    gemm: _Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
     of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many were compared.
@@ -215,21 +206,13 @@ def _run_groups(
     whose loads they have. single: which of the catalogue each machine's library takes.
     """
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
-    out = Launched(
-        time=np.empty(rows),
-        times=np.empty((rows, levels + 3)),
-        bytes=np.empty((rows, levels + 1)),
-        tile=np.empty((rows, levels, 3), dtype=np.int64),
-        parts=np.ones(rows, dtype=np.int64),
-        waves=np.empty(rows, dtype=np.int64),
-        busy=np.empty(rows),
-        candidates=np.empty(rows, dtype=np.int64),
-    )
+    out = empty_launched(rows, levels)
+    out.parts[:] = 1
     times, moved = np.empty(levels + 3), np.empty(levels + 1)
     mean, some = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
-        gemm = _lay(products, machines, library, levels, g)
+        gemm = lay_product(products, machines, library, levels, g)
         kept = grouped.stored[g] / gemm.n
         capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
@@ -251,7 +234,7 @@ def _run_groups(
         out.times[g], out.bytes[g] = times, moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
-        _lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+        lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 
 
@@ -264,22 +247,9 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     distinct, own = take(grouped, first), take(routing, first)
     one, machine = kinds((distinct.point, distinct.size, distinct.output), own.size)
     point = distinct.point[one]
-    here = take(device, point)
-    machines = Machines(
-        flops=here.matrix_flops,
-        size=distinct.size[one],
-        output=distinct.output[one],
-        bandwidth=np.stack([*here.bandwidth, here.dram_bandwidth], axis=1),
-        capacity=np.stack(here.capacity, axis=1),
-        dealt=here.dealt_level,
-        bundles=here.instances,
-        unit_m=here.unit_m,
-        unit_k=here.unit_k,
-        unit_n=here.unit_n,
-        dataflow=here.dataflow,
-        order=np.full(point.size, ORDER),
-        parts=np.ones(point.size, dtype=np.int64),
-    )
+    here, order = take(device, point), np.full(point.size, ORDER)
+    unsplit = np.ones(point.size, dtype=np.int64)
+    machines = machines_of(here, distinct.size[one], distinct.output[one], order, unsplit)
     products = Products(
         point=machine,
         m=distinct.inner,

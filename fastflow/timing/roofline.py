@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
-from fastflow.timing.blocks import Launched, Machines, Products, read_catalogue, run_blocks
+from fastflow.timing.blocks import Launched, run_blocks
 from fastflow.timing.brute import search_all
+from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device
+from fastflow.timing.products import Products, machines_of
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.solved import search_unsolved
 from fastflow.timing.tiles import TileSets, make_tile_sets
@@ -208,23 +210,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
         rows,
     )
     first, place = kinds(products, rows.size)
-    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    capacity = np.stack(device.capacity, axis=1)
-    machines = Machines(
-        flops=device.matrix_flops,
-        size=work.element_bytes,
-        output=work.output_bytes,
-        bandwidth=bandwidth,
-        capacity=capacity,
-        dealt=device.dealt_level,
-        bundles=device.instances,
-        unit_m=device.unit_m,
-        unit_k=device.unit_k,
-        unit_n=device.unit_n,
-        dataflow=device.dataflow,
-        order=work.overlap,
-        parts=np.where(device.library.splits, work.parts, 1),
-    )
+    machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
     launched = run_blocks(
         take(products, first), take(machines, one), take(device.library, one),
         single[one], batched[one], catalogue,

@@ -23,7 +23,7 @@ from fastflow.workload import (
     rnn,
     transformer,
 )
-from fastflow.workload.family import Family
+from fastflow.workload.family import Family, Order
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.layers import Layer
 from fastflow.workload.precision import UNSIZED, Precision
@@ -143,6 +143,24 @@ def count_layers(inputs: Inputs) -> Ints:
     """
     layers = family_of(inputs).layers
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def order_of(inputs: Inputs) -> Order | None:
+    """Return the layers of every point's model in their order, None where its graph has each of them.
+
+    inputs: the columns of `model`.
+    """
+    order = family_of(inputs).order if inputs["model.name"].size else None
+    return order(inputs) if order else None
+
+
+def tokens_of(inputs: Inputs) -> Ints:
+    """Return the tokens of an iteration of every point's model that has any, (points,).
+
+    inputs: the columns of `model`.
+    """
+    tokens = family_of(inputs).tokens
+    return tokens(inputs) if tokens else np.ones(inputs["model.name"].size, dtype=np.int64)
 
 
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:

@@ -17,6 +17,13 @@ from fastflow.workload.precision import Precision
 Rows = Callable[[Inputs], tuple[Ints, Bools]]
 
 
+class Order(NamedTuple):
+    """The layers of points' models in their order; those of point p are offset[p] to offset[p + 1]."""
+
+    offset: Ints  # (points + 1,)
+    layer: Ints  # which of the layers that the network has, (layers,)
+
+
 def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
     """Return the kernels of one iteration of a whole model."""
     return kernels(network, bool(points["model.training"][0]), numbers)
@@ -52,13 +59,13 @@ class Family(NamedTuple):
     quantizes: bool = False  # so do points that differ in `model.dtype`
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
-    # of layers that are written once: offset (points + 1,) and, point by point, the written layer of each layer
-    # of the model in its order; None: each written layer once
-    order: Callable[[Inputs], tuple[Ints, Ints]] | None = None
     # of points that agree in the structure: weights, and those that a row meets, each (points,)
     parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
     # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
     unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    # of models whose network has layers that stand for several: all of them in their order
+    order: Callable[[Inputs], Order] | None = None
+    tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

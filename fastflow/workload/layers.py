@@ -74,6 +74,9 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
+    gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
+    part: int = 0  # of graph.PARTS
+    selective: int = 0  # 1: selective recomputation keeps nothing of it, and launches it again
     dims: Dims = Dims()
     own: Own = NOTHING
 
@@ -115,6 +118,7 @@ class Placed(NamedTuple):
     layer: int  # which instance
     kind: int
     reads: tuple[int, ...]  # places of the nodes that it reads, or OUTSIDE; itself or a later one: a step ago
+    times: Size = 1  # layers that the instance stands for
 
 
 class Network(NamedTuple):
@@ -185,6 +189,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
                     layer=number,
                     kind=layer.kind,
                     reads=tuple(here[name] if name in here else made[name] for name in node.reads),
+                    times=layer.times,
                 )
                 for node in layer.nodes
             ]

@@ -12,19 +12,23 @@ from tests.naive.dataflow import register_accesses
 
 
 class Chip(NamedTuple):
+    """What attention of many and of few queries reads of a chip."""
+
     unit: tuple  # m, k, n
     dataflow: str
     peak: float
     flops: float  # achievable
-    vector: float  # peak of vector lanes [flop/s]
+    vector: float  # achievable by vector lanes [flop/s]
+    vector_peak: float
     exponentials: float  # [1/s]
     bandwidths: list  # registers outwards, main memory last
     capacities: list  # of one instance of each level
     dealt: int
     bundles: int
     registers: float  # of a bundle
-    warp: int  # rows that an instruction multiplies by all that it reads in L1
+    warp: tuple  # rows that an instruction multiplies by so many columns in L1
     latency: float
+    step: float  # least time of a block for a line of every row
     shared: bool  # whether units read operands in L1
     persistent: bool  # whether they keep sums of their own
     launch: float
@@ -91,7 +95,7 @@ def forward(chip, task):
     b = max(32, min(b, 2 ** ceil(log2(task.kv_len))))
     blocks = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, a, b)
     tensor = task.sequences * task.heads
-    rows_of_warp = min(chip.warp, a) if chip.shared else a / 4
+    rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
     flop = 2 * a * b * d + 2 * a * b * dv
     return _run(
@@ -124,7 +128,7 @@ def backward(chip, task):
     products = [(b, a, d), (b, a, dv), (a, dv, b), (a, d, b), (b, d, a)]  # scores, dP, dV, dK, dQ
     flop = sum(2 * m * n * k for m, n, k in products)
     if chip.shared:
-        rows = min(chip.warp, b)
+        rows = min(chip.warp[0], b)
         inner = size * sum(k * (m + n * m / rows) for m, n, k in products) + 2 * 4 * b * d
     else:
         inner = sum(m * n * k * size * (1 / 16 + 1 / 64) for m, n, k in products)
@@ -173,7 +177,7 @@ def _run(
     registers = 4 * scores if chip.shared else flop * size * accesses
     product = [flop / (chip.flops / each), registers / (chip.bandwidths[0] / each)]
     product += [inner / (chip.bandwidths[k] / each) for k in range(1, chip.dealt + 1)]
-    lane = chip.vector / 2 / each
+    lane = chip.vector_peak / 2 / each
     softmax = scores / (chip.exponentials / each) + operations / lane
     pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
     begin = (12 if chip.shared else 8) * chip.latency

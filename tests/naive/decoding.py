@@ -17,21 +17,6 @@ MERGE_SLOW, MERGE_FAST = 7.0, 20.0  # and of merging
 READING = 1.12  # of main memory's bandwidth
 
 
-class Chip(NamedTuple):
-    flops: float  # achievable by matrix units
-    vector: float  # achievable by vector lanes
-    exponentials: float  # [1/s]
-    bandwidths: list  # registers outwards, main memory last
-    capacities: list  # of one instance of each level
-    dealt: int
-    bundles: int
-    registers: float  # of a bundle
-    latency: float
-    step: float
-    shared: bool  # whether units read operands in L1
-    launch: float
-
-
 class Task(NamedTuple):
     sequences: int
     q_len: int

@@ -1,5 +1,7 @@
 """Strategy notation (3.3): a cut such as RC-{KP1}-{KP2} or none, d{DP} and p{LP}; each may be left out.
 
+After p{LP} of several stages there may be x{CHUNKS}, of each.
+
 After TP-{TP} there may be c{CP}, and e{EP}, which are some of the devices of d{DP}.
 """
 
@@ -29,8 +31,14 @@ def parse(text):
     more = (("c", "cp"), ("e", "ep")) if kernel == "TP" else ()
     for letter, name in (*more, ("d", "dp"), ("p", "lp")):
         if rest and rest[0].startswith(letter):
-            found[name], rest = degree(rest[0][1:]), rest[1:]
+            word, rest = rest[0][1:], rest[1:]
+            if letter == "p" and "x" in word:
+                word, _, chunks = word.partition("x")
+                found["chunks"] = degree(chunks)
+            found[name] = degree(word)
     if rest or None in found.values() or found.get("dp", 1) % found.get("ep", 1):
+        return None
+    if found.get("chunks", 1) > 1 and found["lp"] == 1:
         return None
     if "ep" in found:
         found["dp"] = found.get("dp", 1) // found["ep"]

@@ -34,9 +34,8 @@ FAMILY = Family(
     structure=STRUCTURE,
     differ=differ,
     layers=_layers,
-    order=lambda inputs: pattern.order(
-        inputs[pattern.KEY], inputs["model.layers"], inputs["model.mtp"]
-    ),
+    order=lambda inputs: pattern.order(inputs[pattern.KEY], inputs["model.layers"], inputs["model.mtp"]),
+    tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
     unfit=unfit,
     multiplied=("model.batch", "model.sequence"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.tables import Floats, Inputs
-from fastflow.workload.layers import Network, Node
+from fastflow.workload.layers import Node
 from fastflow.workload.transformer.network import network
 from fastflow.workload.transformer.parts import VECTORS
 from fastflow.workload.types import experts

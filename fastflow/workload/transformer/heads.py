@@ -159,4 +159,5 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
                 keeps=cols + mask(size, cols),
             )
         ]  # fmt: skip
-    return [*nodes, product(context, size.sequence, size.value_dim, (nodes[-1].name, read))]
+    nodes.append(product(context, size.sequence, size.value_dim, (nodes[-1].name, read)))
+    return [node._replace(selective=1) for node in nodes]

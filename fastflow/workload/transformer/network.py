@@ -6,10 +6,22 @@ layer of their own (DeepSeek-V3, arXiv:2412.19437, section 2.2); they share embe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fastflow.tables import Inputs, single
-from fastflow.workload.graph import EMBEDDING, HIDDEN, NO_GRADIENT, SOFTMAX, Dims
+from fastflow.workload.graph import (
+    ATTENTION,
+    EMBEDDING,
+    FEED_FORWARD,
+    HEAD,
+    HIDDEN,
+    NO_GRADIENT,
+    PRODUCT,
+    SOFTMAX,
+    Dims,
+)
+from fastflow.workload.graph import EXPERTS as MIXTURE
 from fastflow.workload.layers import INPUT, KernelType, Layer, Network, Node, Size, connect
 from fastflow.workload.lstm import LOSS_BACKWARD_FLOP, LOSS_BACKWARD_MOVES, LOSS_FLOP, LOSS_MOVES
 from fastflow.workload.transformer.feed_forward import dense, mixture
@@ -49,26 +61,38 @@ def network(points: Inputs) -> Network:
         made = f"{layers[-1].name}.{LAST}"
         kind = parse(pattern)[-1]
         layers += [
-            Layer("mtp", HIDDEN, _further(points, size, kind), times=further),
+            Layer("mtp", SOFTMAX, _further(points, size, kind), times=further),  # beside the head
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=further),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, made, tied)))
-    return connect(layers)
+    return connect(layer._replace(nodes=tuple(map(_gathering, layer.nodes))) for layer in layers)
+
+
+def _gathering(node: Node) -> Node:
+    """Let a product gather again for the backward pass what is kept of it in parts: what a norm made."""
+    normed = node.type.kind == PRODUCT and node.reads[0].endswith("norm")
+    return node._replace(gathers_again=True) if normed else node
+
+
+def _of(part: int, nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes as those of a part of their layer."""
+    return [node._replace(part=part) for node in nodes]
 
 
 def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     """Return the nodes of a layer of a kind; the last one makes its output."""
     how, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
-    feed_forward = mixture if EXPERTS in kind.split() else dense
+    feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
     windowed, behind = WINDOW in kind.split(), how in (POST, SANDWICH)
     nodes = [] if how == POST else [_norm(points, size, "attention norm", read)]
     entered = nodes[-1].name if nodes else read
-    nodes += attention_of(points, size, windowed, entered)
+    nodes += _of(ATTENTION, attention_of(points, size, windowed, entered))
     if how in (PARALLEL, PARALLEL_NORMS):
         if how == PARALLEL_NORMS:
             entered = "norm"
             nodes.append(_norm(points, size, entered, read))
         own, made = feed_forward(points, size, entered)
+        own = _of(part, own)
         branch = (PROJECTION, *made)
         return [*_unkept([*nodes, *own], branch), residual(LAST, size, (*branch, read), dropout)]
     nodes, made = _summed(points, size, nodes, (PROJECTION,), "attention post norm" if behind else "")
@@ -77,6 +101,7 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     if how != POST:
         nodes.append(_norm(points, size, "norm", entered))
     own, made = feed_forward(points, size, nodes[-1].name)
+    own = _of(part, own)
     own, made = _summed(points, size, own, made, "post norm" if behind else "")
     return [*nodes, *own, residual(LAST, size, (*made, entered), dropout)]
 
@@ -116,15 +141,22 @@ def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: Ke
 
 
 def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
-    """Return the look-up of tokens and positions, and their sum with dropout.
+    """Return the look-up of tokens and positions, and their sum with dropout, or what copies the former.
 
-    Where there is neither, a copy: Megatron-LM lays the tokens of all sequences out by their positions.
+    Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.
     """
+    learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
     nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
     if points["model.position"][0] == LEARNED:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
+<<<<<<< HEAD
     reads, dropout = tuple(node.name for node in nodes), bool(points["model.dropout"][0])
     return (*nodes, residual("embedded", size, reads, dropout))
+=======
+    reads = tuple(node.name for node in nodes)
+    last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
+    return tuple(_of(HEAD, [*nodes, last]))
+>>>>>>> h_engine
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
@@ -140,7 +172,7 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
         backward_flop=LOSS_BACKWARD_FLOP, dims=Dims(TOKENS, (), VOCABULARY),
         keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0,
     )  # fmt: skip
-    return last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss
+    return tuple(_of(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
 
 
 def _further(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:

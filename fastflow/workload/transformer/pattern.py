@@ -10,6 +10,7 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.tables import Ints, Texts
+from fastflow.workload.family import Order
 
 KEY = "model.pattern"
 DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
@@ -20,8 +21,7 @@ _ALLOWED = (
 )
 _ENTRY = re.compile(r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z]+(?:\s+[a-z]+)?)\s*", re.ASCII)
 _KINDS = {
-    frozenset(words): " ".join(words)
-    for words in ((DENSE,), (EXPERTS,), (WINDOW, DENSE), (WINDOW, EXPERTS))
+    frozenset(words): " ".join(words) for words in ((DENSE,), (EXPERTS,), (WINDOW, DENSE), (WINDOW, EXPERTS))
 } | {frozenset((WINDOW,)): f"{WINDOW} {DENSE}"}
 
 
@@ -84,8 +84,8 @@ def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
     return found
 
 
-def order(patterns: Texts, layers: Ints, further: Ints) -> tuple[Ints, Ints]:
-    """Return the written layer of every layer of each model, from its embedding to its head, as CSR.
+def order(patterns: Texts, layers: Ints, further: Ints) -> Order:
+    """Return the written layer of every layer of each model, from its embedding to its head.
 
     patterns, layers, further (modules that predict further tokens): (points,). The written layers are the
     embedding, the kinds of the pattern, where there are such modules these and their heads, and the head.
@@ -101,4 +101,4 @@ def order(patterns: Texts, layers: Ints, further: Ints) -> tuple[Ints, Ints]:
         every.append(np.concatenate([[0], own, modules, [head]]).astype(np.int64))
     offset = np.concatenate([[0], np.cumsum([every[one].size for one in place.tolist()])])
     layer = np.concatenate([every[one] for one in place.tolist()]) if place.size else np.zeros(0, np.int64)
-    return offset.astype(np.int64), layer
+    return Order(offset.astype(np.int64), layer)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.column import Column, count, text
 from fastflow.distinct import look_up, vocabulary
-from fastflow.tables import Bools, Inputs, Ints, single
+from fastflow.tables import Bools, Inputs, single
 from fastflow.workload.layers import Size
 from fastflow.workload.precision import OUTPUT_BYTES
 from fastflow.workload.transformer.pattern import EXPERTS, KEY, MOST_LAYERS, WINDOW, fewest_layers, kinds_of
@@ -49,6 +49,7 @@ SIZES = (
         "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, mixtures.MOST_SKEWED,
     ),
     count("model.vocabulary", "words of the vocabulary"),
+    Column("model.train_tokens", "float", "", "tokens to train on, for train_s and train_energy_J", 0.0, 1e18),
     count("model.positions", "tokens of the longest sequence that the model's positions allow; 0: any", low=0),
 )  # fmt: skip
 STRUCTURE = (
@@ -83,7 +84,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.vocabulary": 32000, "model.positions": 0, KEY: "dense", "model.norm": RMS, "model.block": PRE,
     "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
-    "model.dropout": False, "model.fused_attention": True,
+    "model.dropout": False, "model.train_tokens": 1e12, "model.fused_attention": True,
 }  # fmt: skip
 """What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
 
@@ -193,7 +194,12 @@ def _too_large(inputs: Inputs) -> Iterator[Unfit]:
     )}  # fmt: skip
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
     wrong = size["heads"] * wide > _MOST_WIDE
-    yield wrong, "model.heads", "model.heads", f"so small that all heads have at most {_MOST_WIDE:.0e} columns"
+    yield (
+        wrong,
+        "model.heads",
+        "model.heads",
+        f"so small that all heads have at most {_MOST_WIDE:.0e} columns",
+    )
     columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
     columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
     columns = columns * np.maximum(size["topk"], 1.0)

@@ -10,7 +10,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
-from fastflow.workload.graph import DENSE, INPUT_GRADIENT, PRODUCT, WEIGHT_GRADIENT, Kernel, Sum
+from fastflow.workload.graph import (
+    DENSE,
+    INPUT_GRADIENT,
+    PRODUCT,
+    WEIGHT_GRADIENT,
+    Again,
+    Kernel,
+    Sum,
+)
 from fastflow.workload.layers import OUTSIDE, KernelType, Network, Node
 from fastflow.workload.precision import Precision
 from fastflow.yaml_file import listed, wrong
@@ -49,6 +57,9 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         ),
         summed_cols=sum(cols, 0),
     )  # fmt: skip
+    if node.gathers_again:  # hidden as the sum of the input's gradient is
+        again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
+        product = product._replace(again=again, shared_cols=node.inner)
     return [product, to_weights]
 
 
