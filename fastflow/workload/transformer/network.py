@@ -147,16 +147,11 @@ def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
     nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
-    if points["model.position"][0] == LEARNED:
+    if learned:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
-<<<<<<< HEAD
-    reads, dropout = tuple(node.name for node in nodes), bool(points["model.dropout"][0])
-    return (*nodes, residual("embedded", size, reads, dropout))
-=======
     reads = tuple(node.name for node in nodes)
     last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
     return tuple(_of(HEAD, [*nodes, last]))
->>>>>>> h_engine
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
