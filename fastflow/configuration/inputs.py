@@ -21,6 +21,7 @@ from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
 from fastflow.workload.file import read_network
+from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
 from fastflow.workload.transformer.pattern import KEY as PATTERN
 from fastflow.workload.transformer.pattern import parse as parse_pattern
@@ -37,6 +38,8 @@ NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KE
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout")
 """Inputs that name a file: results follow from what is in it."""
+SETS_OTHERS = (CONFIG,)
+"""Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1
 
 

@@ -21,6 +21,7 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import (
     FILES,
+    SETS_OTHERS,
     Scalar,
     convert,
     is_of_model,
@@ -210,7 +211,8 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    return term.is_group or not term.is_plain or any(related(term.key, other.key) for other in beside)
+    bound = term.key in SETS_OTHERS or not term.is_plain
+    return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
 
 @contextmanager

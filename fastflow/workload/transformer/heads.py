@@ -102,13 +102,19 @@ def _latent(points: Inputs, size: Sizes, read: str) -> list[Node]:
     nodes += [
         gemm("query up", size, rows_of_queries, queries, source, (inner, HEADS), keeps=0),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, latent)),
-        norm("key norm", size, RMS, "key down", size.latent, latent),
+        _key_norm(size, latent),
         gemm("key up", size, size.latent, of_values, "key norm", (latent, HEADS), keeps=0),
     ]
     # turns the rotated columns of queries where they lie, and copies keys and values apart
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
     made = 2 * queries + size.heads * size.value_dim
-    return [*nodes, _rotary(size, made, ("query up", "key up", "key down"), moved)]
+    return [*nodes, _rotary(size, made, ("query up", "key up"), moved)]
+
+
+def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
+    """Return the norm of latent keys, with which their rotated columns go on to all heads."""
+    found = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
+    return found._replace(own={VECTORS: size.latent})
 
 
 def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:

@@ -20,6 +20,9 @@ VECTORS = "vectors"
 """In `Node.own`: weights of a node beside those of products and tables, gains and biases. They are too few to
 be kernels of an iteration, and count among a model's parameters alone."""
 DROPOUT_FLOP = 2.0  # compare, scale
+GRADIENT_SUM_MOVES = 3.0
+"""What goes into a branch and beside it has two gradients, which PyTorch's autograd adds in a kernel of its
+own: two in, one out."""
 
 
 def mask(size: Sizes, cols: Size) -> Size:
@@ -59,7 +62,7 @@ def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool) -> N
     return Node(
         name=name, type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
         flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
-        backward_moves=2.0 + kept if dropout else 0.0,
+        backward_moves=GRADIENT_SUM_MOVES + (2.0 + kept if dropout else 0.0),
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
         dims=Dims(TOKENS, (), HIDDEN),
     )  # fmt: skip
