@@ -68,7 +68,9 @@ class _Type(NamedTuple):
     # which layers see a window where the file does not list them: "all", those "above" some; or all but the
     # last of each so many; 0: none
     windows: int | str = 0
-    more: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = None  # of the file, what is known so far
+    more: Callable[[Fields, dict[str, Any]], Mapping[str, Any]] | None = (
+        None  # of the file, what is known so far
+    )
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -209,7 +211,9 @@ def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[st
             return [False] * layers
         names = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
         found["experts"], found["topk"] = experts, fields.count(*names)
-    found["expert_ffn"] = fields.count("moe_intermediate_size", default=known.get("expert_ffn", known["ffn"]), least=0)
+    found["expert_ffn"] = fields.count(
+        "moe_intermediate_size", default=known.get("expert_ffn", known["ffn"]), least=0
+    )
     found["shared_experts"] = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
     names = ("shared_expert_intermediate_size", "shared_intermediate_size")
     found["shared_ffn"] = fields.count(*names, default=known.get("shared_ffn", 0), least=0)
@@ -224,9 +228,7 @@ def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[st
     period = fields.count("moe_layer_freq", default=1)
     if listed is not None:
         return [i in listed for i in range(layers)]
-    return [
-        i >= first and i % period == 0 and (i + 1) % steps == 0 and i not in alone for i in range(layers)
-    ]
+    return [i >= first and i % period == 0 and (i + 1) % steps == 0 and i not in alone for i in range(layers)]
 
 
 # --- what types of models have of their own
@@ -268,7 +270,10 @@ def _opt(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
     if (projected := fields.count("word_embed_proj_dim", default=known["hidden"])) != known["hidden"]:
         raise wrong("word_embed_proj_dim", f"its hidden_size, {known['hidden']}", projected)
     before = fields.flag("do_layer_norm_before", default=True)
-    return {"block": PRE if before else POST, "biases": ALL if fields.flag("enable_bias", default=True) else NO_BIAS}
+    return {
+        "block": PRE if before else POST,
+        "biases": ALL if fields.flag("enable_bias", default=True) else NO_BIAS,
+    }
 
 
 def _falcon(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
@@ -316,7 +321,10 @@ def _minimax(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
         raise wrong("attn_type_list", "a list of 1, since linear attention is not known", "one with others")
     fields.count("mtp_transformer_layers", "mlp_intermediate_size", default=1, least=0)
     further = fields.count("num_mtp_modules", default=0, least=0)
-    return {"mtp": further if fields.flag("use_mtp", default=True) else 0, "qk_norm": fields.flag("use_qk_norm")}
+    return {
+        "mtp": further if fields.flag("use_mtp", default=True) else 0,
+        "qk_norm": fields.flag("use_qk_norm"),
+    }
 
 
 def _glm4_moe(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:

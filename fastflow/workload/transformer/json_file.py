@@ -18,9 +18,7 @@ def read_version(path: str, size: int) -> dict[str, Any]:
     if len(text) > MOST_BYTES:
         raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
     try:
-        found = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
-        )
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         raise MistakeError(f"a JSON file (line {error.lineno}, column {error.colno}: {error.msg})") from None
     except UnicodeDecodeError:
