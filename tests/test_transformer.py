@@ -19,10 +19,10 @@ from fastflow.workload.transformer.sizes import DEFAULTS
 from tests.naive import transformer as naive
 
 # of every model of the library its parameters and those that a token meets, in billions, as published: model
-# cards on Hugging Face (safetensors), arXiv:2104.04473 and arXiv:2205.05198, table 1 and 3, arXiv:2412.19437 with
-# the module for further tokens (11.5 of its own; 36.7 meet a token there, without the embedding's 0.9),
-# arXiv:2508.10925 (5.13 without the embedding's 0.58); of Grok-1 the card counts the head apart (316.5), which is
-# the embedding in its code, and no count of those that a token meets: this one is fastflow's
+# cards on Hugging Face (safetensors); arXiv:2104.04473, table 1; arXiv:2205.05198, table 3; arXiv:2412.19437
+# with the module for further tokens (11.5 of its own; 36.7 meet a token there, without the embedding's 0.9);
+# arXiv:2508.10925 (5.13 without the embedding's 0.58). Of Grok-1 the card counts the head apart (316.5), which
+# is the embedding in its code; nobody counts those that a token meets, so this is fastflow's own count.
 PUBLISHED = {
     "gpt3_175b": ("174.6", ""), "gpt_1_7b": ("1.7", ""), "gpt_3_6b": ("3.6", ""), "gpt_7_5b": ("7.5", ""),
     "gpt_18b": ("18.4", ""), "gpt_39b": ("39.1", ""), "gpt_76b": ("76.1", ""), "gpt_145b": ("145.6", ""),
@@ -33,8 +33,8 @@ PUBLISHED = {
     "qwen3_32b": ("32.762", ""), "qwen3_235b": ("235.094", "22"),
     "deepseek_v3": ("682.5", "37.55"), "gpt_oss_120b": ("116.83", "5.71"), "kimi_k2": ("1026", "32.9"),
     "nemotron4_15b": ("15.6", ""), "nemotron4_340b": ("341.0", ""), "grok1": ("315.7", "83.8"),
-    "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""), "mpt_13b": ("12.8", ""), "mpt_30b": ("29.958", ""),
-    "mpt_70b": ("64.8", ""),
+    "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""), "mpt_13b": ("12.8", ""),
+    "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
 }  # fmt: skip
 
 SMALL = {
@@ -124,8 +124,8 @@ def test_weights_are_those_counted_by_hand(
 @pytest.mark.parametrize(("layers", "hidden", "heads"), [(24, 2304, 24), (96, 12288, 96), (128, 25600, 160)])
 def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
     gpt = {
-        "layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "vocabulary": 51200, "batch": 8,
-        "sequence": 2048, "norm": "layer", "biases": "all", "position": "learned", "positions": 2048,
+        "layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "batch": 8,
+        "vocabulary": 51200, "sequence": 2048, "norm": "layer", "biases": "all", "position": "learned", "positions": 2048,
         "gated": False, "activation": "gelu", "tied": True, "dropout": True, "fused_attention": False,
     }  # fmt: skip
     found = points(**gpt)
@@ -182,7 +182,7 @@ def exchanges(*overrides):
 
 
 def test_tensor_parallelism_exchanges_what_megatron_does():
-    """Two all-reduces each way; with sequence parallelism as many gathers and scatters, and two gathers more."""
+    """Two all-reduces each way; sequence parallelism gathers and scatters as often, and gathers twice again."""
     plain = exchanges("parallel.strategy=TP-8-d2")
     assert plain == {("forward", "all-reduce along tp"): 2, ("backward", "all-reduce along tp"): 2}
     split = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true")
@@ -258,7 +258,7 @@ def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
     "text", ["", "dens", "0*dense", "dense dense", "2*", "dense,", "99999*dense", "-1*dense"]
 )
 def test_a_pattern_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match="model.pattern"):
+    with pytest.raises(InputError, match=r"model\.pattern"):
         pattern.parse(text)
 
 

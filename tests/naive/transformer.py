@@ -2,7 +2,7 @@
 
 
 def attention(hidden, heads, kv_heads, head_dim, latent=None):
-    """Weights of attention's products; latent: columns of latent queries and keys, rotated ones, of values."""
+    """Weights of attention's products; latent: of queries, keys, rotated columns, and values."""
     if latent is None:
         return hidden * head_dim * (2 * heads + 2 * kv_heads)
     queries, keys, rotary, values = latent
