@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class Family(NamedTuple):
     parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
     # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
-    unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    unfit: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
     # of models whose network has layers that stand for several: all of them in their order
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too

@@ -2,8 +2,8 @@
 
 Its fields are those of Hugging Face's transformers library, by `model_type`. What the code of that library
 says of a type of model and the file does not (norms, gates, biases) is in `_TYPES`. In which data types
-weights are stored (`quantization_config`, `torch_dtype`) and how much dropout there was in training is no part
-of a model here: see `model.dtype`, the group `precision` and `model.dropout`.
+weights are stored (`quantization_config`, `torch_dtype`) and how much dropout there was in training is no
+part of a model here: see `model.dtype`, the group `precision` and `model.dropout`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Type(NamedTuple):
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the leaves of a configuration, with what a config.json says of a model's sizes; raises InputError.
+    """Return the leaves of a configuration, with what a config.json says of a model; raises InputError.
 
     What is null is as the file has it, or else as `sizes.DEFAULTS` has it; all other leaves stay.
     """
@@ -202,21 +202,27 @@ def _windows(fields: Fields, layers: int, own: _Type, found: dict[str, Any]) -> 
     return listed
 
 
+_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
+_SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size")
+
+
 def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[str, Any]) -> list[bool]:
     """Return which layers have experts, and write down how many and how large they are."""
     if "experts" not in known:
-        names = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-        experts = fields.count(*names, default=0, least=0)
+        experts = fields.count(*_EXPERTS, default=0, least=0)
         if not experts:
             return [False] * layers
-        names = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
-        found["experts"], found["topk"] = experts, fields.count(*names)
-    found["expert_ffn"] = fields.count(
-        "moe_intermediate_size", default=known.get("expert_ffn", known["ffn"]), least=0
-    )
+        found["experts"], found["topk"] = experts, fields.count(*_CHOSEN)
+    columns = known.get("expert_ffn", known["ffn"])
+    found["expert_ffn"] = fields.count("moe_intermediate_size", default=columns, least=0)
     found["shared_experts"] = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
-    names = ("shared_expert_intermediate_size", "shared_intermediate_size")
-    found["shared_ffn"] = fields.count(*names, default=known.get("shared_ffn", 0), least=0)
+    found["shared_ffn"] = fields.count(*_SHARED, default=known.get("shared_ffn", 0), least=0)
+    return _mixed(fields, layers)
+
+
+def _mixed(fields: Fields, layers: int) -> list[bool]:
+    """Return which layers have experts."""
     listed = fields.counts("moe_layers")
     alone = set(fields.counts("mlp_only_layers") or ())
     first = fields.count("first_k_dense_replace", default=0, least=0)
@@ -347,7 +353,7 @@ def _stablelm(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama4(fields: Fields, known: dict[str, Any]) -> dict[str, Any]:
-    """Return dense and shared columns: an expert has `intermediate_size`, and every token goes to one more."""
+    """Return dense and shared columns: of an expert `intermediate_size`; every token goes to one more."""
     experts = known["ffn"]
     fields.flag("use_qk_norm")  # it has no weights
     fields.counts("no_rope_layers")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastflow.tables import Inputs
 from fastflow.workload.graph import Dims
-from fastflow.workload.layers import Amount, Node, Size
+from fastflow.workload.layers import Node, Size
 from fastflow.workload.transformer.parts import (
     FEED_FORWARD,
     HIDDEN,
@@ -51,7 +53,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     up, middle, down = _names(gated)
 
     def a_pass(
-        name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Amount | None = None
+        name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Any = None
     ) -> Node:
         return Node(
             name=name, type=expert_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,

@@ -1,13 +1,15 @@
 """The attention of a transformer's layer: its products, rotary embedding, and scores, fused or not.
 
-Keys and values are of heads that several queries share (Ainslie et al., arXiv:2305.13245), or latent (DeepSeek-V2,
-arXiv:2405.04434, section 2.1), which training expands into keys and values of every head.
+Keys and values are of heads that several queries share (Ainslie et al., arXiv:2305.13245), or latent
+(DeepSeek-V2, arXiv:2405.04434, section 2.1), which training expands into keys and values of every head.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastflow.tables import Inputs
-from fastflow.workload.graph import DROPPED, LAUNCHED_AGAIN, Dims
+from fastflow.workload.graph import Dims
 from fastflow.workload.layers import Node, Size
 from fastflow.workload.transformer.parts import (
     DROPOUT_FLOP,
@@ -132,13 +134,13 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     does = operators.OPERATORS["softmax"]
     scores, softmax, dropped, context = SELECTIVE
 
-    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: int) -> Node:
+    def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
         return Node(
             name=name, type=batched_product.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
             width=size.heads * cols, reads=reads, dims=_CORE, **more,
         )  # fmt: skip
 
-    def a_pass(name: str, read: str, **more: float) -> Node:
+    def a_pass(name: str, read: str, **more: Any) -> Node:
         return Node(
             name=name, type=operators.OPERATORS["exp"].base, rows=size.tokens, cols=cols, reads=(read,),
             keeps_whole=0, dims=Dims(TOKENS, (), HEADS), **more,
@@ -160,5 +162,4 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
             )
         ]  # fmt: skip
     nodes.append(product(context, size.sequence, size.value_dim, (nodes[-1].name, read)))
-    again = [node._replace(selective=DROPPED) for node in nodes[:-1]]  # the projection reads the last one
-    return [*again, nodes[-1]._replace(selective=LAUNCHED_AGAIN)]
+    return [node._replace(selective=1) for node in nodes]

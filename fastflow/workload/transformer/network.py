@@ -109,7 +109,7 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
 def _summed(
     points: Inputs, size: Sizes, nodes: list[Node], made: tuple[str, ...], behind: str
 ) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of a branch, and what is added of it: what a norm makes of its last one, if there is."""
+    """Return the nodes of a branch, and what is added of it: its end, or what a norm makes of that."""
     if not behind:
         return _unkept(nodes, made), made
     if len(made) > 1:

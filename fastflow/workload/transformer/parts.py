@@ -16,6 +16,7 @@ from fastflow.workload.types import elementwise, operators, product
 
 TOKENS = ("batch", "sequence")
 HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forward",), ("vocabulary",)
+Names = tuple[str, ...]
 VECTORS = "vectors"
 """In `Node.own`: weights of a node beside those of products and tables, gains and biases. They are too few to
 be kernels of an iteration, and count among a model's parameters alone."""
@@ -31,7 +32,7 @@ def mask(size: Sizes, cols: Size) -> Size:
 
 
 def gemm(
-    name: str, size: Sizes, inner: Size, cols: Size, read: str, names: tuple[tuple[str, ...], tuple[str, ...]],
+    name: str, size: Sizes, inner: Size, cols: Size, read: str, names: tuple[Names, Names],
     biased: bool = False, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a product of all tokens; names: of the dimensions of its inner side and of its columns."""

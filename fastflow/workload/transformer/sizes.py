@@ -49,8 +49,8 @@ SIZES = (
         "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, mixtures.MOST_SKEWED,
     ),
     count("model.vocabulary", "words of the vocabulary"),
-    Column("model.train_tokens", "float", "", "tokens to train on, for train_s and train_energy_J", 0.0, 1e18),
-    count("model.positions", "tokens of the longest sequence that the model's positions allow; 0: any", low=0),
+    Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
+    count("model.positions", "tokens of the longest sequence that positions allow; 0: any", low=0),
 )  # fmt: skip
 STRUCTURE = (
     text(KEY, "kinds of layers in their order, such as 3*dense, 58*experts; repeated as long as there are"),
@@ -189,8 +189,8 @@ def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
 def _too_large(inputs: Inputs) -> Iterator[Unfit]:
     """Yield which points have tensors that 64-bit integers do not count."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
-        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn", "topk",
-        "shared_ffn", "vocabulary",
+        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
+        "topk", "shared_ffn", "vocabulary",
     )}  # fmt: skip
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
     wrong = size["heads"] * wide > _MOST_WIDE
