@@ -33,6 +33,7 @@ from fastflow.parallelism.stacks import Stacks, run_stacks
 from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
+from fastflow.parallelism.usual import zero_stage
 from fastflow.prediction import Parallelism, Prediction
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import Device, device
@@ -92,7 +93,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
     stacks = _stacks(own, graph, pipe, timing, communication)
     timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
-    memory = footprint(graph, shards, pipe, numbers, own["model.training"], own["parallel.zero"])
+    memory = footprint(graph, shards, pipe, numbers, own["model.training"], zero_stage(own))
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
@@ -169,7 +170,7 @@ def _kernels(
     graph = build_graph(inputs, numbers, by_layer)
     refuse(timed, uncut(graph, layouts))
     refuse(timed, unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
-    shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)
+    shards = cut(graph, layouts, stages, count, zero_stage(inputs), numbers)
     timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
     refuse(timed, untimed(graph, rate, timing))
     return graph, shards, all_launches(graph, count), rate, timing, peak

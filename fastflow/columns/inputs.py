@@ -254,7 +254,13 @@ INPUTS: tuple[Column, ...] = (
         "parallel.layers", "cuts of layers by name, in place of these: tower: RC-1-8, head: CR-8; same: none"
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
-    Column("parallel.sequence", "bool", "", "true: TP cuts the tokens too, wherever it cuts nothing else"),
+    Column(
+        "parallel.sequence",
+        "bool",
+        "",
+        "true: TP cuts the tokens too, wherever it cuts nothing else",
+        absent="true of a transformer, else false",
+    ),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
     ),
@@ -265,6 +271,7 @@ INPUTS: tuple[Column, ...] = (
         "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none",
         0.0,
         3.0,
+        absent="1 of a transformer, else 0",
     ),
     text("parallel.split", "how layers are dealt to pipeline stages", SPLITS),
     text(
@@ -282,7 +289,16 @@ INPUTS: tuple[Column, ...] = (
         )
     ),
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
-    count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),
+    count(
+        "parallel.microbatches",
+        "micro-batches; 0: of parallel.microbatch sequences, else four per pipeline stage, one without stages",
+        low=0,
+    ),
+    count(
+        "parallel.microbatch",
+        "sequences of a micro-batch on one device; 0: as parallel.microbatches says, of a transformer 1",
+        low=0,
+    ),
     text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
     Column(
         "parallel.concurrent_kernels",

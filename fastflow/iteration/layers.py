@@ -155,7 +155,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             for i in range(begin, row):
                 busy += launched[i]
                 side += launched[i] * graph.side[i]
-                core += launched[i] * graph.selective[i]
+                core += launched[i] * (graph.selective[i] > 0)
                 for kind in range(_KINDS):
                     waiting[kind, i - begin] = graph.repeat[i] * waits.time[kind, i]
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):

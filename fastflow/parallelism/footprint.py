@@ -14,7 +14,7 @@ from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.workload.graph import FORWARD, REDUCE_SCATTER, UPDATE, Graph, most_by_point
+from fastflow.workload.graph import DROPPED, FORWARD, REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 
 
@@ -47,14 +47,9 @@ def _kept(graph: Graph, shards: Supergraph, row: int) -> float:
     # what was kept per column of the layer is cut as the layer's activations are
     cols = graph.cols[row]
     kept = 1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + _kept_whole(graph, shards, row)
-
-
-@kernel
-def _kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return what is kept of a kernel as products read it [elements]."""
-    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / graph.cols[row])
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * shards.read_rows[row] * whole)
+    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / cols)
+    kept += shards.read_rows[row] * whole
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
 
 
 @kernel
@@ -108,7 +103,7 @@ def _fullest_chunked(
     fullest = np.zeros(points, dtype=np.int64)
     for p in range(points):
         layers, stages = chunks.layers[p], pipeline.stages[p]
-        of_layer, largest = np.zeros((5, layers)), 0.0
+        of_layer, largest, border = np.zeros((5, layers)), 0.0, 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
             layer, owned = graph.layer[row], _owned(graph, shards, row)
             of_layer[0, layer] += owned
@@ -117,12 +112,12 @@ def _fullest_chunked(
                 continue
             kept = _kept(graph, shards, row)
             of_layer[4, layer] += kept
-            if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
-                kept = _kept_whole(graph, shards, row)
-            of_layer[2, layer] += kept
+            if not (chunks.core[p] and graph.selective[row] == DROPPED):
+                of_layer[2, layer] += kept
             if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
                 share = shards.activation_cols[row] / graph.cols[row]
-                of_layer[3, layer] += shards.activation_rows[row] * graph.sends_cols[row] * share
+                of_layer[3, layer] = shards.activation_rows[row] * graph.sends_cols[row] * share
+                border = of_layer[3, layer]
         needed = -1.0
         for stage in range(stages):
             whole, part, kept = 0.0, 0.0, 0.0
@@ -136,6 +131,11 @@ def _fullest_chunked(
                     kept += (held - again) * of_layer[2, layer] + again * of_layer[3, layer]
                     if again > 0:
                         largest = max(largest, of_layer[4, layer])
+                # what a layer reads counts with the one that made it, but a stage keeps what it received
+                if c * stages + stage == 0 and count * stages > 1:
+                    kept -= border
+                if c * stages + stage + 1 == count * stages > 1:
+                    kept += border
             flying = chunks_in_flight(pipeline.order[p], stages, stage, count, pipeline.microbatches[p])
             flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
             kept *= flying / count

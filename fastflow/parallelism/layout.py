@@ -30,6 +30,7 @@ from fastflow.parallelism.splits import (
     number_of,
 )
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
+from fastflow.parallelism.usual import splits_sequence
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import layers_of
 from fastflow.workload.cutting import COLS, ROWS
@@ -114,7 +115,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     names, kinds, place = known = sections(inputs)
     layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
     is_tensor = strategies.assignment == TENSOR
-    asked = {SEQUENCE: inputs["parallel.sequence"], ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
+    asked = {SEQUENCE: splits_sequence(inputs), ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
     for chosen in ([SEQUENCE], [ULYSSES], [SEQUENCE, ULYSSES]):
         alike = reduce(and_, ((column == (cut in chosen)) for cut, column in asked.items()), is_tensor)
         if alike.any():

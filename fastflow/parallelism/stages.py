@@ -15,6 +15,7 @@ from fastflow.parallelism.chunks import EVEN, Chunks, crossings, deal, most_of_c
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.workload import in_blocks
 from fastflow.workload.family import Order
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
@@ -46,22 +47,36 @@ def microbatches(
 ) -> tuple[Ints, Texts]:
     """Return every point's number of micro-batches, and why its rows cannot be cut so (or "").
 
-    inputs: `parallel.microbatches`; 0 stands for one without a pipeline, and otherwise for four a stage as
-    far as a device has rows for them. rows: the parts that rows can be cut into, and whether into no more.
+    inputs: `parallel.microbatches`; 0 stands for as many as have `parallel.microbatch` sequences, of a
+    transformer at least one; else for one without a pipeline, and otherwise for four a stage as far as a
+    device has rows for them. rows: the parts that rows can be cut into, and whether into no more.
     """
     asked, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     most = np.where(indivisible, rows // shards, -(-rows // shards))
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = Reasons(asked.size)
-    for i in np.flatnonzero(most < 1):
+    for i in reason.without(most < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
-    for i in np.flatnonzero((asked > most) & (most >= 1)):
+    for i in reason.without(asked > most):
         allowed = (
             f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
         )
         reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
+    sequences = inputs["parallel.microbatch"]
+    each = np.where((sequences == 0) & (asked == 0) & in_blocks(inputs), 1, sequences)
+    given = each > 0
+    if given.any():
+        whole = np.maximum(each, 1)
+        uneven = given & (most % whole > 0)
+        for i in reason.without(uneven):
+            allowed = f"a divisor of the {most[i]} {'sequences' if indivisible[i] else 'rows'} of one device"
+            reason.add(i, str(InputError("parallel.microbatch", int(each[i]), allowed)))
+        for i in reason.without(given & (asked > 0) & (asked != most // whole)):
+            allowed = f"0, or the {most[i] // whole[i]} of parallel.microbatch={each[i]}"
+            reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
+        usual = np.where(given, np.maximum(most // whole, 1), usual)
     return np.where(asked > 0, asked, usual), reason.texts()
 
 

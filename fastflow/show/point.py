@@ -37,9 +37,10 @@ def breakdown(
     if row["devices"] > 1:
         out.print(_placement(row))
         show_layout(out, layouts)
-    out.print(_phases(row))
     if "tokens_per_s" in row:
         show_training(out, row)
+    else:
+        out.print(_phases(row))
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))
     out.print(_launches(merged, levels))

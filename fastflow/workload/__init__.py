@@ -154,6 +154,14 @@ def order_of(inputs: Inputs) -> Order | None:
     return order(inputs) if order else None
 
 
+def in_blocks(inputs: Inputs) -> bool:
+    """Say whether points are of models whose graph has layers that stand for several.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return bool(inputs["model.name"].size) and family_of(inputs).order is not None
+
+
 def tokens_of(inputs: Inputs) -> Ints:
     """Return the tokens of an iteration of every point's model that has any, (points,).
 
