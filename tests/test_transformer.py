@@ -184,7 +184,7 @@ def exchanges(*overrides):
 
 def test_tensor_parallelism_exchanges_what_megatron_does():
     """Two all-reduces each way; sequence parallelism gathers and scatters as often, and twice more."""
-    plain = exchanges("parallel.strategy=TP-8-d2")
+    plain = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=false")
     assert plain == {("forward", "all-reduce along tp"): 2, ("backward", "all-reduce along tp"): 2}
     split = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true")
     assert split == {
