@@ -47,9 +47,6 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "head")
 
-# what selective recomputation does with a kernel: launches it again, and keeps nothing of it either
-LAUNCHED_AGAIN, DROPPED = 1, 2
-
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
@@ -141,7 +138,7 @@ class Kernel(NamedTuple):
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
     part: int = OTHER  # of PARTS
-    selective: int = 0  # of a forward kernel: LAUNCHED_AGAIN or DROPPED by selective recomputation, or 0
+    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
     own: Own = NOTHING
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastflow.tables import Inputs
-from fastflow.workload.graph import DROPPED, LAUNCHED_AGAIN, Dims
+from fastflow.workload.graph import Dims
 from fastflow.workload.layers import Node, Size
 from fastflow.workload.transformer.parts import (
     DROPOUT_FLOP,
@@ -162,5 +162,4 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
             )
         ]  # fmt: skip
     nodes.append(product(context, size.sequence, size.value_dim, (nodes[-1].name, read)))
-    again = [node._replace(selective=DROPPED) for node in nodes[:-1]]  # the projection reads the last one
-    return [*again, nodes[-1]._replace(selective=LAUNCHED_AGAIN)]
+    return [node._replace(selective=1) for node in nodes]
