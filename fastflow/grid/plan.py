@@ -118,12 +118,17 @@ def plan(
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
-        stacked=any(FAMILIES[str(point["model.name"])].order is not None for point in inputs),
+        stacked=any(_is_stacked(str(point["model.name"])) for point in inputs),
         report=_report(composer, first),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
     return Run(grid, options, output, first, *files)
+
+
+def _is_stacked(family: str) -> bool:
+    """Say whether models of a family have layers that stand for several."""
+    return FAMILIES[family].order is not None
 
 
 def check_path(key: str, composition: Composition) -> None:

@@ -47,11 +47,6 @@ def _kept(graph: Graph, shards: Supergraph, row: int) -> float:
     # what was kept per column of the layer is cut as the layer's activations are
     cols = graph.cols[row]
     kept = 1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
-<<<<<<< HEAD
-    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / cols)
-    kept += shards.read_rows[row] * whole
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
-=======
     return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + _kept_whole(graph, shards, row)
 
 
@@ -60,7 +55,6 @@ def _kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
     """Return what is kept of a kernel as products read it [elements]."""
     whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / graph.cols[row])
     return float(1.0 * graph.repeat[row] * graph.batch[row] * shards.read_rows[row] * whole)
->>>>>>> h_engine
 
 
 @kernel
@@ -123,14 +117,9 @@ def _fullest_chunked(
                 continue
             kept = _kept(graph, shards, row)
             of_layer[4, layer] += kept
-<<<<<<< HEAD
-            if not (chunks.core[p] and graph.selective[row] == DROPPED):
-                of_layer[2, layer] += kept
-=======
             if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
                 kept = _kept_whole(graph, shards, row)
             of_layer[2, layer] += kept
->>>>>>> h_engine
             if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
                 share = shards.activation_cols[row] / graph.cols[row]
                 of_layer[3, layer] = shards.activation_rows[row] * graph.sends_cols[row] * share

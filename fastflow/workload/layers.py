@@ -76,12 +76,8 @@ class Node(NamedTuple):
     keeps_whole: Size | None = None  # columns kept as a product reads them
     gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
     part: int = 0  # of graph.PARTS
-<<<<<<< HEAD
-    selective: int = 0  # of graph.LAUNCHED_AGAIN, DROPPED: what selective recomputation does with it
-=======
     # 1: selective recomputation keeps of it what products read, and launches it again
     selective: int = 0
->>>>>>> h_engine
     dims: Dims = Dims()
     own: Own = NOTHING
 
