@@ -1,12 +1,17 @@
 """Layers of a graph that stand for several: dealt to pipeline stages, walked through, kept in memory."""
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pytest import approx
 
+from fastflow.api import _one_point
+from fastflow.evaluation.runner import predict_points
 from fastflow.iteration.layers import CONTEXT, EXPERT, TENSOR, WAITS, WEIGHTS, Overlap, Waits, walk_layers
 from fastflow.parallelism.chunks import EVEN, crossings, deal, launched_again, layer_kinds, undealt
+from fastflow.trace import trace_point
 from fastflow.workload.family import Order
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -172,3 +177,26 @@ def test_experts_and_weights_hide_behind_a_layer(pairs, kind):
     got = walked(FORWARD, table, asked)
     busy, waits = (sum(pair[i] for pair in pairs) for i in (0, 1))
     assert got.forward[0] == approx(max(busy, waits))
+
+
+def test_a_trace_has_every_block_of_every_stage():
+    """Four stages of two chunks, eight micro-batches: blocks that do not overlap, sums of gradients, an update."""
+    _, run = _one_point(
+        ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
+         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")
+    )  # fmt: skip
+    (found,) = predict_points(run.grid, 0, 1)
+    events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]
+    total = 1e6 * found.prediction.timeline.total[0]
+    assert max(event["ts"] + event["dur"] for event in events) == approx(total, rel=1e-6)
+    for stage in range(4):
+        own = [event for event in events if event["pid"] == stage + 1]
+        compute = sorted(
+            (event["ts"], event["ts"] + event["dur"]) for event in own if event["cat"] == "compute"
+        )
+        assert all(end <= start + 1e-3 for (_, end), (start, _) in zip(compute, compute[1:], strict=False))
+        names = Counter((event["name"], event["args"].get("chunk")) for event in own)
+        assert names == {
+            **{(name, chunk): 8 for name in ("forward", "backward") for chunk in (0, 1)},
+            **{("sum of weight gradients", chunk): 1 for chunk in (0, 1)}, ("update", None): 1,
+        }  # fmt: skip
