@@ -287,13 +287,14 @@ def test_every_way_to_build_a_layer_reads_what_is_there(block, mix, fused):
 def test_models_built_together_are_as_models_built_alone():
     """Structures that differ, and sizes that differ within them."""
     varied = {
-        "hidden": [64, 32, 128, 64], "layers": [2, 5, 3, 4], "heads": [4, 4, 8, 2], "batch": [2, 3, 4, 1],
-        "latent": [0, 0, 16, 0], "pattern": ["dense", "dense", "dense", "dense, experts"],
-        "experts": [0, 0, 0, 4], "topk": [0, 0, 0, 2], "shared_ffn": [0, 0, 0, 24],
+        "hidden": [64, 32, 128, 64, 32], "layers": [2, 5, 3, 4, 2], "heads": [4, 4, 8, 2, 4],
+        "batch": [2, 3, 4, 1, 2], "latent": [0, 0, 16, 0, 0],
+        "pattern": ["dense", "dense", "dense", "dense, experts", "dense, experts"],
+        "experts": [0, 0, 0, 4, 8], "topk": [0, 0, 0, 2, 3], "shared_ffn": [0, 0, 0, 24, 16],
     }  # fmt: skip
-    together = workload.build_graph(points(**varied), precision(4))
+    together = workload.build_graph(points(**varied), precision(5))
     counted = parameters(points(hidden=[64, 32], layers=[2, 5], batch=[2, 3]))
-    for i in range(4):
+    for i in range(5):
         own = points(**{key: values[i] for key, values in varied.items()})
         alone = workload.build_graph(own, precision(1))
         rows = slice(together.offset[i], together.offset[i + 1])
