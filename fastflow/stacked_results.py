@@ -8,7 +8,7 @@ from fastflow.iteration.layers import WEIGHTS
 from fastflow.parallelism.chunks import launched_again
 from fastflow.prediction import Prediction
 from fastflow.tables import Columns, Floats, take
-from fastflow.workload import tokens_of
+from fastflow.workload import parameters_of, tokens_of
 from fastflow.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
 
 
@@ -25,7 +25,10 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     devices = prediction.parallelism.strategies.devices[prediction.timed]
     done = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
     tokens = 1.0 * tokens_of(own)
+    total_weights, active = parameters_of(own)
     columns: Columns = {
+        "parameters": total_weights,
+        "active_parameters": active,
         "chunks": stacks.plan.chunks,
         "tokens_per_s": tokens / total,
         "tokens_per_s_per_device": tokens / total / devices,

@@ -117,6 +117,8 @@ RESULTS: tuple[Column, ...] = (
 
 # of models that are made of layers that stand for several, beside the columns above
 STACKED: tuple[Column, ...] = (
+    Column("parameters", "float", "", "weights of the model, gains and biases among them"),
+    Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
     Column("chunks", "int", "", "chunks of layers of each pipeline stage"),
     Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts, single, take
+from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, single, take
 from fastflow.workload import (
     attention,
     experts,
@@ -174,6 +174,19 @@ def tokens_of(inputs: Inputs) -> Ints:
     """
     tokens = family_of(inputs).tokens
     return tokens(inputs) if tokens else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
+    """Return the weights of every point's model, and those that a row meets; NaN of a family without a count.
+
+    inputs: the columns of `model`. Both of shape (points,).
+    """
+    total, active = np.full((2, inputs["model.training"].size), np.nan)
+    count = family_of(inputs).parameters if total.size else None
+    if count is not None:
+        for rows in _structures(inputs):
+            total[rows], active[rows] = count(take(dict(inputs), rows))
+    return total, active
 
 
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:

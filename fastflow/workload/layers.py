@@ -139,9 +139,9 @@ class Network(NamedTuple):
     def share(self, i: int, read: int) -> Size:
         """Return the elements of something that a node reads, as columns of its own rows."""
         maker, own = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
-        if own.rows is maker.rows or not isinstance(own.rows, int):
+        if own.rows is maker.rows:
             return maker.output
-        return -(-int(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * int(own.steps)))
+        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * own.steps))
 
     def wants(self, read: int) -> bool:
         """Say whether the gradient of something that a node reads is wanted."""

@@ -209,7 +209,8 @@ _SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size")
 
 def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[str, Any]) -> list[bool]:
     """Return which layers have experts, and write down how many and how large they are."""
-    if "experts" not in known:
+    experts = known.get("experts")  # where the type has said it already
+    if experts is None:
         experts = fields.count(*_EXPERTS, default=0, least=0)
         if not experts:
             return [False] * layers

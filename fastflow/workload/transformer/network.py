@@ -23,7 +23,7 @@ from fastflow.workload.graph import (
 )
 from fastflow.workload.graph import EXPERTS as MIXTURE
 from fastflow.workload.layers import INPUT, KernelType, Layer, Network, Node, Size, connect
-from fastflow.workload.lstm import LOSS_BACKWARD_FLOP, LOSS_BACKWARD_MOVES, LOSS_FLOP, LOSS_MOVES
+from fastflow.workload.lstm import LOSS_BACKWARD_FLOP, LOSS_FLOP
 from fastflow.workload.transformer.feed_forward import dense, mixture
 from fastflow.workload.transformer.heads import PROJECTION, attention_of
 from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
@@ -44,6 +44,10 @@ TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT
 TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
 """Kernels whose weights another one of the model owns: those of the embedding or of the head."""
 LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
+# Bytes that the loss moves for each logit, in fp32 as Megatron-LM's cross_entropy.py does: conversion (6),
+# maximum (4), difference to it (8), exponentials (8), their sum (4) and shares of it (8); of the gradient,
+# scaling (8) and conversion (6)
+LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
 LAST = "add"  # of a layer
 
 
@@ -163,9 +167,9 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
     )  # fmt: skip
     loss = Node(
         name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
-        moves=LOSS_MOVES, flop=LOSS_FLOP, backward_moves=LOSS_BACKWARD_MOVES,
-        backward_flop=LOSS_BACKWARD_FLOP, dims=Dims(TOKENS, (), VOCABULARY),
-        keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0,
+        moves=LOSS_BYTES / size.activation_bytes, flop=LOSS_FLOP,
+        backward_moves=LOSS_BACKWARD_BYTES / size.activation_bytes, backward_flop=LOSS_BACKWARD_FLOP,
+        keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
     return tuple(_of(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
 
