@@ -131,6 +131,8 @@ def _read(column: Column, value: Any) -> Scalar:
             return value
         if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # a text that YAML took for a number
+        if column.kind == "str" and isinstance(value, bool) and str(value).lower() in column.choices:
+            return str(value).lower()
         raise ValueError
     if column.unit:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
