@@ -1,6 +1,7 @@
 """Layers of a graph that stand for several: dealt to pipeline stages, walked through, kept in memory."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import assume, given
@@ -194,7 +195,7 @@ def test_a_trace_has_every_block_of_every_stage():
         compute = sorted(
             (event["ts"], event["ts"] + event["dur"]) for event in own if event["cat"] == "compute"
         )
-        assert all(end <= start + 1e-3 for (_, end), (start, _) in zip(compute, compute[1:], strict=False))
+        assert all(end <= start + 1e-3 for (_, end), (start, _) in pairwise(compute))
         names = Counter((event["name"], event["args"].get("chunk")) for event in own)
         assert names == {
             **{(name, chunk): 8 for name in ("forward", "backward") for chunk in (0, 1)},
