@@ -38,7 +38,7 @@ from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
 from fastflow.tables import Columns
-from fastflow.workload import FAMILIES
+from fastflow.workload import is_stacked
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -118,17 +118,12 @@ def plan(
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
-        stacked=any(_is_stacked(str(point["model.name"])) for point in inputs),
+        stacked=any(map(is_stacked, inputs)),
         report=_report(composer, first),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
     return Run(grid, options, output, first, *files)
-
-
-def _is_stacked(family: str) -> bool:
-    """Say whether models of a family have layers that stand for several."""
-    return FAMILIES[family].order is not None
 
 
 def check_path(key: str, composition: Composition) -> None:

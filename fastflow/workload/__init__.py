@@ -162,6 +162,11 @@ def in_blocks(inputs: Inputs) -> bool:
     return bool(inputs["model.name"].size) and family_of(inputs).order is not None
 
 
+def is_stacked(inputs: Mapping[str, Any]) -> bool:
+    """Say the same of the inputs of one point, by their dotted keys."""
+    return FAMILIES[inputs["model.name"]].order is not None
+
+
 def tokens_of(inputs: Inputs) -> Ints:
     """Return the tokens of an iteration of every point's model that has any, (points,).
 
