@@ -164,6 +164,7 @@ def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is true or false, not yes"),
         ({"rope_scaling": 3}, "rope_scaling is an object, not 3"),
         ({"rope_scaling": {"factor": -1}}, "rope_scaling.factor is a number above 0"),
+        ({"rope_scaling": {"factor": True}}, "rope_scaling.factor is a number above 0"),
         ({"rope_scaling": {"factor": "8"}}, "rope_scaling.factor is a number above 0"),
         ({"layer_types": ["full_attention"]}, "layer_types is a list with an entry for each of the 80"),
         ({"layer_types": ["full_attention"] * 79 + ["linear_attention"]}, "not linear_attention"),

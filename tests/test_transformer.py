@@ -170,6 +170,25 @@ def test_what_a_layer_keeps_is_what_korthikanti_counts(tensor, sequence, recompu
     assert kept[1] - kept[0] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("normed", [False, True])
+def test_what_a_layer_of_llama_keeps_is_counted_by_hand(normed):
+    kept = [
+        fastflow.evaluate(
+            "model=llama3_8b", "chip=a100", "system.devices=8", "model.batch=2", "parallel.microbatches=1",
+            "parallel.strategy=d1", f"model.qk_norm={normed}", f"model.layers={layers}",
+            "parallel.recompute=none",
+        ).activation_B[0]
+        for layers in (1, 2)
+    ]  # fmt: skip
+    expected = naive.llama_bytes(2 * 8192, 4096, 32, 8, 128, 14336, normed)
+    assert kept[1] - kept[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_norms_of_queries_and_keys_have_gains():
+    plain, normed = (parameters(points(qk_norm=normed))[0][0] for normed in (False, True))
+    assert normed - plain == 2 * 2 * 16
+
+
 def exchanges(*overrides):
     """Exchanges of a layer by phase: how often, and bytes of all; of weights' gradients none."""
     base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")

@@ -41,3 +41,15 @@ def activation_bytes(sequence, batch, hidden, heads, tensor=1, sequence_parallel
     beside = 10 / t if sequence_parallel else 10
     core = 0 if selective else 5 * a * s / (h * t)
     return s * b * h * (beside + 24 / t + core)
+
+
+def llama_bytes(tokens, hidden, heads, kv_heads, head_dim, ffn, normed):
+    """Bytes of activations that a layer of Llama keeps in 16 bits.
+
+    normed: queries and keys are normalised, so that they are kept before and after.
+    """
+    queries, keys = heads * head_dim, kv_heads * head_dim
+    of_norms = 2 * (hidden + hidden)  # what goes in and comes out of each
+    of_attention = queries + 2 * keys + queries + 2 * heads  # and a sum in fp32 for each query
+    again = queries + keys if normed else 0
+    return 2 * tokens * (of_norms + of_attention + again + 3 * ffn)
