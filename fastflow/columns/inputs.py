@@ -261,6 +261,9 @@ INPUTS: tuple[Column, ...] = (
         "true: TP cuts the tokens too, wherever it cuts nothing else",
         absent="true of a transformer, else false",
     ),
+    Column(
+        "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"
+    ),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
     ),

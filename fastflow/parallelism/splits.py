@@ -48,7 +48,9 @@ assignment must not cut the batch of one kernel and the sequence of the next alo
 Assignment = tuple[tuple[str, tuple[str, ...]], ...]
 """Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
 network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
-"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt."""
+"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt,
+"inner.experts" those over which kernels deal copies of rows out or sum them up, "dense.feed_forward" columns of
+kernels whose rows are not dealt."""
 
 
 class Cut(NamedTuple):
@@ -59,7 +61,9 @@ class Cut(NamedTuple):
     source: str
 
 
-_TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
+_ACTIVATIONS, _DENSE = "activations", "dense"
+_DEALT, _FEED_FORWARD = "groups.experts", "feed_forward"
+_TENSOR = ("heads", _FEED_FORWARD, "gates", "vocabulary")
 _DATA = Cut("dp", (ROWS,), "data parallelism")
 _DEEPFLOW, _OPTIMUS, _3D = "DeepFlow, section 3.3", "Optimus, arXiv:2104.05343", "3-D, arXiv:2105.14450"
 WAYS = {
@@ -69,7 +73,7 @@ WAYS = {
     "TP": (
         Cut("tp", _TENSOR, "Megatron-LM, arXiv:1909.08053"),
         Cut("cp", ("sequence",), "ring attention, arXiv:2310.01889"),
-        Cut("ep", ("groups.experts", ROWS), "GShard, arXiv:2006.16668"),
+        Cut("ep", (_DEALT, ROWS), "GShard, arXiv:2006.16668"),
         _DATA,
     ),
     "2D": (Cut("kp1", (INNER, COLS), _OPTIMUS), Cut("kp2", (COLS,), _OPTIMUS), _DATA),
@@ -98,6 +102,26 @@ def assignments() -> tuple[Assignment, ...]:
     return tuple(_known)
 
 
+@lru_cache(maxsize=64)
+def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
+    """Return the assignment of tensor parallelism with some of its other ways.
+
+    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
+    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
+    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
+    """
+    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    if along & axes("tp"):
+        own = (_DEALT,) if sequence else (_DEALT, "inner.experts")
+        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
+    elif whole:
+        names = (f"{_DENSE}.{one}" if one == _FEED_FORWARD else one for one in tensor.dimensions)
+        tensor = tensor._replace(dimensions=tuple(names))
+    if along & axes("cp"):
+        context = context._replace(dimensions=(_DEALT, *context.dimensions))
+    return assignment_of("TP", tensor, context)
+
+
 def number_of(assignment: Assignment) -> int:
     """Return the place of an assignment among those known, after the last if it is new."""
     with _lock:
@@ -109,7 +133,6 @@ STATISTICS_COLS = 4
 # A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
 # count twice.
 STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
-_ACTIVATIONS = "activations"
 _OF_ROWS = (ROWS, GROUPS)
 _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
 
@@ -117,7 +140,7 @@ _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read
 def _qualified(name: str) -> tuple[str, str, tuple[str, ...]]:
     """Return a dimension without what stands before its dot, that, and the sides where it may be."""
     of, _, one = name.rpartition(".")
-    return one, of, SIDES if of in ("", _ACTIVATIONS) else (of,)
+    return one, of, SIDES if of in ("", _ACTIVATIONS, _DENSE) else (of,)
 
 
 def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
@@ -127,7 +150,7 @@ def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     """
     for name in cuts:
         one, of, sides = _qualified(name)
-        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
+        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT or of == _DENSE and form.dims.groups:
             continue
         if one in form.type.sides:
             return form.type.sides[one], one
@@ -177,7 +200,9 @@ def home(cuts: tuple[str, ...], form: Form | None) -> str:
 def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
     """Return the layout along an axis in which a pass over a tensor would be cut."""
     for name in cuts:
-        one, _, sides = _qualified(name)
+        one, of, sides = _qualified(name)
+        if of == _DENSE and dims.groups:
+            continue
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
             if (one in names or one == where != GROUPS) and where in sides:
                 return where
@@ -380,13 +405,14 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
     else:
         lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
         whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
+    dealt, read_dealt = _along(assignment, form, made, _OF_ROWS), _along(assignment, form, read, (GROUPS,))
     is_pass, is_batched = facts.kind == ON_ACTIVATIONS, form.type.kind == BATCHED
     contracts = is_batched and form.operand > 0 and facts.phase == BACKWARD  # the rows of the other operand
     return Split(
-        rows=0 if on_weights or contracts else rows | groups if is_pass else rows,
+        rows=0 if on_weights or contracts else dealt if is_pass else rows,
         inner=rows if contracts else inner,
         cols=cols,
-        products=groups | cols if is_batched else 0 if is_pass else groups,
+        products=groups | cols if is_batched else (read_dealt & ~dealt) if is_pass else groups,
         lies_rows=0 if on_weights else _along(assignment, form, home, _OF_ROWS),
         lies_cols=_along(assignment, form, home, (COLS,)),
         read_rows=_along(assignment, reader, read, _OF_ROWS),
