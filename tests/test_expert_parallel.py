@@ -196,7 +196,7 @@ BAD = [
     ("TP-4-d2-p2x7", (), "divide the 32 layers"),
     ("TP-4-d2-p2x40", (), "at most 34 chunks"),
     ("TP-4-d1-p4", ("model.layers=31", "parallel.split=even"), "divide the 31 layers"),
-    ("TP-4-d4", ("parallel.microbatch=3", "model.batch=64"), "parallel.microbatch=3.*a divisor of the 16 sequences"),
+    ("TP-4-d4", ("parallel.microbatch=3", "model.batch=64"), "microbatch=3.*a divisor of the 16 sequences"),
 ]  # fmt: skip
 
 
