@@ -181,7 +181,7 @@ def test_experts_and_weights_hide_behind_a_layer(pairs, kind):
 
 
 def test_a_trace_has_every_block_of_every_stage():
-    """Four stages of two chunks, eight micro-batches: blocks that do not overlap, sums of gradients, an update."""
+    """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
     _, run = _one_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
          "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")

@@ -29,8 +29,6 @@ ALGORITHMS = (
 LIBRARIES = ("none", "nccl")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
 SPLITS = ("even", "balanced")
-AUTO, TRUE, FALSE = "auto", "true", "false"
-SWITCH = (AUTO, TRUE, FALSE)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -256,10 +254,12 @@ INPUTS: tuple[Column, ...] = (
         "parallel.layers", "cuts of layers by name, in place of these: tower: RC-1-8, head: CR-8; same: none"
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
-    text(
+    Column(
         "parallel.sequence",
-        "true: TP cuts the tokens too, wherever it cuts nothing else; auto: true in transformers",
-        SWITCH,
+        "bool",
+        "",
+        "true: TP cuts the tokens too, wherever it cuts nothing else",
+        absent="true of a transformer, else false",
     ),
     Column(
         "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"

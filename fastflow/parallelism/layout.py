@@ -15,14 +15,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns.inputs import ALL_TO_ALL, AUTO, TRUE
+from fastflow.columns.inputs import ALL_TO_ALL
 from fastflow.distinct import kinds as kinds_of
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
-from fastflow.parallelism.mesh import AXES, devices_along
-from fastflow.parallelism.splits import assignments, axes_that_split, number_of, tensor_parallel
+from fastflow.parallelism.mesh import AXES, axes, devices_along
+from fastflow.parallelism.splits import (
+    SEQUENCE,
+    ULYSSES,
+    WAYS,
+    Assignment,
+    assignment_of,
+    assignments,
+    axes_that_split,
+    number_of,
+)
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
+from fastflow.parallelism.usual import splits_sequence
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import family_of, layers_of
 from fastflow.workload.cutting import COLS, ROWS
@@ -108,7 +118,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
     tensor = np.flatnonzero(strategies.assignment == TENSOR)
     ways = (
-        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        splits_sequence(inputs), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
     first, alike = kinds_of([way[tensor] for way in ways], tensor.size)
@@ -149,17 +159,25 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     return layouts, reason.texts()
 
 
-def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
-    """Return whether tensor parallelism cuts the tokens too, (points,).
+@lru_cache(maxsize=64)
+def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
+    """Return the assignment of tensor parallelism with some of its other ways.
 
-    By itself it does so in models that are known to name their dimensions: those of layers that stand for
-    several. A file may not.
+    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
+    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
+    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
     """
-    asked = inputs["parallel.sequence"]
-    cuts: Bools = asked == TRUE
-    if asked.size and family_of(inputs).order is not None:
-        cuts |= (asked == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
-    return cuts
+    dealt = "groups.experts"
+    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    if along & axes("tp"):
+        own = (dealt,) if sequence else (dealt, "inner.experts")
+        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
+    elif whole:
+        names = ("dense.feed_forward" if one == "feed_forward" else one for one in tensor.dimensions)
+        tensor = tensor._replace(dimensions=tuple(names))
+    if along & axes("cp"):
+        context = context._replace(dimensions=(dealt, *context.dimensions))
+    return assignment_of("TP", tensor, context)
 
 
 def undivided(inputs: Inputs, strategies: Strategies) -> Texts:
