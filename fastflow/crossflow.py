@@ -72,7 +72,6 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 1: generate the chip, read the strategy
     every, reason, timed, given = _admit(inputs, refused)
     own, chip, spread, count = given
-    stages = spread.strategies.lp
     numbers = once_a_kind(precision, own, *TYPES)
     # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)

@@ -294,7 +294,7 @@ INPUTS: tuple[Column, ...] = (
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
     count(
         "parallel.microbatches",
-        "micro-batches; 0: of parallel.microbatch sequences, else four per pipeline stage, one without stages",
+        "micro-batches; 0: as parallel.microbatch says, else four per pipeline stage, one without stages",
         low=0,
     ),
     count(
