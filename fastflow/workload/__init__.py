@@ -164,7 +164,8 @@ def in_blocks(inputs: Inputs) -> bool:
 
 def is_stacked(inputs: Mapping[str, Any]) -> bool:
     """Say the same of the inputs of one point, by their dotted keys."""
-    return FAMILIES[inputs["model.name"]].order is not None
+    family = FAMILIES[inputs["model.name"]]
+    return family.order is not None
 
 
 def tokens_of(inputs: Inputs) -> Ints:
