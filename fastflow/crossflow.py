@@ -27,7 +27,7 @@ from fastflow.network.routes import network_faults
 from fastflow.parallelism.chunks import launched_again, layer_kinds, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
-from fastflow.parallelism.layout import lay_out, names_layers
+from fastflow.parallelism.layout import lay_out, names_layers, undivided
 from fastflow.parallelism.shards import FusedShares, Supergraph
 from fastflow.parallelism.stacks import Stacks, run_stacks
 from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
@@ -72,7 +72,6 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 1: generate the chip, read the strategy
     every, reason, timed, given = _admit(inputs, refused)
     own, chip, spread, count = given
-    stages = spread.strategies.lp
     numbers = once_a_kind(precision, own, *TYPES)
     # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
@@ -152,7 +151,9 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(untrainable, inputs, *TYPES)
-    reason = first_of(faults, misfits, crowded, unsuited(inputs), unable, refused)
+    reason = first_of(
+        faults, misfits, crowded, unsuited(inputs), undivided(inputs, parallelism.strategies), unable, refused
+    )
     timed = np.flatnonzero(reason == "")
     every = _Given(dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)
@@ -184,8 +185,8 @@ def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
 
 def _parallelise(inputs: Inputs) -> tuple[Parallelism, Texts]:
     """Read strategies, and say why one does not suit its system or its model (3.3)."""
-    strategies, printed = parse_column(inputs["parallel.strategy"])
-    unsuited = misfit(strategies, inputs["system.devices"], count_layers(inputs))
+    strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
+    unsuited = misfit(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, uncut = lay_out(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_of(
         network_faults(inputs, strategies.lp, layouts), unsuited, uncut

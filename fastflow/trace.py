@@ -98,7 +98,7 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
 
 
 def trace_blocks(stacks: Stacks, point: int) -> list[Event]:
-    """Return the events of one point whose layers stand for several: blocks, sums of gradients, the update."""
+    """Return the events of one point whose layers stand for several: blocks, sums, the update."""
     blocks, plan, stages = stacks.blocks, stacks.plan, int(stacks.plan.stages[point])
     spans = block_spans(blocks, plan, point)
     events = [event for stage in range(stages) for event in _names(stage, 1, (NETWORK,))]

@@ -1,11 +1,12 @@
 """Layers of a graph that stand for several: dealt to pipeline stages, walked through, kept in memory."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pytest import approx
 
 from fastflow.api import _one_point
 from fastflow.evaluation.runner import predict_points
@@ -145,7 +146,7 @@ def test_a_layer_is_a_walk_through_its_rows(table):
             (time, sum(wait for other, wait in enumerate(waits) if other != kind), level, reader)
             for time, waits, level, reader in table
         ]
-        assert got.waits[FORWARD, kind, 0] == approx(whole - naive.walk(free), abs=1e-12)
+        assert got.waits[FORWARD, kind, 0] == pytest.approx(whole - naive.walk(free), abs=1e-12)
     update = walked(UPDATE, table)
     without = [(time, sum(waits[:WEIGHTS]), level, reader) for time, waits, level, reader in table]
     assert near(update.update[0], naive.walk(without))
@@ -176,11 +177,11 @@ def test_experts_and_weights_hide_behind_a_layer(pairs, kind):
     asked = tuple(one == kind for one in (TENSOR, CONTEXT, EXPERT, WEIGHTS))
     got = walked(FORWARD, table, asked)
     busy, waits = (sum(pair[i] for pair in pairs) for i in (0, 1))
-    assert got.forward[0] == approx(max(busy, waits))
+    assert got.forward[0] == pytest.approx(max(busy, waits))
 
 
 def test_a_trace_has_every_block_of_every_stage():
-    """Four stages of two chunks, eight micro-batches: blocks that do not overlap, sums of gradients, an update."""
+    """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
     _, run = _one_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
          "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")
@@ -188,13 +189,13 @@ def test_a_trace_has_every_block_of_every_stage():
     (found,) = predict_points(run.grid, 0, 1)
     events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]
     total = 1e6 * found.prediction.timeline.total[0]
-    assert max(event["ts"] + event["dur"] for event in events) == approx(total, rel=1e-6)
+    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(total, rel=1e-6)
     for stage in range(4):
         own = [event for event in events if event["pid"] == stage + 1]
         compute = sorted(
             (event["ts"], event["ts"] + event["dur"]) for event in own if event["cat"] == "compute"
         )
-        assert all(end <= start + 1e-3 for (_, end), (start, _) in zip(compute, compute[1:], strict=False))
+        assert all(end <= start + 1e-3 for (_, end), (start, _) in pairwise(compute))
         names = Counter((event["name"], event["args"].get("chunk")) for event in own)
         assert names == {
             **{(name, chunk): 8 for name in ("forward", "backward") for chunk in (0, 1)},

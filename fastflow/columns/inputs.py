@@ -261,6 +261,9 @@ INPUTS: tuple[Column, ...] = (
         "true: TP cuts the tokens too, wherever it cuts nothing else",
         absent="true of a transformer, else false",
     ),
+    Column(
+        "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"
+    ),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
     ),
@@ -291,7 +294,7 @@ INPUTS: tuple[Column, ...] = (
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
     count(
         "parallel.microbatches",
-        "micro-batches; 0: of parallel.microbatch sequences, else four per pipeline stage, one without stages",
+        "micro-batches; 0: as parallel.microbatch says, else four per pipeline stage, one without stages",
         low=0,
     ),
     count(

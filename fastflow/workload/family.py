@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -67,5 +68,6 @@ class Family(NamedTuple):
     # of models whose network has layers that stand for several: all of them in their order
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
+    divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def deal(before, hidden, after, stages, chunks):
-    """Return the layers of every virtual stage, by their places in the model; None where they do not divide."""
+    """Return the layers of every virtual stage, by their places in the model, None for a rest."""
     virtual, every = stages * chunks, list(range(before + hidden + after))
     if hidden % virtual == 0:
         each = hidden // virtual
@@ -20,7 +20,7 @@ def deal(before, hidden, after, stages, chunks):
         *[[place] for place in every[before : before + hidden]],
         every[before + hidden :],
     ]
-    return [sum(counted[j * each : (j + 1) * each], []) for j in range(virtual)]
+    return [[one for part in counted[j * each : (j + 1) * each] for one in part] for j in range(virtual)]
 
 
 def walk(rows):
@@ -41,6 +41,6 @@ def walk(rows):
 
 
 def hidden(wait, product, ranks):
-    """Return what is left of an exchange in as many parts as devices, the first of them not behind a product."""
+    """Return what is left of an exchange in as many parts as devices, all but one behind a product."""
     part = wait / ranks
     return part + max(0.0, (wait - part) - product * (ranks - 1) / ranks)

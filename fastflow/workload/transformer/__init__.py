@@ -38,5 +38,6 @@ FAMILY = Family(
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
     unfit=unfit,
+    divided={"tp": "model.heads", "ep": "model.experts"},
     multiplied=("model.batch", "model.sequence"),
 )

@@ -56,7 +56,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     ) -> Node:
         return Node(
             name=name, type=expert_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,
-            dims=Dims(TOKENS, (), names), moves=moves, backward_moves=moves,
+            dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves, backward_moves=moves,
         )  # fmt: skip
 
     def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:
