@@ -184,6 +184,17 @@ def test_what_a_layer_of_llama_keeps_is_counted_by_hand(normed):
     assert kept[1] - kept[0] == pytest.approx(expected, rel=1e-12)
 
 
+def test_biases_have_gradients_that_are_sums_over_tokens():
+    """Those behind the last products of each part are added where branches are."""
+    graphs = [workload.build_graph(points(biases=biases), precision(1)) for biases in ("none", "qkv", "all")]
+    named = [{str(name) for name in graph.names if name.endswith("bias gradient")} for graph in graphs]
+    assert named == [set(), {"qkv bias gradient"}, {"qkv bias gradient", "gate and up bias gradient"}]
+    row = int(np.flatnonzero(graphs[1].names[graphs[1].label] == "qkv bias gradient")[0])
+    assert [column[row] for column in (graphs[1].rows, graphs[1].cols, graphs[1].side)] == [16, 3 * 64, 1]
+    moved = [graph.bytes_per_element[graph.names[graph.label] == "add gradient"][0] for graph in graphs]
+    assert moved == [3.0, 3.0, 4.0]
+
+
 def test_norms_of_queries_and_keys_have_gains():
     plain, normed = (parameters(points(qk_norm=normed))[0][0] for normed in (False, True))
     assert normed - plain == 2 * 2 * 16

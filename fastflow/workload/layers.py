@@ -74,6 +74,7 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
+    vectors: Size = 0  # weights beside those of inner x cols: gains, biases; only their gradients take time
     gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps of it what products read, and launches it again

@@ -7,7 +7,6 @@ import numpy as np
 from fastflow.tables import Floats, Inputs
 from fastflow.workload.layers import Node
 from fastflow.workload.transformer.network import network
-from fastflow.workload.transformer.parts import VECTORS
 from fastflow.workload.types import experts
 
 
@@ -23,7 +22,7 @@ def parameters(points: Inputs) -> tuple[Floats, Floats]:
     for layer in found.layers:
         for node in layer.nodes:
             weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
-            own = layer.times * (weights + node.own.get(VECTORS, 0))
+            own = layer.times * (weights + node.vectors)
             total += own
             if not layer.name.startswith("mtp"):
                 active += own * _met(node)

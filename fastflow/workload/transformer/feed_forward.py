@@ -13,7 +13,6 @@ from fastflow.workload.transformer.parts import (
     FEED_FORWARD,
     HIDDEN,
     TOKENS,
-    VECTORS,
     activation,
     gemm,
 )
@@ -36,7 +35,7 @@ def _dense(points: Inputs, size: Sizes, ffn: Size, read: str, prefix: str) -> li
     return [
         gemm(up, size, size.hidden, cols, read, (HIDDEN, FEED_FORWARD), biased),
         activation(middle, size, str(points["model.activation"][0]), gated, up, ffn),
-        gemm(down, size, ffn, size.hidden, middle, (FEED_FORWARD, HIDDEN), biased),
+        gemm(down, size, ffn, size.hidden, middle, (FEED_FORWARD, HIDDEN)),
     ]
 
 
@@ -65,7 +64,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         vectors = size.experts * cols if biased else 0
         return Node(
             name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
-            reads=(read,), own={**own, "gated": float(gated and is_up), VECTORS: vectors},
+            reads=(read,), own={**own, "gated": float(gated and is_up)}, vectors=vectors,
             dims=Dims(TOKENS, *names, _EXPERTS), keeps=None if is_up else 0,
         )  # fmt: skip
 

@@ -16,7 +16,6 @@ from fastflow.workload.transformer.parts import (
     HEADS,
     HIDDEN,
     TOKENS,
-    VECTORS,
     gemm,
     mask,
     norm,
@@ -37,7 +36,6 @@ _CORE = Dims(("sequence",), (), HEADS, ("batch",))
 
 def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list[Node]:
     """Return the nodes of attention on what a norm makes, from its products to its projection."""
-    biases = str(points["model.biases"][0])
     is_latent = bool(points["model.latent"][0])
     nodes = _latent(points, size, read) if is_latent else _queries_and_keys(points, size, read)
     heads = size.heads if is_latent else size.kv_heads
@@ -53,10 +51,8 @@ def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list
         ]  # fmt: skip
     else:
         nodes += _unfused(size, head_dim, nodes[-1].name, bool(points["model.dropout"][0]))
-    projection = gemm(
-        PROJECTION, size, size.heads * size.value_dim, size.hidden, nodes[-1].name, (HEADS, HIDDEN),
-        biased=biases in (OF_ATTENTION, ALL),
-    )  # fmt: skip
+    columns = size.heads * size.value_dim
+    projection = gemm(PROJECTION, size, columns, size.hidden, nodes[-1].name, (HEADS, HIDDEN))
     return [*nodes, projection]
 
 
@@ -80,7 +76,7 @@ def _queries_and_keys(points: Inputs, size: Sizes, read: str) -> list[Node]:
                 reads=("qkv",), moves=2.0 * turned / cols, flop=does.flop,
                 backward_moves=does.backward * turned / cols,
                 keeps=0 if rotated else cols, keeps_whole=0,
-                dims=Dims(TOKENS, (), HEADS), own={VECTORS: 2 * size.head_dim},
+                dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
             )
         ]  # fmt: skip
     if rotated:
@@ -116,7 +112,7 @@ def _latent(points: Inputs, size: Sizes, read: str) -> list[Node]:
 def _key_norm(size: Sizes, names: tuple[str, ...]) -> Node:
     """Return the norm of latent keys, with which their rotated columns go on to all heads."""
     found = norm("key norm", size, RMS, "key down", size.latent + size.rotary, names)
-    return found._replace(own={VECTORS: size.latent})
+    return found._replace(vectors=size.latent)
 
 
 def _rotary(size: Sizes, cols: Size, reads: tuple[str, ...], moved: Size) -> Node:

@@ -30,7 +30,9 @@ from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
 from fastflow.workload.transformer.parts import TOKENS, VOCABULARY, gemm, mask, norm, residual
 from fastflow.workload.transformer.pattern import EXPERTS, KEY, WINDOW, parse, times
 from fastflow.workload.transformer.sizes import (
+    ALL,
     LEARNED,
+    OF_ATTENTION,
     PARALLEL,
     PARALLEL_NORMS,
     POST,
@@ -88,6 +90,7 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
     how, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
     feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
     windowed, behind = WINDOW in kind.split(), how in (POST, SANDWICH)
+    of_attention, of_feed_forward = _biases(points, part)
     nodes = [] if how == POST else [_norm(points, size, "attention norm", read)]
     entered = nodes[-1].name if nodes else read
     nodes += _of(ATTENTION, attention_of(points, size, windowed, entered))
@@ -98,16 +101,23 @@ def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
         own, made = feed_forward(points, size, entered)
         own = _of(part, own)
         branch = (PROJECTION, *made)
-        return [*_unkept([*nodes, *own], branch), residual(LAST, size, (*branch, read), dropout)]
+        last = residual(LAST, size, (*branch, read), dropout, of_attention + of_feed_forward)
+        return [*_unkept([*nodes, *own], branch), last]
     nodes, made = _summed(points, size, nodes, (PROJECTION,), "attention post norm" if behind else "")
-    nodes.append(residual("attention add", size, (*made, read), dropout))
+    nodes.append(residual("attention add", size, (*made, read), dropout, of_attention))
     entered = nodes[-1].name
     if how != POST:
         nodes.append(_norm(points, size, "norm", entered))
     own, made = feed_forward(points, size, nodes[-1].name)
     own = _of(part, own)
     own, made = _summed(points, size, own, made, "post norm" if behind else "")
-    return [*nodes, *own, residual(LAST, size, (*made, entered), dropout)]
+    return [*nodes, *own, residual(LAST, size, (*made, entered), dropout, of_feed_forward)]
+
+
+def _biases(points: Inputs, part: int) -> tuple[int, int]:
+    """Return how many biases are added behind attention, and behind a dense layer: experts add theirs."""
+    which = str(points["model.biases"][0])
+    return int(which in (OF_ATTENTION, ALL)), int(which == ALL and part == FEED_FORWARD)
 
 
 def _summed(

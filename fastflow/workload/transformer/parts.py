@@ -17,9 +17,6 @@ from fastflow.workload.types import elementwise, operators, product
 TOKENS = ("batch", "sequence")
 HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forward",), ("vocabulary",)
 Names = tuple[str, ...]
-VECTORS = "vectors"
-"""In `Node.own`: weights of a node beside those of products and tables, gains and biases. They are too few to
-be kernels of an iteration, and count among a model's parameters alone."""
 DROPOUT_FLOP = 2.0  # compare, scale
 GRADIENT_SUM_MOVES = 3.0
 """What goes into a branch and beside it has two gradients, which PyTorch's autograd adds in a kernel of its
@@ -38,7 +35,7 @@ def gemm(
     """Return a product of all tokens; names: of the dimensions of its inner side and of its columns."""
     return Node(
         name=name, type=product.TYPE, rows=size.tokens, cols=cols, inner=inner, reads=(read,),
-        dims=Dims(TOKENS, *names), own={VECTORS: cols if biased else 0}, **more,
+        dims=Dims(TOKENS, *names), vectors=cols if biased else 0, **more,
     )  # fmt: skip
 
 
@@ -52,18 +49,22 @@ def norm(
     return Node(
         name=name, type=operators.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
         moves=2.0, backward_moves=float(does.backward), keeps=cols if keeps else 0, keeps_whole=0,
-        dims=Dims(TOKENS, (), names), own={VECTORS: cols if kind == RMS else 2 * cols},
+        dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
     )  # fmt: skip
 
 
-def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool) -> Node:
-    """Return the sum of a branch, or of more, and what went into it; with dropout of the branch."""
+def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, biases: int = 0) -> Node:
+    """Return the sum of a branch, or of more, and what went into it; with dropout of the branch.
+
+    biases: of the products before it, which are added here (Megatron-LM's bias_dropout_add).
+    """
     add = operators.OPERATORS["add"]
     kept, further = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
+    summed = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
     return Node(
         name=name, type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
         flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
-        backward_moves=GRADIENT_SUM_MOVES + (2.0 + kept if dropout else 0.0),
+        backward_moves=summed + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
         keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
         dims=Dims(TOKENS, (), HIDDEN),
     )  # fmt: skip
