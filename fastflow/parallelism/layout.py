@@ -20,8 +20,17 @@ from fastflow.distinct import kinds as kinds_of
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
-from fastflow.parallelism.mesh import AXES, devices_along
-from fastflow.parallelism.splits import assignments, axes_that_split, number_of, tensor_parallel
+from fastflow.parallelism.mesh import AXES, axes, devices_along
+from fastflow.parallelism.splits import (
+    SEQUENCE,
+    ULYSSES,
+    WAYS,
+    Assignment,
+    assignment_of,
+    assignments,
+    axes_that_split,
+    number_of,
+)
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import family_of, layers_of
@@ -147,6 +156,27 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
                 allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
                 reason.add(p, str(InputError(FILE, path, allowed)))
     return layouts, reason.texts()
+
+
+@lru_cache(maxsize=64)
+def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
+    """Return the assignment of tensor parallelism with some of its other ways.
+
+    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
+    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
+    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
+    """
+    dealt = "groups.experts"
+    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    if along & axes("tp"):
+        own = (dealt,) if sequence else (dealt, "inner.experts")
+        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
+    elif whole:
+        names = ("dense.feed_forward" if one == "feed_forward" else one for one in tensor.dimensions)
+        tensor = tensor._replace(dimensions=tuple(names))
+    if along & axes("cp"):
+        context = context._replace(dimensions=(dealt, *context.dimensions))
+    return assignment_of("TP", tensor, context)
 
 
 def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:

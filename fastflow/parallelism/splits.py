@@ -49,8 +49,8 @@ Assignment = tuple[tuple[str, tuple[str, ...]], ...]
 """Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
 network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
 "activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt,
-"inner.experts" those over which kernels deal copies of rows out or sum them up, "dense.feed_forward" columns of
-kernels whose rows are not dealt."""
+"inner.experts" those over which kernels deal copies of rows out or sum them up, "dense.feed_forward" columns
+of kernels whose rows are not dealt."""
 
 
 class Cut(NamedTuple):
@@ -62,8 +62,7 @@ class Cut(NamedTuple):
 
 
 _ACTIVATIONS, _DENSE = "activations", "dense"
-_DEALT, _FEED_FORWARD = "groups.experts", "feed_forward"
-_TENSOR = ("heads", _FEED_FORWARD, "gates", "vocabulary")
+_TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
 _DATA = Cut("dp", (ROWS,), "data parallelism")
 _DEEPFLOW, _OPTIMUS, _3D = "DeepFlow, section 3.3", "Optimus, arXiv:2104.05343", "3-D, arXiv:2105.14450"
 WAYS = {
@@ -73,7 +72,7 @@ WAYS = {
     "TP": (
         Cut("tp", _TENSOR, "Megatron-LM, arXiv:1909.08053"),
         Cut("cp", ("sequence",), "ring attention, arXiv:2310.01889"),
-        Cut("ep", (_DEALT, ROWS), "GShard, arXiv:2006.16668"),
+        Cut("ep", ("groups.experts", ROWS), "GShard, arXiv:2006.16668"),
         _DATA,
     ),
     "2D": (Cut("kp1", (INNER, COLS), _OPTIMUS), Cut("kp2", (COLS,), _OPTIMUS), _DATA),
@@ -100,26 +99,6 @@ _lock = threading.Lock()
 def assignments() -> tuple[Assignment, ...]:
     """Return all assignments that are known in this process; columns have their places here."""
     return tuple(_known)
-
-
-@lru_cache(maxsize=64)
-def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
-    """Return the assignment of tensor parallelism with some of its other ways.
-
-    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
-    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
-    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
-    """
-    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
-    if along & axes("tp"):
-        own = (_DEALT,) if sequence else (_DEALT, "inner.experts")
-        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
-    elif whole:
-        names = (f"{_DENSE}.{one}" if one == _FEED_FORWARD else one for one in tensor.dimensions)
-        tensor = tensor._replace(dimensions=tuple(names))
-    if along & axes("cp"):
-        context = context._replace(dimensions=(_DEALT, *context.dimensions))
-    return assignment_of("TP", tensor, context)
 
 
 def number_of(assignment: Assignment) -> int:
@@ -150,7 +129,9 @@ def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     """
     for name in cuts:
         one, of, sides = _qualified(name)
-        if (of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT) or (of == _DENSE and form.dims.groups):
+        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
+            continue
+        if of == _DENSE and form.dims.groups:
             continue
         if one in form.type.sides:
             return form.type.sides[one], one

@@ -55,21 +55,20 @@ class Strategy(NamedTuple):
         return prod(self._replace(ep=1)[1:-1])
 
     def on_mesh(self, whole_experts: bool) -> tuple[tuple[int, ...], int]:
-        """Return degrees in the order of mesh.AXES, and which axes before ep experts are dealt along, as bits.
+        """Return degrees in the order of mesh.AXES, and axes beside ep that experts are dealt along, as bits.
 
         Experts are dealt along tp, where it does not cut them (`whole_experts`), then along cp, then along
         some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's RankGenerator
-        numbers them. An axis that does not divide EP is left out. Where DP is no multiple of what is left of
-        EP, ep is 1 (see `misfit`).
+        numbers them. Of tp and cp all devices share experts, or none: where EP does not go so far, others do.
+        Where none can, ep is 1 (see `misfit`).
         """
-        left, dealing = self.ep, 0
-        for axis in ("tp", "cp") if whole_experts else ("cp",):
-            degree = getattr(self, axis)
-            if degree > 1 and left % degree == 0:
-                left, dealing = left // degree, dealing | axes(axis)
-        if self.dp % left:
-            left, dealing = 1, 0
-        return self._replace(ep=left, dp=self.dp // left)[1:-1], dealing
+        for names in (("tp", "cp"), ("tp",), ("cp",), ()) if whole_experts else (("cp",), ()):
+            along = prod(getattr(self, axis) for axis in names)
+            left = self.ep // along
+            if self.ep % along == 0 and self.dp % left == 0:
+                dealing = axes(*(axis for axis in names if getattr(self, axis) > 1))
+                return self._replace(ep=left, dp=self.dp // left)[1:-1], dealing
+        return self._replace(ep=1)[1:-1], 0
 
     def __str__(self) -> str:
         """Write the strategy the way `parse` reads it, degrees of 1 left out."""
@@ -167,12 +166,21 @@ def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) 
         elif stages[i] > layers[i]:
             allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
         elif sharing[i] != strategies.experts[i]:
-            allowed = "a strategy whose e divides its d, or c (all of it) times such a one"
-            allowed += "; or t, or t times c, with parallel.expert_tensor=false"
+            allowed = _sharing(parse(str(printed[i])))
         else:
             allowed = f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}"
         reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
     return reason.texts()
+
+
+def _sharing(strategy: Strategy) -> str:
+    """Say how many devices of a strategy can share experts."""
+    texts = [f"an e that divides {strategy.dp}"]
+    if strategy.cp > 1:
+        texts += [f"{strategy.cp} times such a one"]
+    if strategy.tp > 1:
+        texts += [f"with parallel.expert_tensor=false {strategy.tp} times that"]
+    return ", or ".join(texts)
 
 
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
