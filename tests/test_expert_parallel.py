@@ -217,3 +217,20 @@ def test_fewer_heads_of_keys_than_devices_are_allowed():
     ).iloc[0]
     assert row["reason"] == "" or "memory" in row["reason"]
     assert row["time_s"] > 0
+
+
+def test_by_itself_a_transformer_has_sequence_parallelism_and_a_file_has_not(file):
+    models = {
+        "true": ("model=llama3_8b", "model.batch=16", "model.layers=2"),
+        "false": ("model=graph", f"model.file={file}"),
+    }
+    for asked, model in models.items():
+        auto, same, other = (
+            fastflow.evaluate(
+                *model, "chip=h100_sxm", "system.devices=16", "parallel.strategy=TP-4-d4",
+                f"parallel.sequence={one}",
+            ).iloc[0]
+            for one in ("auto", asked, "false" if asked == "true" else "true")
+        )  # fmt: skip
+        assert auto["time_s"] == same["time_s"] != other["time_s"]
+        assert auto["activation_B"] == same["activation_B"] != other["activation_B"]

@@ -29,6 +29,8 @@ ALGORITHMS = (
 LIBRARIES = ("none", "nccl")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
 SPLITS = ("even", "balanced")
+AUTO, TRUE, FALSE = "auto", "true", "false"
+SWITCH = (AUTO, TRUE, FALSE)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -254,12 +256,10 @@ INPUTS: tuple[Column, ...] = (
         "parallel.layers", "cuts of layers by name, in place of these: tower: RC-1-8, head: CR-8; same: none"
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
-    Column(
+    text(
         "parallel.sequence",
-        "bool",
-        "",
-        "true: TP cuts the tokens too, wherever it cuts nothing else",
-        absent="true of a transformer, else false",
+        "true: TP cuts the tokens too, wherever it cuts nothing else; auto: true in transformers",
+        SWITCH,
     ),
     Column(
         "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"

@@ -81,7 +81,7 @@ _MAY_BE_KEPT = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
-    unset = ("chip.pinned", LAYERS, "parallel.sequence", "parallel.zero", *FILES)
+    unset = ("chip.pinned", LAYERS, "parallel.zero", *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -131,6 +131,8 @@ def _read(column: Column, value: Any) -> Scalar:
             return value
         if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # a text that YAML took for a number
+        if column.kind == "str" and isinstance(value, bool) and str(value).lower() in column.choices:
+            return str(value).lower()
         raise ValueError
     if column.unit:
         if isinstance(value, bool) or not isinstance(value, str | int | float):

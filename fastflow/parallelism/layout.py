@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns.inputs import ALL_TO_ALL
+from fastflow.columns.inputs import ALL_TO_ALL, AUTO, TRUE
 from fastflow.distinct import kinds as kinds_of
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
@@ -32,7 +32,6 @@ from fastflow.parallelism.splits import (
     number_of,
 )
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
-from fastflow.parallelism.usual import splits_sequence
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import family_of, layers_of
 from fastflow.workload.cutting import COLS, ROWS
@@ -118,7 +117,7 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
     tensor = np.flatnonzero(strategies.assignment == TENSOR)
     ways = (
-        splits_sequence(inputs), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
         ~inputs["parallel.expert_tensor"],
     )  # fmt: skip
     first, alike = kinds_of([way[tensor] for way in ways], tensor.size)
@@ -178,6 +177,19 @@ def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool =
     if along & axes("cp"):
         context = context._replace(dimensions=(dealt, *context.dimensions))
     return assignment_of("TP", tensor, context)
+
+
+def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
+    """Return whether tensor parallelism cuts the tokens too, (points,).
+
+    By itself it does so in models that are known to name their dimensions: those of layers that stand for
+    several. A file may not.
+    """
+    asked = inputs["parallel.sequence"]
+    cuts: Bools = asked == TRUE
+    if asked.size and family_of(inputs).order is not None:
+        cuts |= (asked == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
+    return cuts
 
 
 def undivided(inputs: Inputs, strategies: Strategies) -> Texts:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.tables import Bools, Inputs, Ints
+from fastflow.tables import Inputs, Ints
 from fastflow.workload import in_blocks
-
-
-def splits_sequence(inputs: Inputs) -> Bools:
-    """Say whether tensor parallelism cuts the tokens of every point too (`parallel.sequence`), (points,).
-
-    Of a transformer it does unless told otherwise (Megatron-LM's recipes).
-    """
-    found: Bools = inputs.get("parallel.sequence", _whether_blocks(inputs))
-    return found
 
 
 def zero_stage(inputs: Inputs) -> Ints:
@@ -22,9 +13,6 @@ def zero_stage(inputs: Inputs) -> Ints:
 
     A transformer's optimizer is shared out unless told otherwise (Megatron-LM's distributed optimizer).
     """
-    found: Ints = inputs.get("parallel.zero", _whether_blocks(inputs).astype(np.int64))
+    usual = np.full(inputs["model.name"].size, int(in_blocks(inputs)))
+    found: Ints = inputs.get("parallel.zero", usual)
     return found
-
-
-def _whether_blocks(inputs: Inputs) -> Bools:
-    return np.full(inputs["model.name"].size, in_blocks(inputs))
