@@ -34,6 +34,15 @@ class Footprint(NamedTuple):
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
+class _Stages(NamedTuple):
+    """What kernels take of a `Pipeline`."""
+
+    stages: Ints
+    microbatches: Ints
+    order: Ints
+    stage: Ints
+
+
 @lean_kernel
 def _owned(graph: Graph, shards: Supergraph, row: int) -> float:
     """Return the weights of which a kernel has one device's share [elements]."""
@@ -59,7 +68,7 @@ def _kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
 
 @kernel
 def _fullest_stage(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, a_whole: Floats, a_part: Floats, activation: Floats
+    graph: Graph, shards: Supergraph, pipeline: _Stages, a_whole: Floats, a_part: Floats, activation: Floats
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """Return weights, a device's part of them, and kept activations of the stage that needs most [elements],
     and which it is. a_whole, a_part: bytes that a device has of every weight, and of one in its part.
@@ -92,7 +101,7 @@ def _fullest_stage(
 
 @kernel
 def _fullest_chunked(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, chunks: Chunks,
+    graph: Graph, shards: Supergraph, pipeline: _Stages, chunks: Chunks,
     a_whole: Floats, a_part: Floats, activation: Floats,
 ) -> tuple[Floats, Floats, Floats, Ints, Floats]:  # fmt: skip
     """Return the same where layers stand for several, and what the largest layer keeps that is computed
@@ -169,13 +178,14 @@ def footprint(
         whole += np.where(zero < first, size, 0.0)
         part += np.where(zero >= first, size, 0.0)
     worked = np.zeros(zero.size)
+    stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None:
         weights, parts, activations, stage = _fullest_stage(
-            graph.numbers, shards.numbers, pipeline, whole, part, precision.activation
+            graph.numbers, shards.numbers, stages, whole, part, precision.activation
         )
     else:
         weights, parts, activations, stage, worked = _fullest_chunked(
-            graph.numbers, shards.numbers, pipeline._replace(chunks=None), pipeline.chunks, whole, part,
+            graph.numbers, shards.numbers, stages, pipeline.chunks, whole, part,
             precision.activation,
         )  # fmt: skip
     held = [np.where(zero >= first, parts, weights) for first in (1, 2, 3)]
