@@ -16,6 +16,7 @@ from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.network.placement import read_order
+from fastflow.parallelism.chunks import RECOMPUTE, recomputed
 from fastflow.parallelism.layout import LAYERS, parse_layers, parse_layout
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
@@ -167,6 +168,8 @@ def _check_text(key: str, value: str) -> None:
         parse_layout(value, key)
     elif key == LAYERS:
         parse_layers(value)
+    elif key == RECOMPUTE:
+        recomputed(np.array([value]))
     elif key == "parallel.layout":
         read_layout(value)
     elif key == "model.file":

@@ -9,6 +9,7 @@ as little as it can.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Chunks(NamedTuple):
 
 EVEN = "even"
 NONE, SELECTIVE, FULL = "none", "selective", "full"
+RECOMPUTE = "parallel.recompute"
 _EVERY = np.iinfo(np.int64).max
 
 
@@ -45,9 +47,13 @@ def recomputed(texts: Texts) -> tuple[Ints, Bools]:
     """Return how many layers of a virtual stage are computed again at most, and whether attention's core is.
 
     texts: `parallel.recompute`; a number is that of layers (Megatron-LM's recompute_num_layers).
+    Raises InputError.
     """
     known, place = vocabulary(texts)
     of_word = {NONE: 0, SELECTIVE: 0, FULL: _EVERY}
+    for one in known:
+        if one not in of_word and not re.fullmatch(r"[0-9]{1,9}", one):
+            raise InputError(RECOMPUTE, one, f"{', '.join(of_word)} or a whole number of layers")
     layers = np.array([of_word[one] if one in of_word else int(one) for one in known], dtype=np.int64)
     return layers[place], texts == SELECTIVE
 
