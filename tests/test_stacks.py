@@ -13,6 +13,8 @@ from fastflow.evaluation.runner import predict_points
 from fastflow.iteration.layers import CONTEXT, EXPERT, TENSOR, WAITS, WEIGHTS, Overlap, Waits, walk_layers
 from fastflow.parallelism.chunks import EVEN, crossings, deal, launched_again, layer_kinds, undealt
 from fastflow.trace import trace_point
+from fastflow.workload import FAMILIES
+from fastflow.workload import _build_one as build_one
 from fastflow.workload.family import Order
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -29,6 +31,7 @@ from fastflow.workload.graph import (
     Kernel,
     stack,
 )
+from fastflow.workload.layers import connect
 from fastflow.workload.types import TYPES
 from tests.checks import cases, near
 from tests.naive import stacks as naive
@@ -201,3 +204,73 @@ def test_a_trace_has_every_block_of_every_stage():
             **{(name, chunk): 8 for name in ("forward", "backward") for chunk in (0, 1)},
             **{("sum of weight gradients", chunk): 1 for chunk in (0, 1)}, ("update", None): 1,
         }  # fmt: skip
+
+
+TOWER = """
+dimensions: {batch: 32, sequence: 256, hidden: 1024, heads: 8, head_size: 128, feed_forward: 4096}
+rows: [batch, sequence]
+sequences: 32
+layers:
+- name: table
+  kind: embedding
+  kernels:
+  - {name: lookup, type: lookup, vocabulary: 32000, cols: hidden}
+  - {name: copy, type: elementwise, cols: hidden}
+- name: block
+  repeat: 12
+  kernels:
+  - {name: norm, type: rmsnorm, cols: hidden}
+  - {name: qkv, type: gemm, inner: hidden, cols: [heads, 384]}
+  - {name: attention, type: attention, batch: batch, rows: sequence, heads: heads, head_dim: head_size}
+  - {name: projection, type: gemm, inner: [heads, head_size], cols: hidden, keeps: 0}
+  - {name: attention add, type: add, cols: hidden, reads: [projection, input]}
+  - {name: up, type: gemm, inner: hidden, cols: feed_forward}
+  - {name: gelu, type: gelu, cols: feed_forward}
+  - {name: down, type: gemm, inner: feed_forward, cols: hidden, keeps: 0}
+  - {name: add, type: add, cols: hidden, reads: [down, attention add]}
+- name: head
+  kind: softmax
+  kernels:
+  - {name: logits, type: gemm, inner: hidden, cols: 32000}
+  - {name: loss, type: rowwise, cols: 32000, flop: 4, moves: 1, backward_moves: 2}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(
+    "strategy", ["TP-1", "TP-2-d2", "TP-1-d4", "TP-1-d2-p2", "TP-2-p4", "RC-2-2-p2", "CR-2-d2"]
+)
+def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypatch, strategy, schedule):
+    """In blocks, and kernel by kernel in the simulation, where sums of gradients share the network."""
+    path = tmp_path / "tower.yaml"
+    path.write_text(TOWER)
+    whole = FAMILIES["graph"]
+
+    def written_once(points):
+        layers = whole.network(points).layers
+        return connect([layer._replace(repeat=1, times=layer.repeat) for layer in layers])
+
+    def predicted():
+        _, run = _one_point(
+            ("model=graph", f"model.file={path}", "chip=a100", "system=dgx_a100", "system.devices=8",
+             f"parallel.strategy={strategy}", f"parallel.schedule={schedule}", "parallel.microbatches=8",
+             "parallel.zero=0", "parallel.sequence=false", "parallel.split=balanced")
+        )  # fmt: skip
+        (found,) = predict_points(run.grid, 0, 1)
+        return found.prediction
+
+    expected = predicted()
+    order = Order(np.array([0, 14]), np.array([0, *[1] * 12, 2]))
+    monkeypatch.setitem(FAMILIES, "graph", whole._replace(network=written_once, order=lambda inputs: order))
+    build_one.cache_clear()
+    got = predicted()
+    build_one.cache_clear()
+    assert (expected.stacks, got.reason[0]) == (None, "")
+    assert got.graph.point.size < expected.graph.point.size / 6
+    assert got.timeline.total[0] == pytest.approx(expected.timeline.total[0], rel=0.03)
+    assert got.pipeline.busiest[0] == pytest.approx(expected.pipeline.busiest[0])
+    assert got.communication.total[0] == pytest.approx(expected.communication.total[0], rel=0.1)
+    assert got.energy[0] == pytest.approx(expected.energy[0], rel=1e-2)
+    for part in ("weights", "gradients", "optimizer"):
+        assert getattr(got.footprint, part)[0] == pytest.approx(getattr(expected.footprint, part)[0])
+    assert got.footprint.activations[0] == pytest.approx(expected.footprint.activations[0], rel=0.1)
