@@ -27,7 +27,7 @@ from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import ALL_TO_ALL, NO_EXCHANGE, Graph
+from fastflow.workload.graph import ALL_TO_ALL, EXPERTS, NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
@@ -312,7 +312,7 @@ def communicate(
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
     (sync, *others), gradient, send, total, sent = best
-    waits = None if pipe.chunks is None else _waits(shards, best.syncs, layouts.assignment.shape[1])
+    waits = None if pipe.chunks is None else _waits(graph, shards, best.syncs, layouts.assignment.shape[1])
     longest = sync.time
     for other in others:  # they take their turns; the one that takes longest says by which network
         longer = other.time > longest
@@ -346,7 +346,7 @@ def communicate(
     )
 
 
-def _waits(shards: Supergraph, syncs: list[_Edges], columns: int) -> Waits:
+def _waits(graph: Graph, shards: Supergraph, syncs: list[_Edges], columns: int) -> Waits:
     """Return what kernels wait for by what it is for; columns: of the layouts."""
     count = shards.m.size
     time, longest = np.zeros((len(WAITS), count)), np.zeros(count)
@@ -358,7 +358,7 @@ def _waits(shards: Supergraph, syncs: list[_Edges], columns: int) -> Waits:
         if edges is shards.fetch:
             kind[:] = WEIGHTS
         elif edges is not shards.relayout:
-            turned = (edges.collective == ALL_TO_ALL) & (kind != CONTEXT)
+            turned = (edges.collective == ALL_TO_ALL) & ((kind != CONTEXT) | (graph.part == EXPERTS))
             kind[turned] = EXPERT
         time[kind, np.arange(count)] += timed.time
         longer = timed.time > longest

@@ -11,7 +11,7 @@ from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
-from fastflow.parallelism.chunks import EVEN, Chunks, crossings, deal, most_of_chunks
+from fastflow.parallelism.chunks import EVEN, NONE, Chunks, crossings, deal, most_of_chunks
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
@@ -59,6 +59,10 @@ def microbatches(
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+    uneven = rows % shards > 0
+    for i in reason.without(uneven) if uneven.any() and in_blocks(inputs) else ():
+        allowed = f"a strategy whose data parallelism divides the {rows[i]} sequences of the batch"
+        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     for i in reason.without(asked > most):
         allowed = (
             f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
@@ -80,17 +84,21 @@ def microbatches(
     return np.where(asked > 0, asked, usual), reason.texts()
 
 
-def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, in_blocks: bool) -> Texts:
+def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
     """Say for every point why its schedule is none for its pipeline; or "", (points,).
 
-    inputs: `parallel.schedule`; microbatched: micro-batches; in_blocks: of layers that stand for several.
+    inputs: `parallel.schedule`, `.recompute`; microbatched: micro-batches; stacked: of models whose layers stand for
+    several.
     """
     schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
     order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
-    if not in_blocks:
+    if not stacked:
         for i in reason.without(chunks > 1):
             allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
             reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
+        for i in reason.without(inputs["parallel.recompute"] != NONE):
+            allowed = f"{NONE}, but for a transformer"
+            reason.add(i, str(InputError("parallel.recompute", inputs["parallel.recompute"][i], allowed)))
         for i in reason.without(order > ONE_F_ONE_B):
             allowed = "1f1b or gpipe, but for a transformer"
             reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
