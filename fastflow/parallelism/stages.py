@@ -87,8 +87,8 @@ def microbatches(
 def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
     """Say for every point why its schedule is none for its pipeline; or "", (points,).
 
-    inputs: `parallel.schedule`, `.recompute`; microbatched: micro-batches; stacked: of models whose layers stand for
-    several.
+    inputs: `parallel.schedule`, `.recompute`; microbatched: micro-batches; stacked: of models whose layers
+    stand for several.
     """
     schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
     order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
