@@ -16,6 +16,18 @@ from typing import Any
 RUNS = {
     "network, searched": (("tech=n7,n5", "mem=hbm2,hbm3", "parallel.strategy=auto"),),
     "network, blocks": (("chip=a100", "parallel.strategy=auto", "system.devices=8", "model.batch=512,1024"),),
+    "transformer, searched": (
+        ("model=transformer", "tech=n7,n5", "system.devices=64", "parallel.strategy=TP-4-d16,TP-4-d4-p4x2"),
+    ),
+    "transformer, blocks": (
+        ("model=llama3_8b", "system=superpod_h100", "system.devices=64", "parallel.strategy=TP-4-d16"),
+        (
+            "model=mixtral_8x7b",
+            "system=superpod_a100",
+            "system.devices=64",
+            "parallel.strategy=TP-2-e4-d8-p4",
+        ),
+    ),
     "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
     "layer, blocks": (("model=gemm", "chip=a100"), ("model=operator", "chip=a100")),
     "search": (("tech=n7", "parallel.strategy=d512", "starts=2", "steps=4"),),

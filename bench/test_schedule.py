@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+from test_tiling import seconds
 
+from fastflow.iteration.blocks import BlockPlan, Blocks, schedule_blocks
 from fastflow.iteration.events import simulate
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels, tasks_of
-from fastflow.iteration.pipeline_order import ONE_F_ONE_B
+from fastflow.iteration.pipeline_order import INTERLEAVED, ONE_F_ONE_B
 from fastflow.iteration.schedule import schedule
 
 
@@ -60,3 +63,41 @@ def test_time_1000_pipelines(benchmark: BenchmarkFixture) -> None:
 def test_time_100000_points_on_one_device(benchmark: BenchmarkFixture) -> None:
     got = benchmark(schedule, *pipeline(100_000, 1, 1, 20))
     assert (got.total > 0.0).all()
+
+
+def blocks(points: int, stages: int, chunks: int, microbatches: int, order: int) -> tuple[Blocks, BlockPlan]:
+    """Points whose blocks differ, with sends, sums and no gathers, all of which overlap."""
+    virtual = stages * chunks
+    some = 0.5 + np.random.default_rng(0).random((5, points * virtual))
+    table = Blocks(
+        np.arange(points + 1) * virtual, some[0], 2.0 * some[1], 0.0 * some[2], 0.1 * some[3], some[4],
+        np.full(points * virtual, 4), 0.0 * some[4],
+    )  # fmt: skip
+    numbers = (np.full(points, n) for n in (order, stages, chunks, microbatches))
+    return table, BlockPlan(*numbers, *(np.full(points, True) for _ in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("order", "stages", "chunks", "microbatches"), [(ONE_F_ONE_B, 8, 1, 64), (INTERLEAVED, 16, 6, 128)]
+)
+def test_time_blocks(
+    benchmark: BenchmarkFixture, order: int, stages: int, chunks: int, microbatches: int
+) -> None:
+    """With and without sends: two walks a point."""
+    points = 20
+    got = benchmark(schedule_blocks, *blocks(points, stages, chunks, microbatches, order))
+    assert (got.sends > 0.0).all()
+    if benchmark.stats is not None:
+        count = points * 2 * stages * chunks * microbatches
+        benchmark.extra_info["ns_a_block"] = 1e9 * benchmark.stats.stats.min / count
+        benchmark.extra_info["blocks_per_s"] = count / benchmark.stats.stats.min
+
+
+def test_blocks_against_events(benchmark: BenchmarkFixture) -> None:
+    """The same pipelines as graphs of kernels, one a block, event by event."""
+    points, stages, microbatches = 50, 8, 64
+    work, plan = pipeline(points, stages, microbatches, 2)
+    table, order = blocks(points, stages, 1, microbatches, ONE_F_ONE_B)
+    (one, two) = seconds(lambda: schedule_blocks(table, order), lambda: schedule(work, plan))
+    benchmark.extra_info["ratio:events_over_blocks"] = two / one
+    benchmark.pedantic(schedule_blocks, (table, order), rounds=5)

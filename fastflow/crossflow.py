@@ -15,25 +15,38 @@ from fastflow.distinct import kinds, look_up, once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
+from fastflow.iteration.blocks import BlockPlan
 from fastflow.iteration.energy import energy
+from fastflow.iteration.layers import Overlap, walk_layers
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import schedule
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
+from fastflow.parallelism.chunks import launched_again, layer_kinds, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
-from fastflow.parallelism.layout import lay_out, names_layers
+from fastflow.parallelism.layout import lay_out, names_layers, undivided
 from fastflow.parallelism.shards import FusedShares, Supergraph
-from fastflow.parallelism.stages import Pipeline, microbatches, pipeline
+from fastflow.parallelism.stacks import Stacks, run_stacks
+from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
+from fastflow.parallelism.usual import zero_stage
 from fastflow.prediction import Parallelism, Prediction
 from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
 from fastflow.timing.device import Device, device
 from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
-from fastflow.workload import STRUCTURE, build_graph, count_layers, fewest_rows, transposed, unsuited
+from fastflow.workload import (
+    STRUCTURE,
+    build_graph,
+    count_layers,
+    fewest_rows,
+    order_of,
+    transposed,
+    unsuited,
+)
 from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
 
@@ -41,6 +54,7 @@ from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, unt
 HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
 DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 LAYERS = ("model.",)  # what their names depend on, beside a strategy
 TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
 
@@ -58,20 +72,27 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 1: generate the chip, read the strategy
     every, reason, timed, given = _admit(inputs, refused)
     own, chip, spread, count = given
-    stages = spread.strategies.lp
     numbers = once_a_kind(precision, own, *TYPES)
     # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
     # 5: place it, time its edges
-    pipe = pipeline(own, graph, stages, count, launches * timing.time)
+    order = order_of(own)
+    refuse(timed, misordered(own, spread.strategies, count, order is not None))
+    if order is not None:
+        refuse(timed, undealt(graph, order, spread.strategies, own))
+    pipe = pipeline(own, graph, order, spread.strategies, count, launches * timing.time)
+    if pipe.chunks is not None:
+        launches = launches + launched_again(graph.numbers, pipe.chunks, count)
+        pipe = pipe._replace(busiest=pipe.most_of_a_stage(graph, launches * timing.time))
     communication = communicate(
         own, *_wires(own, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
     refuse(timed, unsent(graph, communication.exchanges))
     # 6: schedule it
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
-    timeline = schedule(kernels, plan)
-    memory = footprint(graph, shards, pipe, numbers, own["model.training"], own["parallel.zero"])
+    stacks = _stacks(own, graph, pipe, timing, communication)
+    timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
+    memory = footprint(graph, shards, pipe, numbers, own["model.training"], zero_stage(own))
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
@@ -92,6 +113,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         communication=communication,
         kernels=kernels,
         plan=plan,
+        stacks=stacks,
         timeline=timeline,
         energy=used,
     )
@@ -129,7 +151,9 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(untrainable, inputs, *TYPES)
-    reason = first_of(faults, misfits, crowded, unsuited(inputs), unable, refused)
+    reason = first_of(
+        faults, misfits, crowded, unsuited(inputs), undivided(inputs, parallelism.strategies), unable, refused
+    )
     timed = np.flatnonzero(reason == "")
     every = _Given(dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)
@@ -147,7 +171,7 @@ def _kernels(
     graph = build_graph(inputs, numbers, by_layer)
     refuse(timed, uncut(graph, layouts))
     refuse(timed, unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
-    shards = cut(graph, layouts, stages, count, inputs["parallel.zero"], numbers)
+    shards = cut(graph, layouts, stages, count, zero_stage(inputs), numbers)
     timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
     refuse(timed, untimed(graph, rate, timing))
     return graph, shards, all_launches(graph, count), rate, timing, peak
@@ -161,8 +185,8 @@ def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
 
 def _parallelise(inputs: Inputs) -> tuple[Parallelism, Texts]:
     """Read strategies, and say why one does not suit its system or its model (3.3)."""
-    strategies, printed = parse_column(inputs["parallel.strategy"])
-    unsuited = misfit(strategies, inputs["system.devices"], count_layers(inputs))
+    strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
+    unsuited = misfit(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, uncut = lay_out(inputs, strategies)
     return Parallelism(strategies, layouts, printed), first_of(
         network_faults(inputs, strategies.lp, layouts), unsuited, uncut
@@ -273,6 +297,29 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
         order=pipe.order,
         slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
     )
+
+
+def _stacks(
+    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication
+) -> Stacks | None:
+    """Return the iteration in blocks of points whose layers stand for several."""
+    took = communication.exchanges
+    if pipe.chunks is None or communication.waits is None:
+        return None
+    overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
+    overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"])
+    _, first = layer_kinds(graph)
+    layers = walk_layers(graph.numbers, first, timing.time, communication.waits, overlap)
+    plan = BlockPlan(
+        order=pipe.order,
+        stages=pipe.stages,
+        chunks=np.diff(pipe.chunks.offset) // pipe.stages,
+        microbatches=pipe.microbatches,
+        overlaps_sends=overlaps["pipeline"],
+        overlaps_gradients=overlaps["data"],
+        overlaps_gathers=overlaps["data"],
+    )
+    return run_stacks(graph, pipe.chunks, layers, plan, graph.repeat * took.send_s, took.gradient_s)
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

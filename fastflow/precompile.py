@@ -24,7 +24,7 @@ from fastflow._jit import cache
 from fastflow._jit.dispatcher import uncollected
 from fastflow._jit.signatures import compile_for
 from fastflow.tables import Inputs
-from fastflow.workload import family_of
+from fastflow.workload import family_of, in_blocks
 
 Call = tuple[str, list[Any]]
 """A kernel's name, and the types of its arguments."""
@@ -49,8 +49,8 @@ def tell(whom: Callable[[str, int, int], None]) -> None:
 
 
 def _kind_of(inputs: Inputs) -> str:
-    """Return which list of kernels a run needs: of layers or networks, by blocks or searched."""
-    what = "network" if family_of(inputs).layers else "layer"
+    """Return which list of kernels a run needs: of layers, networks or transformers, blocks or searched."""
+    what = "transformer" if in_blocks(inputs) else "network" if family_of(inputs).layers else "layer"
     how = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
     return f"{what}, {how}"
 

@@ -11,6 +11,7 @@ from fastflow.network.communication import Communication
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.shards import Supergraph
+from fastflow.parallelism.stacks import Stacks
 from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Floats, Inputs, Ints, Texts
@@ -45,5 +46,6 @@ class Prediction(NamedTuple):
     communication: Communication
     kernels: TimedKernels  # what the schedule was made of
     plan: PipelinePlan
+    stacks: Stacks | None  # in place of both, where layers of the graph stand for several
     timeline: Timeline
     energy: Floats  # of one device, on average over the stages [J]

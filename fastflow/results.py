@@ -18,10 +18,19 @@ from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
 from fastflow.prediction import Prediction
+from fastflow.stacked_results import stacked_columns
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
-from fastflow.workload.graph import COLLECTIVES, LAYER_KINDS, PHASES, model_flop, most_by_point, sum_by_point
+from fastflow.workload.graph import (
+    COLLECTIVES,
+    LAYER_KINDS,
+    PHASES,
+    model_flop,
+    most_by_point,
+    sum_by_kind,
+    sum_by_point,
+)
 
 _COUNTED = 2.0**53  # floats count every whole number up to here
 _ROUNDING = 1e-9
@@ -50,7 +59,8 @@ def summary(prediction: Prediction) -> Columns:
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
-    order = [name for name in result_order(len(prediction.chip.levels)) if name in columns]
+    names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
+    order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
 
 
@@ -183,7 +193,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
     levels = len(prediction.chip.levels)
     kernel_s = prediction.launches * timing.time
     names = limiter_names(levels)
-    by_limiter = _by_limiter(graph.offset, timing.limiter, kernel_s, len(names))
+    by_limiter = sum_by_kind(graph.offset, timing.limiter, kernel_s, len(names))
     all_stages_s = by_limiter.sum(axis=1)
     compute_s = prediction.pipeline.busiest
     own = by_limiter * (compute_s / all_stages_s)[:, None]
@@ -222,20 +232,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
     for axis, name in enumerate(AXES):
         columns[f"{name}_Bps"] = communication.bandwidth[:, axis]
         columns[f"{name}_hops"] = communication.hops[:, axis]
+    if prediction.stacks is not None:
+        columns |= stacked_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
     columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
     return columns | _longest_gemm(prediction, kernel_s)
-
-
-@kernel
-def _by_limiter(offset: Ints, limiter: Ints, time: Floats, limiters: int) -> Floats:
-    """Return the time of each point's kernels by what limits them, (points, limiters); time: (kernels,)."""
-    total = np.zeros((offset.size - 1, limiters))
-    for p in range(offset.size - 1):
-        for row in range(offset[p], offset[p + 1]):
-            total[p, limiter[row]] += time[row]
-    return total
 
 
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:

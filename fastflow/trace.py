@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastflow.iteration.blocks import WEIGHT, block_spans
 from fastflow.iteration.events import Segments, Tasks, background_segments, simulate
 from fastflow.iteration.pipeline import (
     BARRIER,
@@ -26,12 +27,15 @@ from fastflow.iteration.pipeline import (
     TimedKernels,
     tasks_of,
 )
+from fastflow.parallelism.stacks import Stacks
 from fastflow.prediction import Prediction
 from fastflow.tables import Floats, Texts, take
-from fastflow.workload.graph import COLLECTIVES, PHASES, UPDATE
+from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
 Event = dict[str, Any]
 NETWORKS = ("network in the package", "network between packages")
+NETWORK = "network"
+BLOCKS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradients"}
 
 
 class Details(NamedTuple):
@@ -50,6 +54,8 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     place = np.flatnonzero(prediction.timed == point)
     if not place.size:
         raise ValueError(f"point {point} has no time")
+    if prediction.stacks is not None:
+        return trace_blocks(prediction.stacks, int(place[0]))
     graph, shards = prediction.graph, prediction.shards
     names = np.array(COLLECTIVES)
     details = Details(
@@ -88,6 +94,44 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
                 **_say(labels, task, kernels, details, first),
             }
         )  # fmt: skip
+    return events
+
+
+def trace_blocks(stacks: Stacks, point: int) -> list[Event]:
+    """Return the events of one point whose layers stand for several: blocks, sums, the update."""
+    blocks, plan, stages = stacks.blocks, stacks.plan, int(stacks.plan.stages[point])
+    spans = block_spans(blocks, plan, point)
+    events = [event for stage in range(stages) for event in _names(stage, 1, (NETWORK,))]
+
+    def add(stage: int, track: int, start: float, end: float, name: str, **said: Any) -> None:
+        begin, finish = round(start * 1e9), round(end * 1e9)
+        events.append(
+            {
+                "ph": "X", "pid": stage + 1, "tid": _thread(stage, 1, track, 1), "ts": _microseconds(begin),
+                "dur": _microseconds(finish - begin), "name": name,
+                "cat": "communication" if track else "compute", "args": said,
+            }
+        )  # fmt: skip
+
+    last: dict[int, tuple[float, float]] = {}  # block of a virtual stage after which its gradients are there
+    for start, end, kind, virtual, microbatch in sorted(zip(*map(np.ndarray.tolist, spans), strict=True)):
+        chunk, stage = divmod(virtual, stages)
+        phase = BLOCKS[kind]
+        add(stage, 0, start, end, phase, phase=phase, chunk=chunk, **{"micro-batch": microbatch})
+        if kind != FORWARD:
+            last[virtual] = max(last.get(virtual, (0.0, 0.0)), (end, start), key=lambda one: one[0])
+    first, total = int(blocks.offset[point]), float(stacks.times.total[point])
+    free = [0.0] * stages
+    for virtual, (end, start) in sorted(last.items(), key=lambda one: one[1]):
+        lasts, stage = float(blocks.reduce_s[first + virtual]), virtual % stages
+        if lasts > 0.0:
+            buckets = int(blocks.layers[first + virtual]) if plan.overlaps_gradients[point] else 1
+            begin = max(free[stage], start + (end - start) / buckets)
+            free[stage] = max(begin + lasts, end + lasts / buckets)
+            add(stage, 1, begin, free[stage], "sum of weight gradients", chunk=virtual // stages)
+    for stage in range(stages):
+        if stacks.update[point] > 0.0:
+            add(stage, 0, total, total + float(stacks.update[point]), PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
 
 
@@ -132,27 +176,33 @@ def _say(labels: Labels, task: int, kernels: TimedKernels, details: Details, fir
     return {"name": title, "cat": "compute" if kind == KERNEL else "communication", "args": said}
 
 
-def _names(stage: int, slots: int) -> list[Event]:
+def _names(stage: int, slots: int, networks: tuple[str, ...] = NETWORKS) -> list[Event]:
     """Return the events that name a stage and its tracks, and put them in order."""
     kernels = ["compute"] if slots == 1 else [f"compute {lane}" for lane in range(slots)]
     named: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": f"stage {stage}"}),
         ("process_sort_index", 0, {"sort_index": stage}),
     ]
-    for track, name in enumerate([*kernels, *NETWORKS]):
+    for track, name in enumerate([*kernels, *networks]):
         named += [
             ("thread_name", track, {"name": name}),
             ("thread_sort_index", track, {"sort_index": track}),
         ]
     return [
-        {"ph": "M", "name": name, "pid": stage + 1, "tid": _thread(stage, slots, track), "args": args}
+        {
+            "ph": "M",
+            "name": name,
+            "pid": stage + 1,
+            "tid": _thread(stage, slots, track, len(networks)),
+            "args": args,
+        }
         for name, track, args in named
     ]
 
 
-def _thread(stage: int, slots: int, track: int) -> int:
+def _thread(stage: int, slots: int, track: int, networks: int = len(NETWORKS)) -> int:
     """Return a number for a track that no other one in the trace has; 0 is for viewers to use."""
-    return stage * (slots + len(NETWORKS)) + track + 1
+    return stage * (slots + networks) + track + 1
 
 
 def _microseconds(nanoseconds: int) -> float:

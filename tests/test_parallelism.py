@@ -40,22 +40,29 @@ degrees = st.integers(1, 100_000) | st.sampled_from([1, 2, 512])
         ("CR-8", ("CR", {"kp1": 8})),
         ("RC-1-1", ("RC", {"kp1": 1, "kp2": 1})),
         ("TP-8-d4-p2", ("TP", {"tp": 8, "dp": 4, "lp": 2})),
-        ("TP-8-c2-e2-d4", ("TP", {"tp": 8, "cp": 2, "ep": 2, "dp": 2})),
+        ("TP-8-c2-e2-d4", ("TP", {"tp": 8, "cp": 2, "ep": 2, "dp": 4})),
+        ("TP-8", ("TP", {"tp": 8})),
+        ("TP-1-c2-d4", ("TP", {"tp": 1, "cp": 2, "dp": 4})),
+        ("TP-1-e8", ("TP", {"tp": 1, "ep": 8})),
         ("2D-2-4", ("2D", {"kp1": 2, "kp2": 4})),
         ("3D-2-4-2", ("3D", {"kp1": 2, "kp2": 4, "tp": 2})),
         ("p4", ("", {"lp": 4})),
         ("d2-p4", ("", {"dp": 2, "lp": 4})),
+        ("TP-2-d2-p4x3", ("TP", {"tp": 2, "dp": 2, "lp": 4, "chunks": 3})),
+        ("p4x1", ("", {"lp": 4, "chunks": 1})),
+        ("p1x1", ("", {"lp": 1, "chunks": 1})),
     ],
 )
 def test_notation(text, expected):
     assert naive.parse(text) == expected
     kernel, found = expected
     assert parse(text) == Strategy(NAMES.index(kernel), **found)
-    assert parse(text).devices == np.prod(list(found.values()))
+    devices = np.prod([degree for axis, degree in found.items() if axis not in ("ep", "chunks")])
+    assert parse(text).devices == devices
 
 
 words = st.sampled_from(
-    ["RC", "CR", "TP", "2D", "3D", "c", "e", "d", "p", "-", "-", "0", "1", "4", "12", " ", "D", "\u0664"]
+    ["RC", "CR", "TP", "2D", "3D", "c", "e", "d", "p", "-", "-", "0", "1", "4", "12", "x", " ", "D", "\u0664"]
 )
 
 
@@ -68,6 +75,13 @@ words = st.sampled_from(
 @example("TP-8-e3-d4")
 @example("TP-8-e4-c2-d4")
 @example("c2")
+@example("x2")
+@example("x1")
+@example("d4x2")
+@example("p1x2")
+@example("p4x0")
+@example("p4x2x2")
+@example("TP-8x2-p4")
 @example("d4d2")
 @example("-d4")
 @example("-p2")
@@ -93,10 +107,11 @@ def strategies(draw):
     kernel = draw(st.sampled_from(NAMES))
     more = ("cp", "ep") if kernel == "TP" else ()
     found = {axis: draw(degrees) for axis in (*naive.CUTS[kernel], *more, "dp", "lp")}
+    found["chunks"] = draw(degrees) if found["lp"] > 1 else 1
     return Strategy(NAMES.index(kernel), **found)
 
 
-@given(strategies().filter(lambda strategy: strategy.devices <= MOST_DEVICES))
+@given(strategies().filter(lambda one: max(one.devices * one.chunks, one.ep) <= MOST_DEVICES))
 @cases(300)
 def test_parser_and_printer_round_trip(strategy):
     text = str(strategy)
@@ -107,7 +122,7 @@ def test_parser_and_printer_round_trip(strategy):
 
 
 def test_a_strategy_has_a_degree_of_every_axis():
-    assert Strategy._fields[1:] == AXES
+    assert Strategy._fields == ("kernel", *AXES, "chunks")
     assert (
         parse("RC-4-2-d3-p5").degrees == Strategy(kp1=4, kp2=2, dp=3, lp=5).degrees == (4, 2, 1, 1, 1, 3, 5)
     )
@@ -124,12 +139,12 @@ def test_a_set_of_axes_is_bits():
 
 
 def test_a_column_of_strategies_keeps_its_order():
-    texts = ["d512", "RC-4-2-d64-p1", "CR-8-d4", "d512", "d1"]
+    texts = ["d512", "RC-4-2-d64-p1", "CR-8-d4", "d512", "d1-p1x1", "d8-p8x4"]
     table, printed = parse_column(np.array(texts))
-    rows = zip(table.assignment.tolist(), table.degrees.tolist(), strict=True)
-    assert [parse(text) for text in texts] == [(kernel, *degrees) for kernel, degrees in rows]
+    rows = zip(table.assignment.tolist(), table.degrees.tolist(), table.chunks.tolist(), strict=True)
+    assert [parse(text) for text in texts] == [(kernel, *degrees, chunks) for kernel, degrees, chunks in rows]
     assert [parse(text) for text in printed] == [parse(text) for text in texts]
-    assert table.devices.tolist() == [512, 512, 32, 512, 1]
+    assert table.devices.tolist() == [512, 512, 32, 512, 1, 64]
 
 
 sides = st.integers(1, 5000)

@@ -107,6 +107,9 @@ def test_microbatches(got, cases):
         ("d4-p4", {"model.batch": 6}, 2),  # 1 or 2 rows a device
         ("d16", {"parallel.microbatches": 8}, 8),
         ("RC-4-1-d2-p2", {"model.batch": 8}, 1),
+        ("d16", {"parallel.microbatch": 2}, 4),
+        ("d16", {"parallel.microbatch": 2, "parallel.microbatches": 4}, 4),
+        ("RC-4-1-d2-p2", {"parallel.microbatch": 1}, 16),
     ],
 )
 def test_a_microbatch_has_a_row(base, summary, strategy, more, count):
@@ -129,6 +132,14 @@ def test_a_microbatch_has_a_row(base, summary, strategy, more, count):
         (
             {"parallel.strategy": "d16", "parallel.microbatches": 9},
             ["parallel.microbatches=9 is invalid: ", "8"],
+        ),
+        (
+            {"parallel.strategy": "d16", "parallel.microbatch": 3},
+            ["parallel.microbatch=3 is invalid: ", "a divisor of the 8 rows of one device"],
+        ),
+        (
+            {"parallel.strategy": "d16", "parallel.microbatch": 2, "parallel.microbatches": 8},
+            ["parallel.microbatches=8 is invalid: ", "0, or the 4 of parallel.microbatch=2"],
         ),
     ],
 )

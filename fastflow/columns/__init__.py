@@ -15,7 +15,7 @@ from functools import cache
 
 from fastflow.column import Column, ColumnType
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
-from fastflow.columns.results import RESULTS, SEARCH, VALIDATION
+from fastflow.columns.results import RESULTS, SEARCH, STACKED, VALIDATION
 
 __all__ = [
     "ALGORITHMS",
@@ -23,6 +23,7 @@ __all__ = [
     "RESULTS",
     "SCHEDULES",
     "SEARCH",
+    "STACKED",
     "VALIDATION",
     "Column",
     "ColumnType",
@@ -53,15 +54,18 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *SEARCH, *VALIDATION)
+    every = (*RESULTS, *STACKED, *SEARCH, *VALIDATION)
     return next((column for column in every if _is_of(name, column.name)), None)
 
 
 @cache
-def result_order(levels: int) -> tuple[str, ...]:
-    """Return the names of all result columns, in order, for a chip with `levels` on-chip levels."""
+def result_order(levels: int, stacked: bool = False) -> tuple[str, ...]:
+    """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
+
+    stacked: with those of models that are made of layers that stand for several.
+    """
     names: list[str] = []
-    for column in RESULTS:
+    for column in (*RESULTS, *(STACKED if stacked else ())):
         if "l*" in column.name:
             names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
         else:

@@ -27,7 +27,10 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
-SCHEDULES = ("gpipe", "1f1b")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+SPLITS = ("even", "balanced")
+AUTO, TRUE, FALSE = "auto", "true", "false"
+SWITCH = (AUTO, TRUE, FALSE)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -84,13 +87,18 @@ def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]
 
 
 def _of_families() -> Iterable[Column]:
-    """Return what workloads read, each column once: it means what every family says."""
+    """Return what workloads read, each column once: it means what every family says.
+
+    It may be as low as the family allows that allows least; `workload.unsuited` has each family's own bound.
+    """
     found: dict[str, Column] = {}
     for family in FAMILIES.values():
         for column in family.structure + family.sizes:
-            said = found.setdefault(column.name, column).meaning
+            known = found.setdefault(column.name, column)
+            low, said = min(known.low, column.low), known.meaning
             if column.meaning not in said.split(", or "):
-                found[column.name] = column._replace(meaning=f"{said}, or {column.meaning}")
+                said = f"{said}, or {column.meaning}"
+            found[column.name] = known._replace(low=low, meaning=said)
     return found.values()
 
 
@@ -248,7 +256,14 @@ INPUTS: tuple[Column, ...] = (
         "parallel.layers", "cuts of layers by name, in place of these: tower: RC-1-8, head: CR-8; same: none"
     ),
     Column("parallel.per_layer", "bool", "", "true, with strategy=auto: the best cut for each layer"),
-    Column("parallel.sequence", "bool", "", "true: TP cuts the tokens too, wherever it cuts nothing else"),
+    text(
+        "parallel.sequence",
+        "true: TP cuts the tokens too, wherever it cuts nothing else; auto: true in transformers",
+        SWITCH,
+    ),
+    Column(
+        "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"
+    ),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS
     ),
@@ -259,9 +274,34 @@ INPUTS: tuple[Column, ...] = (
         "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none",
         0.0,
         3.0,
+        absent="1 of a transformer, else 0",
+    ),
+    text("parallel.split", "how layers are dealt to pipeline stages", SPLITS),
+    text(
+        "parallel.recompute",
+        "what the backward pass computes again: none, selective, full, or layers a chunk",
+    ),
+    *(
+        Column(f"parallel.overlap.{name}", "bool", "", f"true: {what}")
+        for name, what in (
+            ("tensor", "exchanges of tensor parallelism hide behind products"),
+            ("context", "keys and values that cp sends on hide behind attention"),
+            ("expert", "exchanges of experts hide behind the kernels of another micro-batch"),
+            ("data", "sums of gradients hide behind the backward pass, gathers of weights behind layers"),
+            ("pipeline", "stages work on while they send"),
+        )
     ),
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
-    count("parallel.microbatches", "micro-batches; 0: four per pipeline stage, one without stages", low=0),
+    count(
+        "parallel.microbatches",
+        "micro-batches; 0: as parallel.microbatch says, else four per pipeline stage, one without stages",
+        low=0,
+    ),
+    count(
+        "parallel.microbatch",
+        "sequences of a micro-batch on one device; 0: as parallel.microbatches says, of a transformer 1",
+        low=0,
+    ),
     text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
     Column(
         "parallel.concurrent_kernels",

@@ -115,6 +115,37 @@ RESULTS: tuple[Column, ...] = (
     Column("reason", "str", "", "why a point is not feasible"),
 )
 
+# of models that are made of layers that stand for several, beside the columns above
+STACKED: tuple[Column, ...] = (
+    Column("parameters", "float", "", "weights of the model, gains and biases among them"),
+    Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
+    Column("chunks", "int", "", "chunks of layers of each pipeline stage"),
+    Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
+    Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
+    Column("model_flops_per_device", "float", "flop/s", "operations of the model over time_s and devices"),
+    Column(
+        "hardware_flops_per_device",
+        "float",
+        "flop/s",
+        "operations that devices do, what is computed again included, over time_s and devices",
+    ),
+    Column("attention_s", "float", "s", "part of compute_s: attention and its products"),
+    Column("feed_forward_s", "float", "s", "part of compute_s: feed-forward layers"),
+    Column("experts_s", "float", "s", "part of compute_s: routers, experts and what goes with them"),
+    Column("head_s", "float", "s", "part of compute_s: embedding, head and loss"),
+    Column("optimizer_s", "float", "s", "part of compute_s: gradient clipping and weight update"),
+    Column("other_s", "float", "s", "part of compute_s: norms and sums between layers"),
+    Column("again_s", "float", "s", "part of all these: what the backward pass computes again"),
+    Column("tensor_wait_s", "float", "s", "part of exposed_comm_s: exchanges of tensor parallelism"),
+    Column("context_wait_s", "float", "s", "part of exposed_comm_s: exchanges of context parallelism"),
+    Column("expert_wait_s", "float", "s", "part of exposed_comm_s: exchanges of expert parallelism"),
+    Column("weight_wait_s", "float", "s", "part of exposed_comm_s: gathers of weights (ZeRO)"),
+    Column("gradient_wait_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
+    Column("send_wait_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
+    Column("train_s", "float", "s", "time to train on model.train_tokens"),
+    Column("train_energy_J", "float", "J", "energy to train on model.train_tokens, all devices"),
+)
+
 # of a search's history and of its ranking, beside the columns above
 SEARCH: tuple[Column, ...] = (
     Column("rank", "int", "", "rank among the competing candidates, from 1"),

@@ -16,11 +16,16 @@ from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.network.placement import read_order
+from fastflow.parallelism.chunks import RECOMPUTE, recomputed
 from fastflow.parallelism.layout import LAYERS, parse_layers, parse_layout
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
 from fastflow.workload.file import read_network
+from fastflow.workload.transformer.config import KEY as CONFIG
+from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.pattern import KEY as PATTERN
+from fastflow.workload.transformer.pattern import parse as parse_pattern
 
 Scalar = float | int | bool | str
 
@@ -34,6 +39,8 @@ NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KE
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout")
 """Inputs that name a file: results follow from what is in it."""
+SETS_OTHERS = (CONFIG,)
+"""Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1
 
 
@@ -53,6 +60,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
+    leaves = with_config(leaves)
     read = {
         key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()
@@ -74,7 +82,7 @@ _MAY_BE_KEPT = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
-    unset = ("chip.pinned", LAYERS, *FILES)
+    unset = ("chip.pinned", LAYERS, "parallel.zero", *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -124,6 +132,8 @@ def _read(column: Column, value: Any) -> Scalar:
             return value
         if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
             return str(value)  # a text that YAML took for a number
+        if column.kind == "str" and isinstance(value, bool) and str(value).lower() in column.choices:
+            return str(value).lower()
         raise ValueError
     if column.unit:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -158,10 +168,14 @@ def _check_text(key: str, value: str) -> None:
         parse_layout(value, key)
     elif key == LAYERS:
         parse_layers(value)
+    elif key == RECOMPUTE:
+        recomputed(np.array([value]))
     elif key == "parallel.layout":
         read_layout(value)
     elif key == "model.file":
         read_network(value)
+    elif key == PATTERN:
+        parse_pattern(value)
     elif key == "placement" and value != AUTO:
         read_order(value)
 

@@ -75,7 +75,7 @@ def scene(prediction: Prediction, point: int) -> Scene:
                     edges=edges,
                 )
             )
-    cuts = zip(layouts, strategies, strict=True)
+    cuts = zip(layouts, strategies[:2], strict=True)
     return Scene(
         strategy=str(prediction.parallelism.printed[point]),
         order=order,

@@ -113,6 +113,8 @@ class Grid(NamedTuple):
     compositions: int
     levels: int
     """On-chip memory levels of the chip that has most of them."""
+    stacked: bool = False
+    """Whether a model is made of layers that stand for several."""
     report: str = ""
     """The study of the paper that it is drawn and judged as, if any."""
 

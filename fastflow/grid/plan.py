@@ -21,6 +21,7 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import (
     FILES,
+    SETS_OTHERS,
     Scalar,
     convert,
     is_of_model,
@@ -37,6 +38,7 @@ from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
 from fastflow.tables import Columns
+from fastflow.workload import is_stacked
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -116,6 +118,7 @@ def plan(
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
+        stacked=any(map(is_stacked, inputs)),
         report=_report(composer, first),
     )
     places = composer.resolved(first, _PLACES.__contains__)
@@ -208,7 +211,8 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    return term.is_group or not term.is_plain or any(related(term.key, other.key) for other in beside)
+    bound = term.key in SETS_OTHERS or not term.is_plain
+    return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
 
 @contextmanager

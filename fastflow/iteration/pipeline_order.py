@@ -18,6 +18,8 @@ from fastflow.tables import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD
 
 GPIPE, ONE_F_ONE_B = 0, 1
+INTERLEAVED, ZERO_BUBBLE = 2, 3
+"""Orders of blocks of chunks, see `block_order`; the functions here have one chunk a stage."""
 
 
 @kernel

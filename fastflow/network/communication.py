@@ -14,17 +14,20 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
+from fastflow.iteration.layers import CONTEXT, EXPERT, TENSOR, WAITS, WEIGHTS, Waits
 from fastflow.network.algorithms import WAYS
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, cheapest, price
 from fastflow.network.nccl import ALL_WAYS, Spread, check_choice, price_library
 from fastflow.network.routes import Route, neighbours, routes_of
+from fastflow.parallelism.chunks import crossings
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.mesh import axes as axes_of
 from fastflow.parallelism.shards import CrossEdges, Supergraph
-from fastflow.parallelism.stages import Pipeline, most_of_a_stage
+from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import NO_EXCHANGE, Graph
+from fastflow.workload.graph import ALL_TO_ALL, EXPERTS, NO_EXCHANGE, Graph
 
 
 class Wires(NamedTuple):
@@ -61,6 +64,7 @@ class Communication(NamedTuple):
     sent: tuple[Floats, Floats]  # within packages and between them, of all stages [B]
     bandwidth: Floats  # of a device to its neighbours along each axis [B/s], (points, axes)
     hops: Ints  # to them, (points, axes)
+    waits: Waits | None  # what kernels wait for, by what it is for, where layers stand for several
 
 
 class _Recipes(NamedTuple):
@@ -256,17 +260,21 @@ def _time_all(
             graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
 
-    crossing = shards.send.collective
+    crossing, crossed = shards.send.collective, launches
     if crossing.any():
         crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
+        if pipe.chunks is not None:
+            crossed = graph.repeat * pipe.microbatches[graph.point] * crossings(graph.numbers, pipe.chunks)
     syncs = [timed(edges, edges.collective, launches) for edges in shards.syncs]
-    gradient = timed(shards.gradient, shards.gradient.collective, once)
-    send = timed(shards.send, crossing, launches)
+    gradient = timed(shards.gradient, shards.gradient.collective, graph.times)
+    send = timed(shards.send, crossing, crossed)
     waited = syncs[0].time
-    for edges in (*syncs[1:], send):
+    for edges in syncs[1:]:
         waited = waited if edges is nothing else waited + edges.time
-    spent = launches * waited + gradient.time
-    total = most_of_a_stage(graph.offset, pipe.stage, pipe.stages, spent)
+    spent = launches * waited + graph.times * gradient.time
+    if send is not nothing:
+        spent = spent + crossed * send.time
+    total = pipe.most_of_a_stage(graph, spent)
     return _Timed(syncs=syncs, gradient=gradient, send=send, total=total, sent=sent)
 
 
@@ -304,6 +312,7 @@ def communicate(
         best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
 
     (sync, *others), gradient, send, total, sent = best
+    waits = None if pipe.chunks is None else _waits(graph, shards, best.syncs, layouts.assignment.shape[1])
     longest = sync.time
     for other in others:  # they take their turns; the one that takes longest says by which network
         longer = other.time > longest
@@ -333,7 +342,37 @@ def communicate(
         sent=(sent[0], sent[1]),
         bandwidth=bandwidth,
         hops=hops,
+        waits=waits,
     )
+
+
+def _waits(graph: Graph, shards: Supergraph, syncs: list[_Edges], columns: int) -> Waits:
+    """Return what kernels wait for by what it is for; columns: of the layouts."""
+    count = shards.m.size
+    time, longest = np.zeros((len(WAITS), count)), np.zeros(count)
+    level, collective = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    ranks = np.ones(count, dtype=np.int64)
+    for edges, timed in zip(shards.syncs, syncs, strict=True):
+        kinds_of = [_purpose(one) for one in shards.groups.sets]
+        kind = np.array(kinds_of, dtype=np.int64)[edges.group // columns]
+        if edges is shards.fetch:
+            kind[:] = WEIGHTS
+        elif edges is not shards.relayout:
+            turned = (edges.collective == ALL_TO_ALL) & ((kind != CONTEXT) | (graph.part == EXPERTS))
+            kind[turned] = EXPERT
+        time[kind, np.arange(count)] += timed.time
+        longer = timed.time > longest
+        longest = np.where(longer, timed.time, longest)
+        level, ranks = np.where(longer, timed.level, level), np.where(longer, edges.ranks, ranks)
+        collective = np.where(longer, edges.collective, collective)
+    return Waits(time, level, ranks, collective)
+
+
+def _purpose(axes: int) -> int:
+    """Return what an exchange along a set of axes is for."""
+    if axes == axes_of("cp"):
+        return CONTEXT
+    return EXPERT if axes & axes_of("ep") else TENSOR
 
 
 def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:

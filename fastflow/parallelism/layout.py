@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache, reduce
-from operator import and_
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.columns.inputs import ALL_TO_ALL
+from fastflow.columns.inputs import ALL_TO_ALL, AUTO, TRUE
+from fastflow.distinct import kinds as kinds_of
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
-from fastflow.parallelism.mesh import devices_along
+from fastflow.parallelism.mesh import AXES, axes, devices_along
 from fastflow.parallelism.splits import (
     SEQUENCE,
     ULYSSES,
+    WAYS,
+    Assignment,
     assignment_of,
     assignments,
     axes_that_split,
@@ -31,7 +33,7 @@ from fastflow.parallelism.splits import (
 )
 from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
-from fastflow.workload import layers_of
+from fastflow.workload import family_of, layers_of
 from fastflow.workload.cutting import COLS, ROWS
 from fastflow.workload.graph import LAYER_KINDS
 from fastflow.yaml_file import listed, shown
@@ -112,13 +114,17 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     of these, as `parse_layers` takes it. Raises InputError.
     """
     names, kinds, place = known = sections(inputs)
-    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies))
-    is_tensor = strategies.assignment == TENSOR
-    asked = {SEQUENCE: inputs["parallel.sequence"], ULYSSES: inputs["parallel.context"] == ALL_TO_ALL}
-    for chosen in ([SEQUENCE], [ULYSSES], [SEQUENCE, ULYSSES]):
-        alike = reduce(and_, ((column == (cut in chosen)) for cut, column in asked.items()), is_tensor)
-        if alike.any():
-            layouts.assignment[alike] = number_of(assignment_of("TP", *chosen))
+    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
+    tensor = np.flatnonzero(strategies.assignment == TENSOR)
+    ways = (
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        ~inputs["parallel.expert_tensor"],
+    )  # fmt: skip
+    first, alike = kinds_of([way[tensor] for way in ways], tensor.size)
+    for number, one in enumerate(tensor[first].tolist()):
+        sequence, ulysses, dealing, whole = (way[one].item() for way in ways)
+        assignment = number_of(tensor_parallel(sequence, ulysses, dealing, whole))
+        layouts.assignment[tensor[alike == number]] = assignment
     reason = Reasons(strategies.assignment.size)
     every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
     for i, columns, own, key, text in _own_cuts(inputs, known):
@@ -150,6 +156,56 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
                 allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
                 reason.add(p, str(InputError(FILE, path, allowed)))
     return layouts, reason.texts()
+
+
+@lru_cache(maxsize=64)
+def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
+    """Return the assignment of tensor parallelism with some of its other ways.
+
+    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
+    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
+    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
+    """
+    dealt = "groups.experts"
+    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    if along & axes("tp"):
+        own = (dealt,) if sequence else (dealt, "inner.experts")
+        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
+    elif whole:
+        names = ("dense.feed_forward" if one == "feed_forward" else one for one in tensor.dimensions)
+        tensor = tensor._replace(dimensions=tuple(names))
+    if along & axes("cp"):
+        context = context._replace(dimensions=(dealt, *context.dimensions))
+    return assignment_of("TP", tensor, context)
+
+
+def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
+    """Return whether tensor parallelism cuts the tokens too, (points,).
+
+    By itself it does so in models that are known to name their dimensions: those of layers that stand for
+    several. A file may not.
+    """
+    asked = inputs["parallel.sequence"]
+    cuts: Bools = asked == TRUE
+    if asked.size and family_of(inputs).order is not None:
+        cuts |= (asked == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
+    return cuts
+
+
+def undivided(inputs: Inputs, strategies: Strategies) -> Texts:
+    """Say for every point which size of its model a degree of its strategy does not divide; or "", (points,).
+
+    inputs: of the family's `divided`.
+    """
+    points = strategies.assignment.size
+    reason, divided = Reasons(points), family_of(inputs).divided if points else {}
+    for axis, key in divided.items():
+        degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
+        size = inputs[key]
+        for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
+            what = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
+    return reason.texts()
 
 
 def _layers(names: Texts) -> str:

@@ -48,7 +48,9 @@ assignment must not cut the batch of one kernel and the sequence of the next alo
 Assignment = tuple[tuple[str, tuple[str, ...]], ...]
 """Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
 network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
-"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt."""
+"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt,
+"inner.experts" those over which kernels deal copies of rows out or sum them up, "dense.feed_forward" columns
+of kernels whose rows are not dealt."""
 
 
 class Cut(NamedTuple):
@@ -59,6 +61,7 @@ class Cut(NamedTuple):
     source: str
 
 
+_ACTIVATIONS, _DENSE = "activations", "dense"
 _TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
 _DATA = Cut("dp", (ROWS,), "data parallelism")
 _DEEPFLOW, _OPTIMUS, _3D = "DeepFlow, section 3.3", "Optimus, arXiv:2104.05343", "3-D, arXiv:2105.14450"
@@ -109,7 +112,6 @@ STATISTICS_COLS = 4
 # A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
 # count twice.
 STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
-_ACTIVATIONS = "activations"
 _OF_ROWS = (ROWS, GROUPS)
 _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
 
@@ -117,7 +119,7 @@ _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read
 def _qualified(name: str) -> tuple[str, str, tuple[str, ...]]:
     """Return a dimension without what stands before its dot, that, and the sides where it may be."""
     of, _, one = name.rpartition(".")
-    return one, of, SIDES if of in ("", _ACTIVATIONS) else (of,)
+    return one, of, SIDES if of in ("", _ACTIVATIONS, _DENSE) else (of,)
 
 
 def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
@@ -128,6 +130,8 @@ def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
     for name in cuts:
         one, of, sides = _qualified(name)
         if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
+            continue
+        if of == _DENSE and form.dims.groups:
             continue
         if one in form.type.sides:
             return form.type.sides[one], one
@@ -177,7 +181,9 @@ def home(cuts: tuple[str, ...], form: Form | None) -> str:
 def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
     """Return the layout along an axis in which a pass over a tensor would be cut."""
     for name in cuts:
-        one, _, sides = _qualified(name)
+        one, of, sides = _qualified(name)
+        if of == _DENSE and dims.groups:
+            continue
         for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
             if (one in names or one == where != GROUPS) and where in sides:
                 return where
@@ -304,10 +310,10 @@ def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, 
             of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
             yield of, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
         return
-    for maker, reader in facts.again:
+    for maker, reader, lies_as_made in facts.again:
         want = along(read, reader)
         kept = (
-            home(cuts, maker) if is_shared(cuts, reader) else one
+            home(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one
             for (_, cuts), one in zip(assignment, want, strict=True)
         )
         yield SHARED, tuple(kept), want
@@ -380,13 +386,14 @@ def _split(facts: Facts, assignment: Assignment) -> Split:
     else:
         lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
         whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
+    dealt, read_dealt = _along(assignment, form, made, _OF_ROWS), _along(assignment, form, read, (GROUPS,))
     is_pass, is_batched = facts.kind == ON_ACTIVATIONS, form.type.kind == BATCHED
     contracts = is_batched and form.operand > 0 and facts.phase == BACKWARD  # the rows of the other operand
     return Split(
-        rows=0 if on_weights or contracts else rows | groups if is_pass else rows,
+        rows=0 if on_weights or contracts else dealt if is_pass else rows,
         inner=rows if contracts else inner,
         cols=cols,
-        products=groups | cols if is_batched else 0 if is_pass else groups,
+        products=groups | cols if is_batched else (read_dealt & ~dealt) if is_pass else groups,
         lies_rows=0 if on_weights else _along(assignment, form, home, _OF_ROWS),
         lies_cols=_along(assignment, form, home, (COLS,)),
         read_rows=_along(assignment, reader, read, _OF_ROWS),

@@ -10,12 +10,16 @@ from fastflow._jit import kernel
 from fastflow.columns import SCHEDULES
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
-from fastflow.iteration.pipeline_order import GPIPE, ONE_F_ONE_B, balance
+from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
+from fastflow.parallelism.chunks import EVEN, NONE, Chunks, crossings, deal, most_of_chunks
 from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.workload import in_blocks
+from fastflow.workload.family import Order
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
-ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B), strict=True))
+ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
 MICROBATCHES_A_STAGE = 4
 
@@ -29,6 +33,13 @@ class Pipeline(NamedTuple):
     stage: Ints  # of every kernel, (kernels,)
     crosses: Bools  # whether what a kernel makes goes to another stage, (kernels,)
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
+    chunks: Chunks | None  # what stages hold, where layers of the graph stand for several
+
+    def most_of_a_stage(self, graph: Graph, values: Floats) -> Floats:
+        """Return the sum of a quantity of kernels over the stage that has most of it, (points,)."""
+        if self.chunks is None:
+            return most_of_a_stage(graph.offset, self.stage, self.stages, values)
+        return most_of_chunks(graph.numbers, self.chunks, self.stages, values)
 
 
 def microbatches(
@@ -36,23 +47,70 @@ def microbatches(
 ) -> tuple[Ints, Texts]:
     """Return every point's number of micro-batches, and why its rows cannot be cut so (or "").
 
-    inputs: `parallel.microbatches`; 0 stands for one without a pipeline, and otherwise for four a stage as
-    far as a device has rows for them. rows: the parts that rows can be cut into, and whether into no more.
+    inputs: `parallel.microbatches`; 0 stands for as many as have `parallel.microbatch` sequences, of a
+    transformer at least one; else for one without a pipeline, and otherwise for four a stage as far as a
+    device has rows for them. rows: the parts that rows can be cut into, and whether into no more.
     """
     asked, shards = inputs["parallel.microbatches"], layouts.row_shards.max(axis=1)
     most = np.where(indivisible, rows // shards, -(-rows // shards))
     usual = np.where(stages > 1, np.minimum(MICROBATCHES_A_STAGE * stages, np.maximum(most, 1)), 1)
     reason = Reasons(asked.size)
-    for i in np.flatnonzero(most < 1):
+    for i in reason.without(most < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
-    for i in np.flatnonzero((asked > most) & (most >= 1)):
+    uneven = rows % shards > 0
+    for i in reason.without(uneven) if uneven.any() and in_blocks(inputs) else ():
+        allowed = f"a strategy whose data parallelism divides the {rows[i]} sequences of the batch"
+        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+    for i in reason.without(asked > most):
         allowed = (
             f"at most {most[i]}, the number of {'sequences' if indivisible[i] else 'rows'} of one device"
         )
         reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
+    sequences = inputs["parallel.microbatch"]
+    each = np.where((sequences == 0) & (asked == 0) & in_blocks(inputs), 1, sequences)
+    given = each > 0
+    if given.any():
+        whole = np.maximum(each, 1)
+        uneven = given & (most % whole > 0)
+        for i in reason.without(uneven):
+            allowed = f"a divisor of the {most[i]} {'sequences' if indivisible[i] else 'rows'} of one device"
+            reason.add(i, str(InputError("parallel.microbatch", int(each[i]), allowed)))
+        for i in reason.without(given & (asked > 0) & (asked != most // whole)):
+            allowed = f"0, or the {most[i] // whole[i]} of parallel.microbatch={each[i]}"
+            reason.add(i, str(InputError("parallel.microbatches", int(asked[i]), allowed)))
+        usual = np.where(given, np.maximum(most // whole, 1), usual)
     return np.where(asked > 0, asked, usual), reason.texts()
+
+
+def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
+    """Say for every point why its schedule is none for its pipeline; or "", (points,).
+
+    inputs: `parallel.schedule`, `.recompute`; microbatched: micro-batches; stacked: of models whose layers
+    stand for several.
+    """
+    schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
+    order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
+    if not stacked:
+        for i in reason.without(chunks > 1):
+            allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
+            reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
+        for i in reason.without(inputs["parallel.recompute"] != NONE):
+            allowed = f"{NONE}, but for a transformer"
+            reason.add(i, str(InputError("parallel.recompute", inputs["parallel.recompute"][i], allowed)))
+        for i in reason.without(order > ONE_F_ONE_B):
+            allowed = "1f1b or gpipe, but for a transformer"
+            reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+        return reason.texts()
+    for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
+        allowed = "1f1b, interleaved or gpipe, where stages have chunks"
+        reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
+    interleaved = (chunks > 1) & (order != GPIPE)
+    for i in reason.without(interleaved & (microbatched % stages > 0)):
+        allowed = f"a multiple of the {stages[i]} stages, which take so many at a time where they have chunks"
+        reason.add(i, str(InputError("parallel.microbatches", int(microbatched[i]), allowed)))
+    return reason.texts()
 
 
 @kernel
@@ -98,15 +156,33 @@ def _split(
     return stage, crosses
 
 
-def pipeline(inputs: Inputs, graph: Graph, stages: Ints, microbatched: Ints, kernel_s: Floats) -> Pipeline:
+def pipeline(
+    inputs: Inputs, graph: Graph, order_of: Order | None, strategies: Strategies, microbatched: Ints,
+    kernel_s: Floats,
+) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
-    inputs: `parallel.schedule`; stages, microbatched (micro-batches): (points,); kernel_s: what every kernel
-    takes in an iteration [s], (kernels,).
+    Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
+
+    inputs: `parallel.schedule` and `parallel.split`; order_of: their models' layers, where some stand for
+    several; strategies, microbatched (micro-batches): (points,); kernel_s: what every kernel takes in an
+    iteration [s], (kernels,).
     """
+    stages = strategies.lp
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
+    if order_of is not None:
+        order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
+        even = inputs["parallel.split"] == EVEN
+        chunks = deal(
+            graph, order_of, stages, strategies.chunks, even, inputs["parallel.recompute"], kernel_s
+        )
+        none = np.zeros(graph.point.size, dtype=np.int64)
+        crosses = crossings(graph.numbers, chunks) > 0
+        busiest = most_of_chunks(graph.numbers, chunks, stages, kernel_s)
+        return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks)
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
     busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
     return Pipeline(
-        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest
-    )
+        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest,
+        chunks=None,
+    )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4`, `d512` (Section 3.3)."""
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4-p4x2`, `d512` (3.3)."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import AXES, PIPELINE, axes, devices_along
 from fastflow.parallelism.splits import NAMES, WAYS
-from fastflow.tables import Ints, Reasons, Texts
+from fastflow.tables import Bools, Ints, Reasons, Texts
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
 NOTATION = (
     "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none of them, then dDP and "
-    "pLP, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4 or d512; EP divides DP"
+    "pLP or pLPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512"
 )
 AUTO = "auto"  # stands for the best of `every_strategy`
 MOST_DEVICES = 10**15  # far below what 64-bit integers count
@@ -28,7 +28,7 @@ _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, let
 # of each kernel cut, the axes whose degrees it lists
 _CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
 _CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
-_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}", re.ASCII)
+_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
 
 
 class Strategy(NamedTuple):
@@ -39,33 +39,49 @@ class Strategy(NamedTuple):
     kp2: int = 1
     tp: int = 1
     cp: int = 1
-    ep: int = 1
-    dp: int = 1  # those beside ep
+    ep: int = 1  # devices that share experts: some of those of the axes beside
+    dp: int = 1
     lp: int = 1
+    chunks: int = 1  # of layers, a stage
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """Degrees in the order of mesh.AXES."""
-        return self[1:]
+        """Degrees in the order of mesh.AXES, where tensor parallelism cuts experts too."""
+        return self.on_mesh(whole_experts=False)[0]
 
     @property
     def devices(self) -> int:
         """Devices that the strategy uses."""
-        return prod(self.degrees)
+        return prod(self._replace(ep=1)[1:-1])
+
+    def on_mesh(self, whole_experts: bool) -> tuple[tuple[int, ...], int]:
+        """Return degrees in the order of mesh.AXES, and axes beside ep that experts are dealt along, as bits.
+
+        Experts are dealt along tp, where it does not cut them (`whole_experts`), then along cp, then along
+        some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's RankGenerator
+        numbers them. Of tp and cp all devices share experts, or none: where EP does not go so far, others do.
+        Where none can, ep is 1 (see `misfit`).
+        """
+        for names in (("tp", "cp"), ("tp",), ("cp",), ()) if whole_experts else (("cp",), ()):
+            along = prod(getattr(self, axis) for axis in names)
+            left = self.ep // along
+            if self.ep % along == 0 and self.dp % left == 0:
+                dealing = axes(*(axis for axis in names if getattr(self, axis) > 1))
+                return self._replace(ep=left, dp=self.dp // left)[1:-1], dealing
+        return self._replace(ep=1)[1:-1], 0
 
     def __str__(self) -> str:
         """Write the strategy the way `parse` reads it, degrees of 1 left out."""
         name = NAMES[self.kernel]
         words = [name] if name else []
         words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
-        written = self._replace(dp=self.dp * self.ep)
-        degrees = {axis: getattr(written, axis) for axis in _LETTERS}
+        degrees = {axis: getattr(self, axis) for axis in _LETTERS}
         words += [
             f"{_LETTERS[axis]}{degree}"
             for axis, degree in degrees.items()
             if degree > 1 or (axis == "dp" and not name)
         ]
-        return "-".join(words)
+        return "-".join(words) + (f"x{self.chunks}" if self.chunks > 1 else "")
 
 
 class Strategies(NamedTuple):
@@ -73,6 +89,9 @@ class Strategies(NamedTuple):
 
     assignment: Ints  # what every axis cuts, of splits.assignments, (points,)
     degrees: Ints  # of mesh.AXES, (points, axes)
+    chunks: Ints  # of layers, a stage, (points,)
+    experts: Ints  # devices that share experts, along ep and the axes beside, (points,)
+    dealing: Ints  # these axes beside, as bits, (points,)
 
     @property
     def lp(self) -> Ints:
@@ -96,39 +115,72 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     name, *own = (found.pop("cut", None) or "").split("-")
     given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
     given |= zip(_CUT_AXES[name], map(int, own), strict=True)
-    foreign = given.keys() - {"dp", "lp"} - {cut.axis for cut in WAYS[name]}
-    if not given or 0 in given.values() or foreign or given.get("dp", 1) % given.get("ep", 1):
+    foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
+    unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
+    if not given or 0 in given.values() or foreign or unstaged:
         raise InputError(key, text, NOTATION)
-    given["dp"] = given.get("dp", 1) // given.get("ep", 1)
     strategy = Strategy(NAMES.index(name), **given)
-    if strategy.devices > MOST_DEVICES:
+    if max(strategy.devices * strategy.chunks, strategy.ep) > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     return strategy
 
 
-def parse_column(texts: Texts) -> tuple[Strategies, Texts]:
-    """Read a column of strategies; return them, and each as it is printed, shape (points,)."""
+def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
+    """Read a column of strategies; return them, and each as it is printed, shape (points,).
+
+    whole_experts: whether tensor parallelism does not cut each expert, (points,).
+    """
     known, place = vocabulary(texts)
     parsed = [parse(text) for text in known]
-    kernel = np.array([strategy.kernel for strategy in parsed], dtype=np.int64)[place]
-    degrees = np.array([strategy.degrees for strategy in parsed], dtype=np.int64)[place]
-    printed = np.array([str(strategy) for strategy in parsed])[place]
-    return Strategies(assignment=kernel, degrees=degrees), printed
+    whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
+    meshes = [[one.on_mesh(False), one.on_mesh(True)] for one in parsed]
+
+    def column(values: list[Any]) -> Ints:
+        return np.array(values, dtype=np.int64)[place]
+
+    strategies = Strategies(
+        assignment=column([one.kernel for one in parsed]),
+        degrees=np.array([[own for own, _ in both] for both in meshes], dtype=np.int64)[place, whole],
+        chunks=column([one.chunks for one in parsed]),
+        experts=column([one.ep for one in parsed]),
+        dealing=np.array([[own for _, own in both] for both in meshes], dtype=np.int64)[place, whole],
+    )
+    return strategies, np.array([str(strategy) for strategy in parsed])[place]
 
 
-def misfit(strategies: Strategies, devices: Ints, layers: Ints) -> Texts:
-    """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or ""."""
+def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
+    """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or "".
+
+    Or why its devices cannot share experts so.
+    """
     reason = Reasons(devices.size)
-    for i in np.flatnonzero((devices % strategies.devices != 0) | (strategies.lp > layers)):
-        strategy = Strategy(int(strategies.assignment[i]), *strategies.degrees[i].tolist())
-        if strategy.lp > layers[i]:
+    virtual, taken, stages = strategies.lp * strategies.chunks, strategies.devices, strategies.lp
+    sharing = strategies.degrees[:, AXES.index("ep")].copy()
+    for axis in ("tp", "cp"):
+        dealt = strategies.dealing & axes(axis) > 0
+        sharing *= np.where(dealt, strategies.degrees[:, AXES.index(axis)], 1)
+    wrong = (devices % taken != 0) | (virtual > layers) | (sharing != strategies.experts)
+    for i in np.flatnonzero(wrong):
+        if strategies.chunks[i] > 1 and virtual[i] > layers[i]:
+            allowed = f"a strategy with at most {layers[i]} chunks over all stages, one for each layer"
+        elif stages[i] > layers[i]:
             allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
+        elif sharing[i] != strategies.experts[i]:
+            allowed = _sharing(parse(str(printed[i])))
         else:
-            allowed = (
-                f"a number of devices ({strategy.devices} here) that divides system.devices={devices[i]}"
-            )
-        reason.add(i, str(InputError("parallel.strategy", strategy, allowed)))
+            allowed = f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}"
+        reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
     return reason.texts()
+
+
+def _sharing(strategy: Strategy) -> str:
+    """Say how many devices of a strategy can share experts."""
+    texts = [f"an e that divides {strategy.dp}"]
+    if strategy.cp > 1:
+        texts += [f"{strategy.cp} times such a one"]
+    if strategy.tp > 1:
+        texts += [f"with parallel.expert_tensor=false {strategy.tp} times that"]
+    return ", or ".join(texts)
 
 
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:

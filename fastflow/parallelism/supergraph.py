@@ -240,6 +240,7 @@ def all_launches(graph: Graph, microbatches: Ints) -> Ints:
 
     microbatches: shape (points,).
     """
+    launches = graph.repeat if (graph.times == 1).all() else graph.repeat * graph.times
     if (microbatches == 1).all():
-        return graph.repeat
-    return graph.repeat * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])
+        return launches
+    return launches * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

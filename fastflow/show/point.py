@@ -12,6 +12,7 @@ from rich.table import Table as Sheet
 from fastflow import units
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.training import show_training
 
 if TYPE_CHECKING:
     from fastflow.explanation import Explained
@@ -36,7 +37,10 @@ def breakdown(
     if row["devices"] > 1:
         out.print(_placement(row))
         show_layout(out, layouts)
-    out.print(_phases(row))
+    if "tokens_per_s" in row:
+        show_training(out, row)
+    else:
+        out.print(_phases(row))
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))
     out.print(_launches(merged, levels))

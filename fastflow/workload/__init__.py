@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts, single, take
-from fastflow.workload import attention, experts, file, gemm, latent_attention, lstm, operator, rnn
-from fastflow.workload.family import Family
+from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, single, take
+from fastflow.workload import (
+    attention,
+    experts,
+    file,
+    gemm,
+    latent_attention,
+    lstm,
+    operator,
+    rnn,
+    transformer,
+)
+from fastflow.workload.family import Family, Order
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.layers import Layer
 from fastflow.workload.precision import UNSIZED, Precision
@@ -22,7 +32,7 @@ from fastflow.workload.types import TYPES
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
     one.FAMILY.name: one.FAMILY
-    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, file)
+    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, transformer, file)
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""
@@ -135,6 +145,51 @@ def count_layers(inputs: Inputs) -> Ints:
     return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
 
 
+def order_of(inputs: Inputs) -> Order | None:
+    """Return the layers of every point's model in their order, None where its graph has each of them.
+
+    inputs: the columns of `model`.
+    """
+    order = family_of(inputs).order if inputs["model.name"].size else None
+    return order(inputs) if order else None
+
+
+def in_blocks(inputs: Inputs) -> bool:
+    """Say whether points are of models whose graph has layers that stand for several.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return bool(inputs["model.name"].size) and family_of(inputs).order is not None
+
+
+def is_stacked(inputs: Mapping[str, Any]) -> bool:
+    """Say the same of the inputs of one point, by their dotted keys."""
+    family = FAMILIES[inputs["model.name"]]
+    return family.order is not None
+
+
+def tokens_of(inputs: Inputs) -> Ints:
+    """Return the tokens of an iteration of every point's model that has any, (points,).
+
+    inputs: the columns of `model`.
+    """
+    tokens = family_of(inputs).tokens
+    return tokens(inputs) if tokens else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
+    """Return the weights of every point's model, and those that a row meets; NaN of a family without a count.
+
+    inputs: the columns of `model`. Both of shape (points,).
+    """
+    total, active = np.full((2, inputs["model.training"].size), np.nan)
+    count = family_of(inputs).parameters if total.size else None
+    if count is not None:
+        for rows in _structures(inputs):
+            total[rows], active[rows] = count(take(dict(inputs), rows))
+    return total, active
+
+
 def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
     """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
 
@@ -160,6 +215,11 @@ def unsuited(inputs: Inputs) -> Texts:
     inputs: the columns of `model`. A file is held to the same when it is read.
     """
     reason = Reasons(inputs["model.name"].size)
+    for column in family_of(inputs).sizes:  # other families may allow less
+        if column.kind == "str":
+            continue
+        for i in reason.without(inputs[column.name] < column.low):
+            reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
     if multiplied := family_of(inputs).multiplied:
         one, other = multiplied
         amount = 1.0 * inputs[one] * inputs[other]
@@ -177,7 +237,9 @@ def _structures(inputs: Inputs) -> Iterator[Ints]:
     """Yield the points of every structure."""
     points = inputs["model.training"].size
     of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
-    shared = [inputs[key] for key in ("model.training", *of_types, *STRUCTURE) if key in inputs]
+    own = [column.name for column in family_of(inputs).structure] if points else []
+    shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
+    shared += family_of(inputs).differ(inputs) if points else ()
     first, place = kinds(shared, points)
     for structure in range(first.size):
         yield np.flatnonzero(place == structure)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.column import Column
-from fastflow.tables import Bools, Inputs, Ints
+from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.graph import Kernel
 from fastflow.workload.kernels import backward, forward, kernels
 from fastflow.workload.layers import Network
 from fastflow.workload.precision import Precision
 
 Rows = Callable[[Inputs], tuple[Ints, Bools]]
+
+
+class Order(NamedTuple):
+    """The layers of points' models in their order; those of point p are offset[p] to offset[p + 1]."""
+
+    offset: Ints  # (points + 1,)
+    layer: Ints  # which of the layers that the network has, (layers,)
 
 
 def iteration(network: Network, points: Inputs, numbers: Precision) -> list[Kernel]:
@@ -47,11 +55,19 @@ class Family(NamedTuple):
     rows: Rows  # see `fewest_rows`
     sizes: tuple[Column, ...] = ()  # its inputs, beside those of every model
     structure: tuple[Column, ...] = ()  # its other inputs: points that differ there have other kernels
+    # whether points differ in more: columns, those of one graph agree in all of them
+    differ: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
     quantizes: bool = False  # so do points that differ in `model.dtype`
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
+    # of points that agree in the structure: weights, and those that a row meets, each (points,)
+    parameters: Callable[[Inputs], tuple[Floats, Floats]] | None = None
     quick_count: Callable[[Inputs], int] | None = None  # of kernels, where making them takes long
     # inputs that do not go together: which points, which two, and what the first may be beside the other, {}
-    unfit: Callable[[Inputs], Sequence[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    unfit: Callable[[Inputs], Iterable[tuple[Bools, str, str, str]]] = lambda inputs: ()
+    # of models whose network has layers that stand for several: all of them in their order
+    order: Callable[[Inputs], Order] | None = None
+    tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
+    divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -43,6 +43,10 @@ COLLECTIVES = (
 EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
 LAYER_KINDS = ("embedding", "hidden", "softmax")
 
+# what of a layer a kernel belongs to
+OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
+PARTS = ("other", "attention", "feed_forward", "experts", "head")
+
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
 
@@ -72,10 +76,11 @@ class Sum(NamedTuple):
 
 
 class Again(NamedTuple):
-    """An operand of the next kernel of the backward pass, kept where it lies."""
+    """An operand of a later kernel of the backward pass, kept where it lies."""
 
     maker: Form | None
     reader: Form
+    lies: bool = False  # even where devices do not share it: as its maker leaves it
 
 
 class Facts(NamedTuple):
@@ -110,6 +115,7 @@ class Kernel(NamedTuple):
     inner: Ints | int = 1
     cols: Ints | int = 1
     repeat: Ints | int = 1  # launches, one after the other
+    times: Ints | int = 1  # layers that have such a kernel, of which the graph has one
     batch: Ints | int = 1  # independent GEMMs in one launch, each cut
     products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
     bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
@@ -131,6 +137,8 @@ class Kernel(NamedTuple):
     wait: int = 1  # the exchange is needed by the kernel so many rows later
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    part: int = OTHER  # of PARTS
+    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
     own: Own = NOTHING
 
 
@@ -161,6 +169,7 @@ class Graph(NamedTuple):
     inner: Ints
     cols: Ints
     repeat: Ints
+    times: Ints
     batch: Ints
     products: Ints
     bytes_per_element: Floats
@@ -178,6 +187,8 @@ class Graph(NamedTuple):
     wait: Ints
     side: Ints
     sends_cols: Ints
+    part: Ints
+    selective: Ints
     own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 
     @property
@@ -305,6 +316,16 @@ def _sum_by_point(offset: Ints, values: Floats) -> Floats:
     return total
 
 
+@kernel
+def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
+    """Return the sum of a quantity over the kernels of each point by a kind of theirs, (points, kinds)."""
+    total = np.zeros((offset.size - 1, kinds))
+    for p in range(offset.size - 1):
+        for row in range(offset[p], offset[p + 1]):
+            total[p, kind[row]] += values[row]
+    return total
+
+
 def most_by_point(graph: Graph, values: Floats) -> Floats:
     """Return the most that any kernel of a point has of a quantity, at least 0, shape (points,)."""
     return _most_by_point(graph.offset, values)
@@ -340,5 +361,5 @@ def _model_flop(graph: Graph) -> Floats:
             if graph.kind[row] == ON_WEIGHTS:
                 passed = graph.inner[row] * graph.products[row]
             flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
-        total[graph.point[row]] += graph.repeat[row] * graph.batch[row] * flop
+        total[graph.point[row]] += graph.times[row] * graph.repeat[row] * graph.batch[row] * flop
     return total

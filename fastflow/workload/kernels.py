@@ -51,7 +51,7 @@ def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel
         if placed.node.type.inside is not None:
             base = _kernel(network, i, FORWARD, placed.node.name)
             found += placed.node.type.inside(network, i, base, numbers)
-        kernel = _forward(network, i, numbers)
+        kernel = _forward(network, i, numbers)._replace(selective=placed.node.selective)
         if training:
             kernel = _keep(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
@@ -69,7 +69,7 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
         rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        times=placed.times, part=node.part, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def update(network: Network, precision: Precision) -> list[Kernel]:
         pass_._replace(
             label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
             inner=_touched(placed.node), cols=placed.node.cols,
-            batch=placed.node.batch, products=placed.node.groups,
+            batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
             layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
         )
         for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))

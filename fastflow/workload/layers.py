@@ -74,6 +74,11 @@ class Node(NamedTuple):
     backward_flop: Amount | None = None
     keeps: Size | None = None  # columns kept for the backward pass, cut with the layer
     keeps_whole: Size | None = None  # columns kept as a product reads them
+    vectors: Size = 0  # weights beside those of inner x cols: gains, biases; only their gradients take time
+    gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
+    part: int = 0  # of graph.PARTS
+    # 1: selective recomputation keeps of it what products read, and launches it again
+    selective: int = 0
     dims: Dims = Dims()
     own: Own = NOTHING
 
@@ -105,6 +110,7 @@ class Layer(NamedTuple):
     kind: int  # EMBEDDING, HIDDEN or SOFTMAX
     nodes: tuple[Node, ...]
     repeat: int = 1  # instances, one on top of the other, each with its own weights
+    times: Size = 1  # layers alike, one on top of the other, each with its own weights, written once
 
 
 class Placed(NamedTuple):
@@ -114,6 +120,7 @@ class Placed(NamedTuple):
     layer: int  # which instance
     kind: int
     reads: tuple[int, ...]  # places of the nodes that it reads, or OUTSIDE; itself or a later one: a step ago
+    times: Size = 1  # layers that the instance stands for
 
 
 class Network(NamedTuple):
@@ -133,9 +140,9 @@ class Network(NamedTuple):
     def share(self, i: int, read: int) -> Size:
         """Return the elements of something that a node reads, as columns of its own rows."""
         maker, own = self.nodes[i if read == OUTSIDE else read].node, self.nodes[i].node
-        if own.rows is maker.rows or not isinstance(own.rows, int):
+        if own.rows is maker.rows:
             return maker.output
-        return -(-int(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * int(own.steps)))
+        return -(-(maker.rows * maker.steps * maker.cols * maker.batch) // (own.rows * own.steps))
 
     def wants(self, read: int) -> bool:
         """Say whether the gradient of something that a node reads is wanted."""
@@ -184,6 +191,7 @@ def connect(layers: Iterable[Layer], asks_input_gradient: bool = False) -> Netwo
                     layer=number,
                     kind=layer.kind,
                     reads=tuple(here[name] if name in here else made[name] for name in node.reads),
+                    times=layer.times,
                 )
                 for node in layer.nodes
             ]

@@ -1,6 +1,8 @@
 """Strategy notation (3.3): a cut such as RC-{KP1}-{KP2} or none, d{DP} and p{LP}; each may be left out.
 
-After TP-{TP} there may be c{CP}, and e{EP}, which are some of the devices of d{DP}.
+After p{LP} of several stages there may be x{CHUNKS}, of each.
+
+After TP-{TP} there may be c{CP}, and e{EP}, which are some of the devices beside.
 """
 
 DIGITS = "0123456789"
@@ -29,9 +31,26 @@ def parse(text):
     more = (("c", "cp"), ("e", "ep")) if kernel == "TP" else ()
     for letter, name in (*more, ("d", "dp"), ("p", "lp")):
         if rest and rest[0].startswith(letter):
-            found[name], rest = degree(rest[0][1:]), rest[1:]
-    if rest or None in found.values() or found.get("dp", 1) % found.get("ep", 1):
+            word, rest = rest[0][1:], rest[1:]
+            if letter == "p" and "x" in word:
+                word, _, chunks = word.partition("x")
+                found["chunks"] = degree(chunks)
+            found[name] = degree(word)
+    if rest or None in found.values():
         return None
-    if "ep" in found:
-        found["dp"] = found.get("dp", 1) // found["ep"]
+    if found.get("chunks", 1) > 1 and found["lp"] == 1:
+        return None
     return kernel, found
+
+
+def expert_groups(tp, cp, dp, ep, expert_tp):
+    """Return which of a stage's ranks share experts, as Megatron-core's RankGenerator numbers them.
+
+    Order tp-cp-ep-dp: of attention's ranks, tp counts first, then cp, then dp; the same ranks are expert_tp
+    x ep x the rest to experts (parallel_state.initialize_model_parallel).
+    """
+    found = {}
+    for rank in range(tp * cp * dp):
+        tensor, rest = rank % expert_tp, rank // expert_tp
+        found.setdefault((tensor, rest // ep), set()).add(rank)
+    return sorted(map(sorted, found.values()))

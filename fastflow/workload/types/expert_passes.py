@@ -16,7 +16,7 @@ from fastflow.tables import Floats
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
 from fastflow.timing.experts import ExpertLayers, time_passes
-from fastflow.workload.cutting import Share
+from fastflow.workload.cutting import BROADCAST, GROUPS, INNER, OUTPUT, PARTIAL, Share
 from fastflow.workload.graph import Kernel
 from fastflow.workload.layers import KernelType, Network, Node, Side
 from fastflow.workload.precision import Precision
@@ -54,10 +54,14 @@ def _of_file(
     topk = sides["topk"].size
     # of dispatch and combine, one side has a row for each choice
     moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
-    return node._replace(own=own, moves=moves, backward_moves=moves)
+    dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
+    return node._replace(own=own, moves=moves, backward_moves=moves, dims=dims)
 
 
-def _type(name: str, base: KernelType, *needs: str) -> KernelType:
+def _type(name: str, base: KernelType, *needs: str, reads: str = BROADCAST, makes: str = "") -> KernelType:
+    """Return a type; reads, makes: how tensors lie where an axis deals the experts that they belong to."""
+    if makes:
+        base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})
     return replace(
         base, name=name, title=name.replace("_", " "), needs=("cols", "topk", *needs),
         takes=("rows", "reads", "power_law"), forward=partial(_forward, base),
@@ -67,7 +71,7 @@ def _type(name: str, base: KernelType, *needs: str) -> KernelType:
 
 TYPES = {
     "route": _type("route", ROWWISE),
-    "dispatch": _type("dispatch", PASS, "experts"),
+    "dispatch": _type("dispatch", PASS, "experts", makes=GROUPS),
     "expert_gate": _type("expert_gate", PASS, "groups"),
-    "combine": _type("combine", PASS, "experts"),
+    "combine": _type("combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }

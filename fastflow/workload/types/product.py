@@ -9,8 +9,19 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import numpy as np
+
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
-from fastflow.workload.graph import DENSE, INPUT_GRADIENT, PRODUCT, WEIGHT_GRADIENT, Kernel, Sum
+from fastflow.workload.graph import (
+    DENSE,
+    INPUT_GRADIENT,
+    ON_ACTIVATIONS,
+    PRODUCT,
+    WEIGHT_GRADIENT,
+    Again,
+    Kernel,
+    Sum,
+)
 from fastflow.workload.layers import OUTSIDE, KernelType, Network, Node
 from fastflow.workload.precision import Precision
 from fastflow.yaml_file import listed, wrong
@@ -21,16 +32,24 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 
 
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
-    """Return the products that make the gradients of its input, where wanted, and of its weights."""
+    """Return the products that make the gradients of its input, where wanted, and of its weights.
+
+    Where it has biases, their gradient comes first, a pass that sums that of its output over all rows.
+    """
     placed = network.nodes[i]
     node = placed.node
+    biases = kernel._replace(
+        label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
+        bytes_per_element=numbers.activation,
+    )  # fmt: skip
+    summed_over = [biases] if np.any(node.vectors) else []
     to_weights = kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
         products=node.groups, gradient=DENSE, side=1,
     )  # fmt: skip
     wanted = [read for read in placed.reads if network.wants(read)]
     if not wanted:
-        return [to_weights]
+        return [*summed_over, to_weights]
     inner = node.inner
     if len(wanted) < len(placed.reads):
         inner = sum((network.nodes[read].node.output for read in wanted), 0)
@@ -49,7 +68,10 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         ),
         summed_cols=sum(cols, 0),
     )  # fmt: skip
-    return [product, to_weights]
+    if node.gathers_again:  # hidden as the sum of the input's gradient is
+        again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
+        product = product._replace(again=again, shared_cols=node.inner)
+    return [*summed_over, product, to_weights]
 
 
 def _adders(network: Network, i: int, read: int) -> list[int]:

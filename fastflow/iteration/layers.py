@@ -1,0 +1,187 @@
+"""What a layer takes on its device, forward and backward, where a graph has one layer for several alike.
+
+A layer is a walk through its rows: a kernel starts when the one before it is done, and what it waits for has
+come. What one layer exchanges is done before the next one begins.
+
+Exchanges of tensor and context parallelism hide behind a product where asked for: one that is summed behind
+the product that makes the sum, one that is gathered behind the product that reads it, both in as many parts
+as there are devices, of which the first has nothing to hide behind (Wang et al., ASPLOS 2023,
+doi:10.1145/3567955.3567959). The exchanges of experts hide behind another micro-batch's kernels of the same
+layer, and gathers of weights (ZeRO-3) behind the layer before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel
+from fastflow.tables import Bools, Floats, Ints
+from fastflow.workload.graph import (
+    ALL_GATHER,
+    FORWARD,
+    PRODUCTS,
+    REDUCE_SCATTER,
+    UPDATE,
+    Graph,
+)
+
+TENSOR, CONTEXT, EXPERT, WEIGHTS = 0, 1, 2, 3
+WAITS = ("tensor", "context", "expert", "weights")
+"""What a kernel waits for: exchanges by what they are for; the last are gathers of weights."""
+_KINDS = len(WAITS)
+
+
+class Waits(NamedTuple):
+    """What one launch of every kernel waits for."""
+
+    time: Floats  # by WAITS [s], (waits, kernels)
+    level: Ints  # of the network, (kernels,)
+    ranks: Ints  # of the first exchange of activations, (kernels,)
+    collective: Ints  # the same
+
+
+class Overlap(NamedTuple):
+    """What hides behind kernels, (points,)."""
+
+    tensor: Bools
+    context: Bools
+    expert: Bools
+    weights: Bools
+
+
+class LayerTimes(NamedTuple):
+    """What one of the layers that a layer of the graph stands for takes; (layers of all points,).
+
+    Of one micro-batch, but for the update.
+    """
+
+    first: Ints  # point p has layers first[p] to first[p + 1]
+    forward: Floats  # [s]
+    backward: Floats  # without what only the update reads [s]
+    weight: Floats  # kernels that only the update reads: weight gradients [s]
+    update: Floats  # without gathers of what it makes [s]
+    gather: Floats  # of the weights that are updated by parts [s]
+    core: Floats  # of the forward pass, what selective recomputation runs again [s]
+    waits: Floats  # how much longer it is for what it waits for, [s], (2 phases, waits, layers)
+
+
+@kernel
+def _hide(
+    kind: Ints, wait: Ints, rows: tuple[int, int, int], collective: Ints, ranks: Ints, launched: Floats,
+    waiting: Floats,
+) -> None:  # fmt: skip
+    """Take off what the rows of a layer wait for what hides behind a product.
+
+    rows: begin, end and the end of the point's; waiting: of one kind [s], (rows,).
+    """
+    begin, end, last = rows
+    for row in range(begin, end):
+        time = waiting[row - begin]
+        if time == 0.0 or collective[row] not in (REDUCE_SCATTER, ALL_GATHER):
+            continue
+        beside = row if collective[row] == REDUCE_SCATTER else row + wait[row]
+        if beside < last and kind[beside] in PRODUCTS:
+            part = time / ranks[row]
+            waiting[row - begin] = max(part, time - launched[beside] * (1.0 - 1.0 / ranks[row]))
+
+
+@kernel
+def _walk(
+    wait: Ints,
+    level: Ints,
+    begin: int,
+    end: int,
+    launched: Floats,
+    waiting: Floats,
+    without: int,
+    due: Floats,
+) -> float:
+    """Return how long the rows of one layer and phase take [s]; waiting: (waits, rows).
+
+    due: room for when what a row waits for is there, at least (rows,).
+    """
+    now, tail, free, other = 0.0, 0.0, 0.0, 0.0
+    due[: end - begin] = 0.0
+    for row in range(begin, end):
+        i = row - begin
+        now = max(now, due[i]) + launched[row]
+        sent = 0.0
+        for kind in range(_KINDS):
+            if kind != without:
+                sent += waiting[kind, i]
+        if sent > 0.0:
+            if level[row] == 0:
+                free = done = max(free, now) + sent
+            else:
+                other = done = max(other, now) + sent
+            if i + wait[row] < end - begin:
+                due[i + wait[row]] = max(due[i + wait[row]], done)
+            tail = max(tail, done)
+    return float(max(now, tail))
+
+
+@kernel
+def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overlap: Overlap) -> LayerTimes:
+    """Return what every layer takes; first: where the layers of each point begin, (points + 1,).
+
+    kernel_s: one launch of every kernel [s], (kernels,).
+    """
+    layers = first[-1]
+    out = LayerTimes(
+        first=first,
+        forward=np.zeros(layers),
+        backward=np.zeros(layers),
+        weight=np.zeros(layers),
+        update=np.zeros(layers),
+        gather=np.zeros(layers),
+        core=np.zeros(layers),
+        waits=np.zeros((2, _KINDS, layers)),
+    )
+    launched = kernel_s * graph.repeat
+    most = 0
+    for p in range(first.size - 1):
+        most = max(most, graph.offset[p + 1] - graph.offset[p])
+    due, waiting, sums = np.empty(most), np.empty((_KINDS, most)), np.empty(_KINDS)
+    phases, layer_of, wait, level = graph.phase, graph.layer, graph.wait, waits.level
+    for p in range(first.size - 1):
+        row, last = graph.offset[p], graph.offset[p + 1]
+        while row < last:
+            begin, layer, phase = row, layer_of[row], phases[row]
+            while row < last and layer_of[row] == layer and phases[row] == phase:
+                row += 1
+            at, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
+            for i in range(begin, row):
+                busy += launched[i]
+                side += launched[i] * graph.side[i]
+                core += launched[i] * (graph.selective[i] > 0)
+                for kind in range(_KINDS):
+                    waiting[kind, i - begin] = graph.repeat[i] * waits.time[kind, i]
+            for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
+                if hides:
+                    _hide(
+                        graph.kind, wait, (begin, row, last), waits.collective, waits.ranks, launched,
+                        waiting[kind],
+                    )  # fmt: skip
+            for kind in range(_KINDS):
+                sums[kind] = waiting[kind, : row - begin].sum()
+            if phase == UPDATE:
+                out.update[at] += _walk(wait, level, begin, row, launched, waiting, WEIGHTS, due)
+                out.gather[at] += sums[WEIGHTS]
+                continue
+            for kind, hides in ((EXPERT, overlap.expert[p]), (WEIGHTS, overlap.weights[p])):
+                if hides and sums[kind] > 0.0:
+                    waiting[kind, : row - begin] *= max(0.0, 1.0 - busy / sums[kind])
+            total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
+            for kind in range(_KINDS):
+                if sums[kind] > 0.0:
+                    without = _walk(wait, level, begin, row, launched, waiting, kind, due)
+                    out.waits[phase, kind, at] += total - without
+            if phase == FORWARD:
+                out.forward[at] += total
+                out.core[at] += core
+            else:
+                out.backward[at] += total - side
+                out.weight[at] += side
+    return out

@@ -1,0 +1,80 @@
+"""What people who train a transformer look for: tokens, rates, where the time goes, what fills the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Sheet
+
+from fastflow.show.tables import new_sheet, quantity
+
+_KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
+_WAITS = ("tensor", "context", "expert", "weight", "gradient", "send")
+_NOTES = {
+    "tensor": "exchanges of tensor parallelism",
+    "context": "exchanges of context parallelism",
+    "expert": "tokens to and from their experts",
+    "weight": "gathers of weights",
+    "gradient": "sums of weight gradients",
+    "send": "messages between pipeline stages",
+    "head": "embedding, head and loss",
+    "other": "norms and sums between layers",
+    "optimizer": "gradient clipping and weight update",
+}
+_MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
+
+
+def show_training(out: Console, row: Mapping[str, Any]) -> None:
+    """Print where an iteration's time goes by kind, the memory by part, and the rates of training."""
+    out.print(_time(row))
+    out.print(_memory(row))
+    out.print(_rates(row))
+
+
+def _time(row: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Where the time goes", [("", False), ("time", True), ("share", True), ("", False)])
+    total = row["time_s"]
+
+    def add(label: str, name: str, note: str = "") -> None:
+        if row[name] > 0.0005 * total:
+            sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", note)
+
+    for name in _KERNELS:
+        add(name.replace("_", " "), f"{name}_s", _NOTES.get(name, ""))
+    if row["again_s"] > 0:
+        note = f"of these {quantity('again_s', row['again_s'])} computed again for the backward pass"
+        sheet.add_row("", "", "", note)
+    sheet.add_section()
+    for name in _WAITS:
+        add(f"waits: {name}", f"{name}_wait_s", _NOTES[name])
+    add("bubble", "bubble_s", f"of the pipeline, {row['microbatches']} micro-batches")
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "")
+    return sheet
+
+
+def _memory(row: Mapping[str, Any]) -> Sheet:
+    stage = f" of pipeline stage {row['fullest_stage']}" if row["lp_hops"] > 0 else ""
+    sheet = new_sheet(f"Memory of a device{stage}", [("", False), ("memory", True), ("share", True)])
+    for name in _MEMORY:
+        size = row[f"{name}_B"]
+        if size > 0:
+            share = f"{size / row['dram_capacity_B']:.1%}"
+            sheet.add_row(name, quantity(f"{name}_B", size), share)
+    sheet.add_section()
+    there, needed = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
+    sheet.add_row(f"total of {there}", needed, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
+    return sheet
+
+
+def _rates(row: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Training", [("", False), ("", True), ("", False)])
+    q = {name: quantity(name, value) for name, value in row.items()}
+    sheet.add_row("tokens per second", q["tokens_per_s"], f"{q['tokens_per_s_per_device']} a device")
+    sheet.add_row("model operations", q["model_flops_per_device"], f"a device, {row['mfu']:.1%} of its peak")
+    sheet.add_row("done with recomputation", q["hardware_flops_per_device"], "a device")
+    if row["train_s"] > 0:
+        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on model.train_tokens")
+    return sheet

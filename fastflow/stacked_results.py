@@ -1,0 +1,53 @@
+"""Result columns of models whose layers stand for several: what people who train transformers read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.iteration.layers import WEIGHTS
+from fastflow.parallelism.chunks import launched_again
+from fastflow.prediction import Prediction
+from fastflow.tables import Columns, Floats, take
+from fastflow.workload import parameters_of, tokens_of
+from fastflow.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
+
+
+def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
+    """Return what is known of points whose layers stand for several; of the timed points.
+
+    kernel_s: of all launches of every kernel [s], (kernels,).
+    """
+    stacks, pipe = prediction.stacks, prediction.pipeline
+    assert stacks is not None
+    assert pipe.chunks is not None
+    graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
+    own = take(dict(prediction.inputs), prediction.timed)
+    devices = prediction.parallelism.strategies.devices[prediction.timed]
+    done = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
+    tokens = 1.0 * tokens_of(own)
+    total_weights, active = parameters_of(own)
+    columns: Columns = {
+        "parameters": total_weights,
+        "active_parameters": active,
+        "chunks": stacks.plan.chunks,
+        "tokens_per_s": tokens / total,
+        "tokens_per_s_per_device": tokens / total / devices,
+        "model_flops_per_device": model_flop(graph) / total / devices,
+        "hardware_flops_per_device": done / total,
+    }
+    part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)
+    by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
+    share = pipe.busiest / by_part.sum(axis=1)  # that of the busiest stage
+    columns |= {f"{name}_s": by_part[:, i] * share for i, name in enumerate((*PARTS, "optimizer"))}
+    again = launched_again(graph.numbers, pipe.chunks, pipe.microbatches)
+    columns["again_s"] = sum_by_point(graph, again * timing.time) * share
+    waits = {"tensor": 0, "context": 1, "expert": 2}
+    columns |= {f"{name}_wait_s": stacks.waits[i] for name, i in waits.items()}
+    columns |= {
+        "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
+        "gradient_wait_s": stacks.times.reduces,
+        "send_wait_s": stacks.times.sends,
+    }
+    iterations = own["model.train_tokens"] / tokens
+    columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}
+    return columns

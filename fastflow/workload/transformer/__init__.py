@@ -1,0 +1,43 @@
+"""`model=transformer`: a language model of a decoder alone, described by its dimensions (docs/models.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.tables import Bools, Inputs, Ints
+from fastflow.workload.family import Family
+from fastflow.workload.transformer import pattern
+from fastflow.workload.transformer.counts import parameters
+from fastflow.workload.transformer.network import network
+from fastflow.workload.transformer.sizes import SIZES, STRUCTURE, differ, unfit
+
+OTHER_LAYERS = 2  # embedding and head
+LAYERS_OF_A_MODULE = 2  # that predicts a further token: its own and its head
+
+
+def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
+    """Return the sequences of each point, whose tokens belong together."""
+    return inputs["model.batch"], np.ones(inputs["model.batch"].size, dtype=np.bool_)
+
+
+def _layers(inputs: Inputs) -> Ints:
+    """Return the layers of each point, embedding and head among them."""
+    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_OF_A_MODULE * inputs["model.mtp"]
+    return layers
+
+
+FAMILY = Family(
+    name="transformer",
+    network=network,
+    rows=_rows,
+    sizes=SIZES,
+    structure=STRUCTURE,
+    differ=differ,
+    layers=_layers,
+    order=lambda inputs: pattern.order(inputs[pattern.KEY], inputs["model.layers"], inputs["model.mtp"]),
+    tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
+    parameters=parameters,
+    unfit=unfit,
+    divided={"tp": "model.heads", "ep": "model.experts"},
+    multiplied=("model.batch", "model.sequence"),
+)

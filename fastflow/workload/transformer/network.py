@@ -1,0 +1,197 @@
+"""The network of a transformer: embedding, a layer of each kind with how many there are, and its head.
+
+Modules that predict further tokens take what the layers made and the embedding of the next token, through a
+layer of their own (DeepSeek-V3, arXiv:2412.19437, section 2.2); they share embedding and head with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fastflow.tables import Inputs, single
+from fastflow.workload.graph import (
+    ATTENTION,
+    EMBEDDING,
+    FEED_FORWARD,
+    HEAD,
+    HIDDEN,
+    NO_GRADIENT,
+    PRODUCT,
+    SOFTMAX,
+    Dims,
+)
+from fastflow.workload.graph import EXPERTS as MIXTURE
+from fastflow.workload.layers import INPUT, KernelType, Layer, Network, Node, Size, connect
+from fastflow.workload.lstm import LOSS_BACKWARD_FLOP, LOSS_FLOP
+from fastflow.workload.transformer.feed_forward import dense, mixture
+from fastflow.workload.transformer.heads import PROJECTION, attention_of
+from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
+from fastflow.workload.transformer.parts import TOKENS, VOCABULARY, gemm, mask, norm, residual
+from fastflow.workload.transformer.pattern import EXPERTS, KEY, WINDOW, parse, times
+from fastflow.workload.transformer.sizes import (
+    ALL,
+    LEARNED,
+    OF_ATTENTION,
+    PARALLEL,
+    PARALLEL_NORMS,
+    POST,
+    SANDWICH,
+    Sizes,
+    sizes_of,
+)
+from fastflow.workload.types import lookup, operators, product, rowwise
+
+TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT)
+TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
+"""Kernels whose weights another one of the model owns: those of the embedding or of the head."""
+LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
+# Bytes that the loss moves for each logit, in fp32 as Megatron-LM's cross_entropy.py does: conversion (6),
+# maximum (4), difference to it (8), exponentials (8), their sum (4) and shares of it (8); of the gradient,
+# scaling (8) and conversion (6)
+LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
+LAST = "add"  # of a layer
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of models with one structure."""
+    size, pattern = sizes_of(points), str(points[KEY][0])
+    every = times(pattern, single(points["model.layers"]))
+    layers = [Layer("embedding", EMBEDDING, _embedding(points, size))]
+    layers += [
+        Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+        for kind, count in every.items()
+    ]
+    made, tied = INPUT, bool(points["model.tied"][0])
+    if further := int(points["model.mtp"][0]):
+        made = f"{layers[-1].name}.{LAST}"
+        kind = parse(pattern)[-1]
+        layers += [
+            Layer("mtp", SOFTMAX, _further(points, size, kind), times=further),  # beside the head
+            Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=further),
+        ]
+    layers.append(Layer("head", SOFTMAX, _head(points, size, made, tied)))
+    return connect(layer._replace(nodes=tuple(map(_gathering, layer.nodes))) for layer in layers)
+
+
+def _gathering(node: Node) -> Node:
+    """Let a product gather again for the backward pass what is kept of it in parts: what a norm made."""
+    normed = node.type.kind == PRODUCT and node.reads[0].endswith("norm")
+    return node._replace(gathers_again=True) if normed else node
+
+
+def _of(part: int, nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes as those of a part of their layer."""
+    return [node._replace(part=part) for node in nodes]
+
+
+def block(points: Inputs, size: Sizes, kind: str, read: str) -> list[Node]:
+    """Return the nodes of a layer of a kind; the last one makes its output."""
+    how, dropout = str(points["model.block"][0]), bool(points["model.dropout"][0])
+    feed_forward, part = (mixture, MIXTURE) if EXPERTS in kind.split() else (dense, FEED_FORWARD)
+    windowed, behind = WINDOW in kind.split(), how in (POST, SANDWICH)
+    of_attention, of_feed_forward = _biases(points, part)
+    nodes = [] if how == POST else [_norm(points, size, "attention norm", read)]
+    entered = nodes[-1].name if nodes else read
+    nodes += _of(ATTENTION, attention_of(points, size, windowed, entered))
+    if how in (PARALLEL, PARALLEL_NORMS):
+        if how == PARALLEL_NORMS:
+            entered = "norm"
+            nodes.append(_norm(points, size, entered, read))
+        own, made = feed_forward(points, size, entered)
+        own = _of(part, own)
+        branch = (PROJECTION, *made)
+        last = residual(LAST, size, (*branch, read), dropout, of_attention + of_feed_forward)
+        return [*_unkept([*nodes, *own], branch), last]
+    nodes, made = _summed(points, size, nodes, (PROJECTION,), "attention post norm" if behind else "")
+    nodes.append(residual("attention add", size, (*made, read), dropout, of_attention))
+    entered = nodes[-1].name
+    if how != POST:
+        nodes.append(_norm(points, size, "norm", entered))
+    own, made = feed_forward(points, size, nodes[-1].name)
+    own = _of(part, own)
+    own, made = _summed(points, size, own, made, "post norm" if behind else "")
+    return [*nodes, *own, residual(LAST, size, (*made, entered), dropout, of_feed_forward)]
+
+
+def _biases(points: Inputs, part: int) -> tuple[int, int]:
+    """Return how many biases are added behind attention, and behind a dense layer: experts add theirs."""
+    which = str(points["model.biases"][0])
+    return int(which in (OF_ATTENTION, ALL)), int(which == ALL and part == FEED_FORWARD)
+
+
+def _summed(
+    points: Inputs, size: Sizes, nodes: list[Node], made: tuple[str, ...], behind: str
+) -> tuple[list[Node], tuple[str, ...]]:
+    """Return the nodes of a branch, and what is added of it: its end, or what a norm makes of that."""
+    if not behind:
+        return _unkept(nodes, made), made
+    if len(made) > 1:
+        add = operators.OPERATORS["add"]
+        both = Node(
+            name="add shared", type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=made,
+            flop=add.flop, backward_moves=0.0, dims=Dims(TOKENS, (), HIDDEN_COLUMNS),
+        )  # fmt: skip
+        nodes, made = [*_unkept(nodes, made), both], (both.name,)
+    last = _norm(points, size, behind, made[0], keeps=False)
+    return [*nodes, last], (last.name,)
+
+
+def _unkept(nodes: list[Node], names: tuple[str, ...]) -> list[Node]:
+    """Return nodes, some of which make what sums alone read, which is not kept."""
+    return [one._replace(keeps=0, keeps_whole=0) if one.name in names else one for one in nodes]
+
+
+def _norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
+    return norm(name, size, str(points["model.norm"][0]), read, size.hidden, keeps=keeps)
+
+
+def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:
+    """Return the look-up of a row for every token."""
+    return Node(
+        name=name, type=kind, rows=size.tokens, cols=size.hidden, inner=words, reads=(), keeps=0,
+        keeps_whole=0, dims=Dims(TOKENS, names, HIDDEN_COLUMNS),
+    )  # fmt: skip
+
+
+def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
+    """Return the look-up of tokens and positions, and their sum with dropout, or what copies the former.
+
+    Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.
+    """
+    learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
+    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
+    if learned:
+        nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
+    reads = tuple(node.name for node in nodes)
+    last = residual("embedding add" if learned else "embedding copy", size, reads, dropout)
+    return tuple(_of(HEAD, [*nodes, last]))
+
+
+def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
+    """Return the last norm, the logits of the vocabulary and their loss."""
+    last = _norm(points, size, "head norm", read)
+    logits = gemm(
+        "logits", size, size.hidden, size.vocabulary, last.name, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
+        keeps_whole=0,
+    )  # fmt: skip
+    loss = Node(
+        name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
+        moves=LOSS_BYTES / size.activation_bytes, flop=LOSS_FLOP,
+        backward_moves=LOSS_BACKWARD_BYTES / size.activation_bytes, backward_flop=LOSS_BACKWARD_FLOP,
+        keeps=LOGIT_BYTES * mask(size, size.vocabulary), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
+    )  # fmt: skip
+    return tuple(_of(HEAD, (last, logits._replace(type=TIED_PRODUCT) if tied else logits, loss)))
+
+
+def _further(points: Inputs, size: Sizes, kind: str) -> tuple[Node, ...]:
+    """Return the layer of a module that predicts a further token."""
+    table = _table("embedding", size, size.vocabulary, VOCABULARY, TIED_LOOKUP)
+    both = (
+        _norm(points, size, "hidden norm", INPUT),
+        _norm(points, size, "embedding norm", "embedding"),
+    )
+    joined = gemm(
+        "joined", size, 2 * size.hidden, size.hidden, "", (HIDDEN_COLUMNS, HIDDEN_COLUMNS), keeps=size.hidden
+    )._replace(reads=tuple(node.name for node in both))
+    return (table._replace(keeps=size.hidden), *both, joined, *block(points, size, kind, joined.name))

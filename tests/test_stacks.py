@@ -1,0 +1,276 @@
+"""Layers of a graph that stand for several: dealt to pipeline stages, walked through, kept in memory."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fastflow.api import _one_point
+from fastflow.evaluation.runner import predict_points
+from fastflow.iteration.layers import CONTEXT, EXPERT, TENSOR, WAITS, WEIGHTS, Overlap, Waits, walk_layers
+from fastflow.parallelism.chunks import EVEN, crossings, deal, launched_again, layer_kinds, undealt
+from fastflow.trace import trace_point
+from fastflow.workload import FAMILIES
+from fastflow.workload import _build_one as build_one
+from fastflow.workload.family import Order
+from fastflow.workload.graph import (
+    ALL_GATHER,
+    BACKWARD,
+    EMBEDDING,
+    FORWARD,
+    HIDDEN,
+    ON_ACTIVATIONS,
+    PRODUCT,
+    REDUCE_SCATTER,
+    SOFTMAX,
+    UPDATE,
+    Form,
+    Kernel,
+    stack,
+)
+from fastflow.workload.layers import connect
+from fastflow.workload.types import TYPES
+from tests.checks import cases, near
+from tests.naive import stacks as naive
+
+FORM = Form(TYPES["gemm"])
+
+
+def kernel(layer, kind=HIDDEN, phase=FORWARD, **more):
+    """Return a kernel of a layer, which sends what it makes."""
+    return Kernel(
+        label="k",
+        form=FORM,
+        phase=phase,
+        kind=PRODUCT,
+        rows=4,
+        layer=layer,
+        layer_kind=kind,
+        sends_cols=1,
+        **more,
+    )
+
+
+def model(pattern):
+    """Return the graph and the order of one model: embedding, layers by the pattern's letters, head."""
+    kinds = sorted(set(pattern))
+    count = {letter: pattern.count(letter) for letter in kinds}
+    every = [kernel(0, EMBEDDING)]
+    every += [kernel(1 + i, times=count[letter]) for i, letter in enumerate(kinds)]
+    every += [kernel(1 + len(kinds), SOFTMAX)._replace(sends_cols=0)]
+    every += [one._replace(phase=BACKWARD, sends_cols=int(one.layer > 0)) for one in reversed(every)]
+    order = np.array([0, *(1 + kinds.index(letter) for letter in pattern), 1 + len(kinds)])
+    return stack(every, 1), Order(np.array([0, order.size]), order)
+
+
+class Wanted:
+    """Strategies of one point."""
+
+    def __init__(self, stages, chunks):
+        self.lp, self.chunks = np.array([stages]), np.array([chunks])
+
+
+@given(
+    st.text("ab", min_size=1, max_size=24), st.integers(1, 6), st.integers(1, 4),
+    st.sampled_from(["none", "selective", "full", "1", "3"]), st.integers(1, 5),
+)  # fmt: skip
+@cases(300)
+def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatches):
+    chunks = chunks if stages > 1 else 1
+    graph, order = model(pattern)
+    expected = naive.deal(1, len(pattern), 1, stages, chunks)
+    wanted = Wanted(stages, chunks)
+    reason = undealt(graph, order, wanted, {"parallel.split": np.array([EVEN])})[0]
+    assert (expected is None) == (reason != "" and stages > 1)
+    assume(expected is not None)
+    got = deal(
+        graph, order, wanted.lp, wanted.chunks, np.array([True]), np.array([recompute]),
+        np.ones(graph.point.size),
+    )  # fmt: skip
+    layers = got.layers[0]
+    most = {"none": 0, "selective": 0, "full": 99}.get(recompute, recompute)
+    again = np.zeros(layers, dtype=int)
+    ends, begins = [], []
+    for j, places in enumerate(expected):
+        mine = [order.layer[place] for place in places]
+        first = [layer for layer in mine if 0 < layer < layers - 1][: int(most)]
+        at = slice(got.at[0] + j * layers, got.at[0] + (j + 1) * layers)
+        assert got.held[at].tolist() == [mine.count(layer) for layer in range(layers)]
+        assert got.again[at].tolist() == [first.count(layer) for layer in range(layers)]
+        again += got.again[at]
+        assert (got.first[j], got.last[j]) == (mine[0], mine[-1])
+        begins.append(mine[0])
+        ends.append(mine[-1])
+    crossing = crossings(graph.numbers, got)
+    for row in range(graph.point.size):
+        if graph.phase[row] == FORWARD:
+            assert crossing[row] == (ends[:-1].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+        else:
+            assert crossing[row] == (begins[1:].count(graph.layer[row]) if graph.sends_cols[row] else 0)
+    launched = launched_again(graph.numbers, got, np.array([microbatches]))
+    forward = graph.phase == FORWARD
+    assert launched[forward].tolist() == (microbatches * again[graph.layer[forward]]).tolist()
+    assert not launched[~forward].any()
+
+
+times = st.floats(0.0, 1.0)
+rows = st.lists(
+    st.tuples(times, st.lists(times, min_size=4, max_size=4), st.integers(0, 1), st.integers(1, 3)),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+
+def walked(phase, table, overlap=(False,) * 4, collective=ALL_GATHER, ranks=4, kind=ON_ACTIVATIONS):
+    """Return what a layer of one phase takes, of rows as (time, waits, level, reader)."""
+    graph = stack([kernel(0, phase=phase, wait=reader)._replace(kind=kind) for _, _, _, reader in table], 1)
+    waits = Waits(
+        time=np.array([[row[1][kind] for row in table] for kind in range(len(WAITS))]),
+        level=np.array([row[2] for row in table]),
+        ranks=np.full(len(table), ranks),
+        collective=np.full(len(table), collective),
+    )
+    _, first = layer_kinds(graph)
+    kernel_s = np.array([row[0] for row in table])
+    return walk_layers(graph.numbers, first, kernel_s, waits, Overlap(*(np.array([one]) for one in overlap)))
+
+
+@given(rows)
+@cases(300)
+def test_a_layer_is_a_walk_through_its_rows(table):
+    got = walked(FORWARD, table)
+    plain = [(time, sum(waits), level, reader) for time, waits, level, reader in table]
+    whole = naive.walk(plain)
+    assert near(got.forward[0], whole)
+    for kind in range(len(WAITS)):
+        free = [
+            (time, sum(wait for other, wait in enumerate(waits) if other != kind), level, reader)
+            for time, waits, level, reader in table
+        ]
+        assert got.waits[FORWARD, kind, 0] == pytest.approx(whole - naive.walk(free), abs=1e-12)
+    update = walked(UPDATE, table)
+    without = [(time, sum(waits[:WEIGHTS]), level, reader) for time, waits, level, reader in table]
+    assert near(update.update[0], naive.walk(without))
+    assert near(update.gather[0], sum(row[1][WEIGHTS] for row in table))
+
+
+@given(times, times, st.integers(2, 16), st.sampled_from([TENSOR, CONTEXT]), st.booleans())
+@cases(100)
+def test_exchanges_hide_behind_products(product, wait, ranks, kind, summed):
+    waits = [0.0] * 4
+    waits[kind] = wait
+    none = [0.0] * 4
+    asked = tuple(one == kind for one in (TENSOR, CONTEXT, EXPERT, WEIGHTS))
+    table = (
+        [(0.5, none, 0, 1), (product, waits, 0, 1)] if summed else [(0.5, waits, 0, 1), (product, none, 0, 1)]
+    )
+    collective = REDUCE_SCATTER if summed else ALL_GATHER
+    got = walked(FORWARD, table, asked, collective, ranks, PRODUCT)
+    beside = product
+    assert near(got.forward[0], 0.5 + product + naive.hidden(wait, beside, ranks))
+    assert near(walked(FORWARD, table, asked, collective, ranks).forward[0], 0.5 + product + wait)
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=6), st.sampled_from([EXPERT, WEIGHTS]))
+@cases(100)
+def test_experts_and_weights_hide_behind_a_layer(pairs, kind):
+    table = [(time, [wait * (one == kind) for one in range(4)], 0, 1) for time, wait in pairs]
+    asked = tuple(one == kind for one in (TENSOR, CONTEXT, EXPERT, WEIGHTS))
+    got = walked(FORWARD, table, asked)
+    busy, waits = (sum(pair[i] for pair in pairs) for i in (0, 1))
+    assert got.forward[0] == pytest.approx(max(busy, waits))
+
+
+def test_a_trace_has_every_block_of_every_stage():
+    """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
+    _, run = _one_point(
+        ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
+         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")
+    )  # fmt: skip
+    (found,) = predict_points(run.grid, 0, 1)
+    events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]
+    total = 1e6 * found.prediction.timeline.total[0]
+    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(total, rel=1e-6)
+    for stage in range(4):
+        own = [event for event in events if event["pid"] == stage + 1]
+        compute = sorted(
+            (event["ts"], event["ts"] + event["dur"]) for event in own if event["cat"] == "compute"
+        )
+        assert all(end <= start + 1e-3 for (_, end), (start, _) in pairwise(compute))
+        names = Counter((event["name"], event["args"].get("chunk")) for event in own)
+        assert names == {
+            **{(name, chunk): 8 for name in ("forward", "backward") for chunk in (0, 1)},
+            **{("sum of weight gradients", chunk): 1 for chunk in (0, 1)}, ("update", None): 1,
+        }  # fmt: skip
+
+
+TOWER = """
+dimensions: {batch: 32, sequence: 256, hidden: 1024, heads: 8, head_size: 128, feed_forward: 4096}
+rows: [batch, sequence]
+sequences: 32
+layers:
+- name: table
+  kind: embedding
+  kernels:
+  - {name: lookup, type: lookup, vocabulary: 32000, cols: hidden}
+  - {name: copy, type: elementwise, cols: hidden}
+- name: block
+  repeat: 12
+  kernels:
+  - {name: norm, type: rmsnorm, cols: hidden}
+  - {name: qkv, type: gemm, inner: hidden, cols: [heads, 384]}
+  - {name: attention, type: attention, batch: batch, rows: sequence, heads: heads, head_dim: head_size}
+  - {name: projection, type: gemm, inner: [heads, head_size], cols: hidden, keeps: 0}
+  - {name: attention add, type: add, cols: hidden, reads: [projection, input]}
+  - {name: up, type: gemm, inner: hidden, cols: feed_forward}
+  - {name: gelu, type: gelu, cols: feed_forward}
+  - {name: down, type: gemm, inner: feed_forward, cols: hidden, keeps: 0}
+  - {name: add, type: add, cols: hidden, reads: [down, attention add]}
+- name: head
+  kind: softmax
+  kernels:
+  - {name: logits, type: gemm, inner: hidden, cols: 32000}
+  - {name: loss, type: rowwise, cols: 32000, flop: 4, moves: 1, backward_moves: 2}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(
+    "strategy", ["TP-1", "TP-2-d2", "TP-1-d4", "TP-1-d2-p2", "TP-2-p4", "RC-2-2-p2", "CR-2-d2"]
+)
+def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypatch, strategy, schedule):
+    """In blocks, and kernel by kernel in the simulation, where sums of gradients share the network."""
+    path = tmp_path / "tower.yaml"
+    path.write_text(TOWER)
+    whole = FAMILIES["graph"]
+
+    def written_once(points):
+        layers = whole.network(points).layers
+        return connect([layer._replace(repeat=1, times=layer.repeat) for layer in layers])
+
+    def predicted():
+        _, run = _one_point(
+            ("model=graph", f"model.file={path}", "chip=a100", "system=dgx_a100", "system.devices=8",
+             f"parallel.strategy={strategy}", f"parallel.schedule={schedule}", "parallel.microbatches=8",
+             "parallel.zero=0", "parallel.sequence=false", "parallel.split=balanced")
+        )  # fmt: skip
+        (found,) = predict_points(run.grid, 0, 1)
+        return found.prediction
+
+    expected = predicted()
+    order = Order(np.array([0, 14]), np.array([0, *[1] * 12, 2]))
+    monkeypatch.setitem(FAMILIES, "graph", whole._replace(network=written_once, order=lambda inputs: order))
+    build_one.cache_clear()
+    got = predicted()
+    build_one.cache_clear()
+    assert (expected.stacks, got.reason[0]) == (None, "")
+    assert got.graph.point.size < expected.graph.point.size / 6
+    assert got.timeline.total[0] == pytest.approx(expected.timeline.total[0], rel=0.03)
+    assert got.pipeline.busiest[0] == pytest.approx(expected.pipeline.busiest[0])
+    assert got.communication.total[0] == pytest.approx(expected.communication.total[0], rel=0.1)
+    assert got.energy[0] == pytest.approx(expected.energy[0], rel=1e-2)
+    for part in ("weights", "gradients", "optimizer"):
+        assert getattr(got.footprint, part)[0] == pytest.approx(getattr(expected.footprint, part)[0])
+    assert got.footprint.activations[0] == pytest.approx(expected.footprint.activations[0], rel=0.1)

@@ -1,0 +1,376 @@
+"""The transformer: parameters, operations, what is kept and exchanged, against published and naive counts."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow import workload
+from fastflow.configuration.inputs import to_column
+from fastflow.errors import InputError
+from fastflow.workload.graph import FORWARD, PRODUCTS, model_flop
+from fastflow.workload.precision import UNSIZED
+from fastflow.workload.transformer import parameters, pattern
+from fastflow.workload.transformer.network import network
+from fastflow.workload.transformer.sizes import DEFAULTS
+from tests.naive import transformer as naive
+
+# of every model of the library its parameters and those that a token meets, in billions, as published: model
+# cards on Hugging Face (safetensors); arXiv:2104.04473, table 1; arXiv:2205.05198, table 3; arXiv:2412.19437
+# with the module for further tokens (11.5 of its own; 36.7 meet a token there, without the embedding's 0.9),
+# arXiv:2508.10925 (5.13 without the embedding's 0.58). Of Grok-1 the card counts the head (316.5), which is
+# the embedding in its code; nobody counts those that a token meets, so this is fastflow's own count.
+PUBLISHED = {
+    "gpt3_175b": ("174.6", ""), "gpt_1_7b": ("1.7", ""), "gpt_3_6b": ("3.6", ""), "gpt_7_5b": ("7.5", ""),
+    "gpt_18b": ("18.4", ""), "gpt_39b": ("39.1", ""), "gpt_76b": ("76.1", ""), "gpt_145b": ("145.6", ""),
+    "gpt_310b": ("310.1", ""), "gpt_530b": ("529.6", ""), "gpt_1t": ("1008.0", ""), "gpt_22b": ("22", ""),
+    "llama2_7b": ("6.738", ""), "llama2_13b": ("13.016", ""), "llama2_70b": ("68.977", ""),
+    "llama3_8b": ("8.030", ""), "llama3_70b": ("70.554", ""), "llama3_405b": ("405.853", ""),
+    "mixtral_8x7b": ("46.703", "12.9"), "mixtral_8x22b": ("140.621", "39.1"),
+    "qwen3_32b": ("32.762", ""), "qwen3_235b": ("235.094", "22"),
+    "deepseek_v3": ("682.5", "37.55"), "gpt_oss_120b": ("116.83", "5.71"), "kimi_k2": ("1026", "32.9"),
+    "nemotron4_15b": ("15.6", ""), "nemotron4_340b": ("341.0", ""), "grok1": ("315.7", "83.8"),
+    "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""), "mpt_13b": ("12.8", ""),
+    "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
+}  # fmt: skip
+
+SMALL = {
+    "model.layers": 2, "model.hidden": 64, "model.heads": 4, "model.ffn": 96, "model.vocabulary": 50,
+    "model.batch": 2, "model.sequence": 8,
+}  # fmt: skip
+OF_MODELS = {
+    "model.name": "transformer", "model.dtype": "bf16", "model.training": True, "model.optimizer": "adam",
+}  # fmt: skip
+
+
+def points(**changed):
+    """The columns of some transformers; a list has a value for each."""
+    given = {**DEFAULTS, **OF_MODELS, **SMALL, **{f"model.{key}": value for key, value in changed.items()}}
+    many = max(len(value) if isinstance(value, list) else 1 for value in given.values())
+    return {
+        key: to_column(key, value if isinstance(value, list) else [value] * many)
+        for key, value in given.items()
+    }
+
+
+def precision(many):
+    """Bytes of numbers that nobody asks for."""
+    return type(UNSIZED)(*np.ones((len(UNSIZED), many)))
+
+
+def is_near(count, published):
+    """Say whether a count is a published one to half a percent, or to half a unit of its last digit."""
+    digits = len(published.partition(".")[2])
+    return abs(count / 1e9 - float(published)) <= max(0.005 * float(published), 0.5 * 10.0**-digits)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_models_of_the_library_have_their_published_parameters(compose, name):
+    inputs = compose(f"model={name}")
+    columns = {key: to_column(key, [value]) for key, value in inputs.items() if key.startswith("model.")}
+    assert not workload.unsuited(columns)[0]
+    total, active = parameters(columns)
+    published, met = PUBLISHED[name]
+    assert is_near(total[0], published)
+    assert is_near(active[0], met or published)
+
+
+def test_every_model_of_the_library_has_a_count():
+    from fastflow.configuration.library import library_root
+
+    files = (library_root() / "conf" / "model").glob("*.yaml")
+    described = {path.stem for path in files if "[transformer, _self_]" in path.read_text()}
+    gpts = {path.stem for path in (library_root() / "conf" / "model").glob("gpt_*.yaml")}
+    assert described | gpts == PUBLISHED.keys()
+
+
+@given(
+    hidden=st.integers(1, 8).map(lambda n: 16 * n), heads=st.sampled_from([2, 4, 8]),
+    groups=st.sampled_from([1, 2]), ffn=st.integers(1, 200), gated=st.booleans(),
+    mix=st.sampled_from(["dense", "experts", "dense, 2*experts"]), experts=st.integers(2, 9),
+    shared=st.integers(0, 2), latent=st.sampled_from([None, (0, 24, 8, 12), (40, 24, 8, 12)]),
+    tied=st.booleans(), layers=st.integers(2, 9),
+)  # fmt: skip
+def test_weights_are_those_counted_by_hand(
+    hidden, heads, groups, ffn, gated, mix, experts, shared, latent, tied, layers
+):
+    has = "experts" in mix
+    sizes = dict.fromkeys(("query_latent", "latent", "rotary", "value_dim"), 0)
+    if latent:
+        sizes = dict(zip(sizes, latent, strict=True))
+    found = points(
+        hidden=hidden, heads=heads, kv_heads=heads // groups, head_dim=16, ffn=ffn, gated=gated, pattern=mix,
+        layers=layers, tied=tied, position="rotary", **sizes,
+        **({"experts": experts, "topk": 2, "expert_ffn": 7, "shared_experts": shared} if has else {}),
+    )  # fmt: skip
+    assert not workload.unsuited(found)[0]
+    mixer = naive.attention(hidden, heads, heads // groups, 16, latent)
+    expert = naive.feed_forward(hidden, 7, gated)
+    dense = naive.layer(hidden, mixer, naive.feed_forward(hidden, ffn, gated))
+    mixed = naive.layer(hidden, mixer, 0, experts, expert, shared * expert)
+    met = naive.layer(hidden, mixer, 0, experts, 0, shared * expert) + 2 * expert
+    kinds = [("experts" if i % 3 else "dense") if "," in mix else mix for i in range(layers)]
+    table = 50 * hidden * (1 if tied else 2)
+    norms = hidden * (2 * layers + 1) + layers * (sum(latent[:2]) if latent else 0)
+    expected = [
+        sum({"dense": dense, "experts": one}[kind] for kind in kinds) + table + norms for one in (mixed, met)
+    ]
+    assert [column[0] for column in parameters(found)] == expected
+
+
+@pytest.mark.parametrize(("layers", "hidden", "heads"), [(24, 2304, 24), (96, 12288, 96), (128, 25600, 160)])
+def test_parameters_and_operations_are_megatrons(layers, hidden, heads):
+    gpt = {
+        "layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "batch": 8,
+        "vocabulary": 51200, "sequence": 2048, "norm": "layer", "biases": "all", "position": "learned",
+        "positions": 2048, "gated": False, "activation": "gelu", "tied": True, "dropout": True,
+        "fused_attention": False,
+    }  # fmt: skip
+    found = points(**gpt)
+    assert parameters(found)[0][0] == pytest.approx(
+        naive.megatron_parameters(layers, hidden, 51200, 2048), rel=1e-5
+    )
+    graph = workload.build_graph(found, precision(1))
+    flop = 2.0 * graph.rows * graph.inner * graph.cols * graph.batch * graph.repeat * graph.times
+    flop *= np.isin(graph.kind, PRODUCTS)
+    again = (graph.phase == FORWARD) & (graph.times > 1)  # of layers; the head is not computed again
+    expected = naive.megatron_flop(8, 2048, layers, hidden, 51200)
+    assert flop.sum() + flop[again].sum() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_token_takes_six_operations_a_parameter_and_those_of_attention():
+    """Half of the scores are hidden by the mask."""
+    found = points(
+        layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocabulary=128256, sequence=8192, batch=4
+    )
+    graph = workload.build_graph(found, precision(1))
+    per_token = model_flop(graph)[0] / (4 * 8192)
+    met = parameters(found)[0][0] - 128256 * 8192  # no product looks a token up
+    assert per_token == pytest.approx(6 * met + 12 * 80 * 8192 * 8192 / 2, rel=0.002)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+@pytest.mark.parametrize(("sequence", "recompute"), [(False, "none"), (True, "none"), (True, "selective")])
+def test_what_a_layer_keeps_is_what_korthikanti_counts(tensor, sequence, recompute):
+    if sequence and tensor == 1:
+        pytest.skip("there is nothing to split")
+    strategy = f"TP-{tensor}" if tensor > 1 else "d1"
+    kept = [
+        fastflow.evaluate(
+            "model=gpt_22b", "chip=a100", "system.devices=8", "model.batch=2", "parallel.microbatches=1",
+            f"parallel.strategy={strategy}", f"parallel.sequence={sequence}", f"model.layers={layers}",
+            f"parallel.recompute={recompute}",
+        ).activation_B[0]
+        for layers in (1, 2)
+    ]  # fmt: skip
+    expected = naive.activation_bytes(2048, 2, 6144, 64, tensor, sequence, recompute == "selective")
+    assert kept[1] - kept[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_what_a_layer_of_llama_keeps_is_counted_by_hand(normed):
+    kept = [
+        fastflow.evaluate(
+            "model=llama3_8b", "chip=a100", "system.devices=8", "model.batch=2", "parallel.microbatches=1",
+            "parallel.strategy=d1", f"model.qk_norm={normed}", f"model.layers={layers}",
+            "parallel.recompute=none",
+        ).activation_B[0]
+        for layers in (1, 2)
+    ]  # fmt: skip
+    expected = naive.llama_bytes(2 * 8192, 4096, 32, 8, 128, 14336, normed)
+    assert kept[1] - kept[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_biases_have_gradients_that_are_sums_over_tokens():
+    """Those behind the last products of each part are added where branches are."""
+    graphs = [workload.build_graph(points(biases=biases), precision(1)) for biases in ("none", "qkv", "all")]
+    named = [{str(name) for name in graph.names if name.endswith("bias gradient")} for graph in graphs]
+    assert named == [set(), {"qkv bias gradient"}, {"qkv bias gradient", "gate and up bias gradient"}]
+    row = int(np.flatnonzero(graphs[1].names[graphs[1].label] == "qkv bias gradient")[0])
+    assert [column[row] for column in (graphs[1].rows, graphs[1].cols, graphs[1].side)] == [16, 3 * 64, 1]
+    moved = [graph.bytes_per_element[graph.names[graph.label] == "add gradient"][0] for graph in graphs]
+    assert moved == [3.0, 3.0, 4.0]
+
+
+def test_norms_of_queries_and_keys_have_gains():
+    plain, normed = (parameters(points(qk_norm=normed))[0][0] for normed in (False, True))
+    assert normed - plain == 2 * 2 * 16
+
+
+def exchanges(*overrides):
+    """Exchanges of a layer by phase: how often, and bytes of all; of weights' gradients none."""
+    base = ("chip=h100_sxm", "model=transformer", "model.layers=1", "model.batch=16", "model.hidden=2048")
+    kernels = fastflow.explain_layout(*base, "system.devices=16", *overrides)
+    found = Counter()
+    for one in kernels[kernels.layer == 1].to_dict("records"):
+        for text in filter(None, one["exchange"].split("; ")):
+            if not one["kernel"].endswith("weight gradient") and one["phase"] != "update":
+                found[one["phase"], text.partition(", ")[0]] += 1
+    return found
+
+
+def test_tensor_parallelism_exchanges_what_megatron_does():
+    """Two all-reduces each way; sequence parallelism gathers and scatters as often, and twice more."""
+    plain = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=false")
+    assert plain == {("forward", "all-reduce along tp"): 2, ("backward", "all-reduce along tp"): 2}
+    split = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true")
+    assert split == {
+        ("forward", "all-gather along tp"): 2, ("forward", "reduce-scatter along tp"): 2,
+        ("backward", "all-gather along tp"): 4, ("backward", "reduce-scatter along tp"): 2,
+    }  # fmt: skip
+
+
+def test_context_parallelism_exchanges_keys_and_values():
+    """Forward and again backward, where their gradients are summed too."""
+    assert exchanges("parallel.strategy=TP-1-c4-d4", "model.kv_heads=8") == {
+        ("forward", "all-gather along cp"): 1, ("backward", "all-gather along cp"): 1,
+        ("backward", "reduce-scatter along cp"): 1,
+    }  # fmt: skip
+
+
+MIXTURE = ("model.pattern=experts", "model.experts=16", "model.topk=4", "model.expert_ffn=512")
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_expert_parallelism_deals_tokens_out_and_back(shared):
+    assert exchanges("parallel.strategy=TP-1-e8-d16", f"model.shared_experts={shared}", *MIXTURE) == {
+        ("forward", "all-to-all along ep"): 2, ("backward", "all-to-all along ep"): 2,
+    }  # fmt: skip
+
+
+def test_latents_are_gathered_in_place_of_tokens():
+    """Under sequence parallelism: latent queries and keys, which every head reads."""
+    latent = ("model.latent=512", "model.query_latent=768", "model.rotary=64", "model.head_dim=64")
+    found = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence=true", *latent)
+    assert found["forward", "all-gather along tp"] == 3
+    assert found["forward", "reduce-scatter along tp"] == 2
+    assert not any("all-to-all" in text for _, text in found)
+
+
+# --- patterns
+
+
+@given(
+    parts=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from(["dense", "experts", "window dense", "window experts"])),
+        min_size=1,
+        max_size=5,
+    ),
+    layers=st.integers(1, 60),
+    mtp=st.integers(0, 2),
+)
+def test_a_pattern_is_repeated_as_long_as_there_are_layers(parts, layers, mtp):
+    text = ", ".join(f"{times}*{kind}" for times, kind in parts)
+    period = [kind for times, kind in parts for _ in range(times)]
+    every = [period[i % len(period)] for i in range(layers)]
+    kinds = list(dict.fromkeys(period))
+    assert list(pattern.parse(text)) == period
+    assert pattern.times(text, layers) == {kind: every.count(kind) for kind in kinds}
+    columns = pattern.times(text, np.array([layers, 3]))
+    assert [columns[kind][0] for kind in kinds] == [every.count(kind) for kind in kinds]
+    offset, layer = pattern.order(np.array(["dense", text]), np.array([2, layers]), np.array([0, mtp]))
+    beyond = [1 + len(kinds), 2 + len(kinds)] * mtp
+    head = 1 + len(kinds) + (2 if mtp else 0)
+    assert layer[: offset[1]].tolist() == [0, 1, 1, 2]
+    assert layer[offset[1] : offset[2]].tolist() == [
+        0,
+        *(1 + kinds.index(kind) for kind in every),
+        *beyond,
+        head,
+    ]
+    again = pattern.parse(pattern.written(every))
+    assert [again[i % len(again)] for i in range(layers)] == every
+
+
+@pytest.mark.parametrize(
+    "text", ["", "dens", "0*dense", "dense dense", "2*", "dense,", "99999*dense", "-1*dense"]
+)
+def test_a_pattern_that_is_none_is_refused(text):
+    with pytest.raises(InputError, match=r"model\.pattern"):
+        pattern.parse(text)
+
+
+# --- networks
+
+
+@pytest.mark.parametrize("block", ["pre", "post", "sandwich", "parallel", "parallel_norms"])
+@pytest.mark.parametrize("mix", [{}, {"pattern": "experts", "experts": 4, "topk": 2, "shared_experts": 1}])
+@pytest.mark.parametrize("fused", [True, False])
+def test_every_way_to_build_a_layer_reads_what_is_there(block, mix, fused):
+    """And its products are those of every other way."""
+    found = [
+        workload.build_graph(points(block=one, fused_attention=fused, dropout=not fused, **mix), precision(1))
+        for one in ("pre", block)
+    ]
+    sizes = [
+        sorted(zip(graph.rows[on], graph.inner[on], graph.cols[on], strict=True))
+        for graph in found
+        for on in [graph.kind == 0]
+    ]
+    assert sizes[0] == sizes[1]
+    assert model_flop(found[1])[0] == pytest.approx(model_flop(found[0])[0], rel=0.2)
+
+
+def test_models_built_together_are_as_models_built_alone():
+    """Structures that differ, and sizes that differ within them."""
+    varied = {
+        "hidden": [64, 32, 128, 64, 32], "layers": [2, 5, 3, 4, 2], "heads": [4, 4, 8, 2, 4],
+        "batch": [2, 3, 4, 1, 2], "latent": [0, 0, 16, 0, 0],
+        "pattern": ["dense", "dense", "dense", "dense, experts", "dense, experts"],
+        "experts": [0, 0, 0, 4, 8], "topk": [0, 0, 0, 2, 3], "shared_ffn": [0, 0, 0, 24, 16],
+    }  # fmt: skip
+    together = workload.build_graph(points(**varied), precision(5))
+    counted = parameters(points(hidden=[64, 32], layers=[2, 5], batch=[2, 3]))
+    for i in range(5):
+        own = points(**{key: values[i] for key, values in varied.items()})
+        alone = workload.build_graph(own, precision(1))
+        rows = slice(together.offset[i], together.offset[i + 1])
+        for field in ("rows", "inner", "cols", "times", "batch", "repeat", "kept_cols", "summed_cols"):
+            assert getattr(alone, field).tolist() == getattr(together, field)[rows].tolist(), field
+        assert alone.bytes_per_element == pytest.approx(together.bytes_per_element[rows])
+        assert alone.flop_per_element == pytest.approx(together.flop_per_element[rows])
+        if i < 2:
+            assert [column[0] for column in parameters(own)] == [column[i] for column in counted]
+
+
+def test_modules_for_further_tokens_share_embedding_and_head():
+    plain, further = (parameters(points(mtp=mtp)) for mtp in (0, 2))
+    block = naive.layer(64, naive.attention(64, 4, 4, 16), naive.feed_forward(64, 96, True)) + 2 * 64
+    assert further[0] - plain[0] == 2 * (block + 2 * 64 * 64 + 3 * 64)  # a joint product, three norms
+    assert further[1] == plain[1]
+    names = [layer.name for layer in network(points(mtp=2)).layers]
+    assert names == ["embedding", "dense", "mtp", "mtp head", "head"]
+
+
+def test_layers_of_windows_see_them():
+    found = network(points(pattern="window dense, dense", window=4))
+    windows = [placed.node.own["window"] for placed in found.nodes if placed.node.name == "attention"]
+    assert windows == [4, 0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "said"),
+    [
+        ({"heads": 5}, "model.heads", "a divisor of model.hidden, 64"),
+        ({"kv_heads": 3}, "model.kv_heads", "a divisor of model.heads, 4"),
+        ({"positions": 4}, "model.sequence", "at most the 4 tokens of model.positions"),
+        ({"experts": 4}, "model.experts", "0, unless model.pattern says"),
+        ({"pattern": "experts"}, "model.experts", "at least 1, since"),
+        ({"pattern": "experts", "experts": 4}, "model.topk", "at least 1, since"),
+        ({"pattern": "experts", "experts": 4, "topk": 5}, "model.topk", "at most the 4 of model.experts"),
+        ({"window": 4}, "model.window", "0, unless"),
+        ({"pattern": "window dense"}, "model.window", "at least 1"),
+        ({"pattern": "2*dense, experts", "experts": 4, "topk": 1}, "model.layers", "at least 3"),
+        ({"hidden": 0}, "model.hidden", "at least 1"),
+        ({"batch": 10**12, "sequence": 10**12}, "model.batch", "x model.sequence"),
+        ({"ffn": 10**12, "batch": 10**6}, "model.batch", "no tensor has more than"),
+        ({"heads": 10**9, "head_dim": 10**9}, "model.heads", "so small"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_go_together_are_refused(changed, key, said):
+    reason = workload.unsuited(points(**changed))[0]
+    assert reason.startswith(f"{key}=")
+    assert said in reason
