@@ -27,9 +27,10 @@ from fastflow.network.routes import network_faults
 from fastflow.parallelism.chunks import launched_again, layer_kinds, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
+from fastflow.parallelism.layer_memory import LayerMemory, layer_memory, offload_of
 from fastflow.parallelism.layout import lay_out, names_layers, undivided
 from fastflow.parallelism.shards import FusedShares, Supergraph
-from fastflow.parallelism.stacks import Stacks, run_stacks
+from fastflow.parallelism.stacks import Stacks, run_stacks, streamed
 from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
@@ -90,9 +91,24 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     refuse(timed, unsent(graph, communication.exchanges))
     # 6: schedule it
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
-    stacks = _stacks(own, graph, pipe, timing, communication)
+    held = (
+        None
+        if pipe.chunks is None
+        else layer_memory(graph.numbers, shards.numbers, pipe.chunks, layer_kinds(graph)[1])
+    )
+    stacks = _stacks(own, graph, pipe, timing, communication, held, numbers)
     timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
-    memory = footprint(graph, shards, pipe, numbers, own["model.training"], zero_stage(own))
+    memory = footprint(
+        graph,
+        shards,
+        pipe,
+        held,
+        numbers,
+        own["model.training"],
+        zero_stage(own),
+        own["parallel.reshard"],
+        offload_of(own),
+    )
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
@@ -171,7 +187,7 @@ def _kernels(
     graph = build_graph(inputs, numbers, by_layer)
     refuse(timed, uncut(graph, layouts))
     refuse(timed, unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
-    shards = cut(graph, layouts, stages, count, zero_stage(inputs), numbers)
+    shards = cut(graph, layouts, stages, count, zero_stage(inputs), inputs["parallel.reshard"], numbers)
     timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
     refuse(timed, untimed(graph, rate, timing))
     return graph, shards, all_launches(graph, count), rate, timing, peak
@@ -300,16 +316,16 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
 
 
 def _stacks(
-    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication
-) -> Stacks | None:
+    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    held: LayerMemory | None, numbers: Precision,
+) -> Stacks | None:  # fmt: skip
     """Return the iteration in blocks of points whose layers stand for several."""
     took = communication.exchanges
-    if pipe.chunks is None or communication.waits is None:
+    if pipe.chunks is None or communication.waits is None or held is None:
         return None
     overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
     overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"])
-    _, first = layer_kinds(graph)
-    layers = walk_layers(graph.numbers, first, timing.time, communication.waits, overlap)
+    layers = walk_layers(graph.numbers, held.first, timing.time, communication.waits, overlap)
     plan = BlockPlan(
         order=pipe.order,
         stages=pipe.stages,
@@ -319,7 +335,9 @@ def _stacks(
         overlaps_gradients=overlaps["data"],
         overlaps_gathers=overlaps["data"],
     )
-    return run_stacks(graph, pipe.chunks, layers, plan, graph.repeat * took.send_s, took.gradient_s)
+    moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
+    send_s = graph.repeat * took.send_s
+    return run_stacks(graph, pipe.chunks, layers, plan, send_s, took.gradient_s, moved)
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

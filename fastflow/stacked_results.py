@@ -47,6 +47,8 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
         "gradient_wait_s": stacks.times.reduces,
         "send_wait_s": stacks.times.sends,
+        "offload_wait_s": stacks.offload,
+        "host_B": prediction.footprint.host,
     }
     iterations = own["model.train_tokens"] / tokens
     columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}

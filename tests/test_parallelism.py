@@ -181,7 +181,7 @@ def test_distributed_gemm(points):
     kernels = np.array([KERNELS[point[3]] for point in points])
     degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
     layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)))
-    shards = cut(graph, layouts, once, once, 0 * once, numbers)
+    shards = cut(graph, layouts, once, once, 0 * once, once > 0, numbers)
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
@@ -221,7 +221,9 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
     layouts = Layouts(
         np.full((1, 3), KERNELS[kernel]), np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1))
     )
-    shards = cut(graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), numbers)
+    shards = cut(
+        graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), np.array([True]), numbers
+    )
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient
     got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]

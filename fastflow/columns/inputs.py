@@ -27,8 +27,9 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 SPLITS = ("even", "balanced")
+OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
 SWITCH = (AUTO, TRUE, FALSE)
 ALL_TO_ALL = "all_to_all"
@@ -276,7 +277,19 @@ INPUTS: tuple[Column, ...] = (
         3.0,
         absent="1 of a transformer, else 0",
     ),
+    Column(
+        "parallel.reshard",
+        "bool",
+        "",
+        "ZeRO 3: true: weights are given up after the forward pass, and gathered anew",
+    ),
     text("parallel.split", "how layers are dealt to pipeline stages", SPLITS),
+    text(
+        "parallel.offload",
+        "what lies in the host's memory: the optimizer's states, activations, or both",
+        OFFLOADS,
+    ),
+    _positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
     text(
         "parallel.recompute",
         "what the backward pass computes again: none, selective, full, or layers a chunk",

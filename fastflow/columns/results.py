@@ -142,6 +142,8 @@ STACKED: tuple[Column, ...] = (
     Column("weight_wait_s", "float", "s", "part of exposed_comm_s: gathers of weights (ZeRO)"),
     Column("gradient_wait_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
     Column("send_wait_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
+    Column("offload_wait_s", "float", "s", "part of exposed_comm_s: what moves between device and host"),
+    Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
     Column("train_s", "float", "s", "time to train on model.train_tokens"),
     Column("train_energy_J", "float", "J", "energy to train on model.train_tokens, all devices"),
 )

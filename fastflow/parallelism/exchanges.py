@@ -45,6 +45,7 @@ class Shares(NamedTuple):
     ranks: Ints  # devices that share the rows of a layer
     microbatches: Ints  # (points,)
     zero: Ints  # stage of ZeRO: what devices with the same weights have parts of, (points,)
+    reshards: Bools  # whether in stage 3 weights are given up between forward and backward pass, (points,)
     weight: Floats  # bytes of a number by its role, (points,)
     activation: Floats
     gradient: Floats
@@ -204,7 +205,7 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     zero, here = shares.zero[graph.point], shares.columns * graph.point + graph.layer_kind
     k = shares.first[here] + np.arange(here.size)
     updates = (graph.phase == UPDATE) & (cuts.travels[k] == 0)  # norms have statistics
-    uses = (graph.weights > 0) | (graph.kind == INPUT_GRADIENT)
+    uses = (graph.weights > 0) | ((graph.kind == INPUT_GRADIENT) & shares.reshards[graph.point])
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
     out.group[rows] = (shares.columns * cuts.sharing[k] + graph.layer_kind)[rows]

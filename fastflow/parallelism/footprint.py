@@ -6,15 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel, lean_kernel
+from fastflow._jit import kernel
 from fastflow.iteration.block_order import in_flight as chunks_in_flight
 from fastflow.iteration.block_order import waiting
 from fastflow.iteration.pipeline_order import in_flight
 from fastflow.parallelism.chunks import Chunks
+from fastflow.parallelism.layer_memory import LayerMemory, Offload, kept_of_kernel, owned_weights
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.workload.graph import FORWARD, REDUCE_SCATTER, UPDATE, Graph, most_by_point
+from fastflow.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 
 
@@ -27,6 +28,7 @@ class Footprint(NamedTuple):
     activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
     stage: Ints  # which stage that is
     buffers: Floats  # copies of weights and gradients of which it holds a part
+    host: Floats  # what is offloaded, in the host's memory; not part of the total
 
     @property
     def total(self) -> Floats:
@@ -41,29 +43,6 @@ class _Stages(NamedTuple):
     microbatches: Ints
     order: Ints
     stage: Ints
-
-
-@lean_kernel
-def _owned(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return the weights of which a kernel has one device's share [elements]."""
-    owned = 1.0 * graph.weights[row] * shards.batch[row]
-    return float(owned * shards.inner[row] * shards.cols[row])
-
-
-@lean_kernel
-def _kept(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return what is kept of a kernel for the backward pass of one micro-batch [elements]."""
-    # what was kept per column of the layer is cut as the layer's activations are
-    cols = graph.cols[row]
-    kept = 1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + _kept_whole(graph, shards, row)
-
-
-@lean_kernel
-def _kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return what is kept of a kernel as products read it [elements]."""
-    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / graph.cols[row])
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * shards.read_rows[row] * whole)
 
 
 @kernel
@@ -84,10 +63,10 @@ def _fullest_stage(
         stages = pipeline.stages[p]
         of_stage[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
-            stage, owned = pipeline.stage[row], _owned(graph, shards, row)
+            stage, owned = pipeline.stage[row], owned_weights(graph, shards, row)
             of_stage[0, stage] += owned
             of_stage[2, stage] += np.ceil(owned / shards.owners[row])
-            of_stage[1, stage] += _kept(graph, shards, row)
+            of_stage[1, stage] += kept_of_kernel(graph, shards, row)
         needed = -1.0
         for stage in range(stages):
             kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
@@ -101,101 +80,92 @@ def _fullest_stage(
 
 @kernel
 def _fullest_chunked(
-    graph: Graph, shards: Supergraph, pipeline: _Stages, chunks: Chunks,
-    a_whole: Floats, a_part: Floats, activation: Floats,
-) -> tuple[Floats, Floats, Floats, Ints, Floats]:  # fmt: skip
-    """Return the same where layers stand for several, and what the largest layer keeps that is computed
-    again, while it is [elements].
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, streams: Bools, a_whole: Floats, a_part: Floats,
+    activation: Floats,
+) -> tuple[Floats, Floats, Floats, Ints, Floats, Floats]:  # fmt: skip
+    """Return the same where layers stand for several, what the largest layer keeps that is computed again,
+    while it is, and what of activations lies with the host [elements].
+
+    streams: whether activations do, (points,). Of these the device has what two layers keep.
     """
-    points = graph.offset.size - 1
-    weights, parts, activations, worked = (
-        np.zeros(points),
-        np.zeros(points),
-        np.zeros(points),
-        np.zeros(points),
-    )
-    fullest = np.zeros(points, dtype=np.int64)
+    points = streams.size
+    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
+    worked, hosted, fullest = np.zeros(points), np.zeros(points), np.zeros(points, dtype=np.int64)
     for p in range(points):
-        layers, stages = chunks.layers[p], pipeline.stages[p]
-        of_layer, largest, border = np.zeros((5, layers)), 0.0, 0.0
-        for row in range(graph.offset[p], graph.offset[p + 1]):
-            layer, owned = graph.layer[row], _owned(graph, shards, row)
-            of_layer[0, layer] += owned
-            of_layer[1, layer] += np.ceil(owned / shards.owners[row])
-            if graph.phase[row] != FORWARD:
-                continue
-            kept = _kept(graph, shards, row)
-            of_layer[4, layer] += kept
-            if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
-                kept = _kept_whole(graph, shards, row)
-            of_layer[2, layer] += kept
-            if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
-                share = shards.activation_cols[row] / graph.cols[row]
-                of_layer[3, layer] = shards.activation_rows[row] * graph.sends_cols[row] * share
-                border = of_layer[3, layer]
-        needed = -1.0
+        first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
+        parted, border, needed = (chunks.offset[p + 1] - chunks.offset[p]) // stages, 0.0, -1.0
+        for layer in range(first, layers.first[p + 1]):
+            border = max(border, layers.border[layer])
         for stage in range(stages):
-            whole, part, kept = 0.0, 0.0, 0.0
-            count = (chunks.offset[p + 1] - chunks.offset[p]) // stages
-            for c in range(count):
-                for layer in range(layers):
-                    at = chunks.at[p] + (c * stages + stage) * layers + layer
+            whole, part, kept, largest, moved = 0.0, 0.0, 0.0, 0.0, 0.0
+            for c in range(parted):
+                for layer in range(count):
+                    at, own = chunks.at[p] + (c * stages + stage) * count + layer, first + layer
                     held, again = chunks.held[at], chunks.again[at]
-                    whole += held * of_layer[0, layer]
-                    part += held * of_layer[1, layer]
-                    kept += (held - again) * of_layer[2, layer] + again * of_layer[3, layer]
+                    whole += held * layers.weights[own]
+                    part += held * layers.parts[own]
+                    kept += (held - again) * layers.kept[own] + again * layers.border[own]
                     if again > 0:
-                        largest = max(largest, of_layer[4, layer])
+                        largest = max(largest, layers.whole[own])
+                        moved = max(moved, layers.border[own])
+                    if held > again:
+                        moved = max(moved, layers.kept[own])
                 # what a layer reads counts with the one that made it, but a stage keeps what it received
-                if c * stages + stage == 0 and count * stages > 1:
+                if c * stages + stage == 0 and parted * stages > 1:
                     kept -= border
-                if c * stages + stage + 1 == count * stages > 1:
+                if c * stages + stage + 1 == parted * stages > 1:
                     kept += border
-            flying = chunks_in_flight(pipeline.order[p], stages, stage, count, pipeline.microbatches[p])
+            flying = chunks_in_flight(pipeline.order[p], stages, stage, parted, pipeline.microbatches[p])
             flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            kept *= flying / count
-            total = whole * a_whole[p] + part * a_part[p] + kept * activation[p]
+            kept *= flying / parted
+            away = max(kept - 2.0 * moved, 0.0) if streams[p] else 0.0
+            total = whole * a_whole[p] + part * a_part[p] + (kept - away) * activation[p]
             if total > needed:
                 needed, fullest[p] = total, stage
-                weights[p], parts[p], activations[p], worked[p] = whole, part, kept, largest
-    return weights, parts, activations, fullest, worked
+                weights[p], parts[p], activations[p] = whole, part, kept - away
+                worked[p], hosted[p] = largest, away
+    return weights, parts, activations, fullest, worked, hosted
 
 
 def footprint(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, precision: Precision, training: Bools, zero: Ints
-) -> Footprint:
+    graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None, precision: Precision,
+    training: Bools, zero: Ints, reshards: Bools, offload: Offload,
+) -> Footprint:  # fmt: skip
     """Return what a device of the stage that needs most memory holds.
 
     Every weight has a gradient when training, also an embedding row that no token touched. Activations are
     those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
-    in flight. zero: the stage of ZeRO (arXiv:1910.02054): devices with the same weights have a part each of
-    optimizer state and masters (1), gradients (2), weights (3).
+    in flight. layers: of points whose layers stand for several. zero: the stage of ZeRO (arXiv:1910.02054):
+    devices with the same weights have a part each of optimizer state and masters (1), gradients (2), weights
+    (3), or from the forward pass on whole ones again where it does not reshard.
     """
     gradient = np.where(training, precision.gradient, 0.0)
-    by_stage = (precision.master + precision.state, gradient, precision.weight)
+    master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
+    by_stage = (master + state, gradient, precision.weight)
     whole, part = np.zeros((2, zero.size))
-    for first, size in enumerate(by_stage, start=1):
-        whole += np.where(zero < first, size, 0.0)
-        part += np.where(zero >= first, size, 0.0)
-    worked = np.zeros(zero.size)
+    sharded = [zero >= 1, zero >= 2, (zero >= 3) & reshards]
+    for is_part, size in zip(sharded, by_stage, strict=True):
+        whole += np.where(is_part, 0.0, size)
+        part += np.where(is_part, size, 0.0)
+    worked = hosted = np.zeros(zero.size)
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
-    if pipeline.chunks is None:
+    if pipeline.chunks is None or layers is None:
         weights, parts, activations, stage = _fullest_stage(
             graph.numbers, shards.numbers, stages, whole, part, precision.activation
         )
     else:
-        weights, parts, activations, stage, worked = _fullest_chunked(
-            graph.numbers, shards.numbers, stages, pipeline.chunks, whole, part,
-            precision.activation,
-        )  # fmt: skip
-    held = [np.where(zero >= first, parts, weights) for first in (1, 2, 3)]
+        weights, parts, activations, stage, worked, hosted = _fullest_chunked(
+            layers, stages, pipeline.chunks, offload.activations, whole, part, precision.activation
+        )
+    held = [np.where(is_part, parts, weights) for is_part in sharded]
     return Footprint(
-        weights=held[2] * precision.weight + held[0] * precision.master,
+        weights=held[2] * precision.weight + held[0] * master,
         gradients=held[1] * gradient,
-        optimizer=held[0] * precision.state,
+        optimizer=held[0] * state,
         activations=activations * precision.activation,
         stage=stage,
         buffers=_buffers(graph, shards, zero) + worked * precision.activation,
+        host=held[0] * (precision.master - master + precision.state - state) + hosted * precision.activation,
     )
 
 

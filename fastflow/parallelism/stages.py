@@ -99,6 +99,9 @@ def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stack
         for i in reason.without(inputs["parallel.recompute"] != NONE):
             allowed = f"{NONE}, but for a transformer"
             reason.add(i, str(InputError("parallel.recompute", inputs["parallel.recompute"][i], allowed)))
+        for i in reason.without(inputs["parallel.offload"] != NONE):
+            allowed = f"{NONE}, but for a transformer"
+            reason.add(i, str(InputError("parallel.offload", inputs["parallel.offload"][i], allowed)))
         for i in reason.without(order > ONE_F_ONE_B):
             allowed = "1f1b or gpipe, but for a transformer"
             reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))

@@ -27,7 +27,7 @@ from fastflow.parallelism.exchanges import (
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import devices_along
 from fastflow.parallelism.shards import CrossEdges, FusedShares, Supergraph
-from fastflow.tables import Ints
+from fastflow.tables import Bools, Ints
 from fastflow.workload.cutting import Cutting, Share
 from fastflow.workload.graph import (
     BATCHED,
@@ -103,11 +103,13 @@ def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) 
 
 
 def cut(
-    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, precision: Precision
-) -> Supergraph:
+    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, reshards: Bools,
+    precision: Precision,
+) -> Supergraph:  # fmt: skip
     """Cut every kernel of the graph as its point's strategy says.
 
-    stages, microbatches, zero (its stage): shape (points,).
+    stages, microbatches, zero (its stage), reshards (whether stage 3 gives weights up after the forward
+    pass): shape (points,).
     """
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
@@ -122,7 +124,8 @@ def cut(
         row_shards=layouts.row_shards,
         ranks=layouts.ranks,
         microbatches=microbatches,
-        zero=np.array(zero),  # a column that kernels take
+        zero=np.array(zero),  # columns that kernels take
+        reshards=np.array(reshards),
         weight=precision.weight,
         activation=precision.activation,
         gradient=precision.gradient,

@@ -11,7 +11,7 @@ from rich.table import Table as Sheet
 from fastflow.show.tables import new_sheet, quantity
 
 _KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
-_WAITS = ("tensor", "context", "expert", "weight", "gradient", "send")
+_WAITS = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
 _NOTES = {
     "tensor": "exchanges of tensor parallelism",
     "context": "exchanges of context parallelism",
@@ -19,6 +19,7 @@ _NOTES = {
     "weight": "gathers of weights",
     "gradient": "sums of weight gradients",
     "send": "messages between pipeline stages",
+    "offload": "what moves between device and host",
     "head": "embedding, head and loss",
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
@@ -64,6 +65,9 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
             share = f"{size / row['dram_capacity_B']:.1%}"
             sheet.add_row(name, quantity(f"{name}_B", size), share)
     sheet.add_section()
+    if row["host_B"] > 0:
+        sheet.add_row("with the host", quantity("host_B", row["host_B"]), "")
+        sheet.add_section()
     there, needed = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
     sheet.add_row(f"total of {there}", needed, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
     return sheet

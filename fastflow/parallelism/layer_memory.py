@@ -1,0 +1,102 @@
+"""What one layer owns and keeps, where a graph has one layer for several alike; and what lies with the host.
+
+What is offloaded moves over the link to the host, in both directions at once, beside the kernels: the
+optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
+arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel, lean_kernel
+from fastflow.parallelism.chunks import Chunks
+from fastflow.parallelism.shards import Supergraph
+from fastflow.tables import Bools, Floats, Inputs, Ints
+from fastflow.workload.graph import FORWARD, Graph
+
+NOTHING, OPTIMIZER, ACTIVATIONS, ALL = "none", "optimizer", "activations", "all"
+
+
+class LayerMemory(NamedTuple):
+    """Elements of one layer on one device; (layers of all points,), of one micro-batch."""
+
+    first: Ints  # point p has layers first[p] to first[p + 1]
+    weights: Floats
+    parts: Floats  # of the weights, where devices with the same weights share them
+    kept: Floats  # for the backward pass
+    whole: Floats  # the same if nothing were computed again
+    border: Floats  # what it reads: kept where all of it is computed again
+
+
+class Offload(NamedTuple):
+    """What lies in the host's memory; (points,)."""
+
+    optimizer: Bools
+    activations: Bools
+    bandwidth: Floats  # of a device's link to the host, one direction [B/s]
+
+
+def offload_of(inputs: Inputs) -> Offload:
+    """Return what points offload; inputs: `parallel.offload`, `parallel.host_bandwidth`."""
+    what = inputs["parallel.offload"]
+    return Offload(
+        optimizer=(what == OPTIMIZER) | (what == ALL),
+        activations=(what == ACTIVATIONS) | (what == ALL),
+        bandwidth=np.array(inputs["parallel.host_bandwidth"]),  # a column that kernels take
+    )
+
+
+@lean_kernel
+def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
+    """Return the weights of which a kernel has one device's share [elements]."""
+    owned = 1.0 * graph.weights[row] * shards.batch[row]
+    return float(owned * shards.inner[row] * shards.cols[row])
+
+
+@lean_kernel
+def kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
+    """Return what is kept of a kernel as products read it [elements]."""
+    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / graph.cols[row])
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * shards.read_rows[row] * whole)
+
+
+@lean_kernel
+def kept_of_kernel(graph: Graph, shards: Supergraph, row: int) -> float:
+    """Return what is kept of a kernel for the backward pass of one micro-batch [elements]."""
+    # what was kept per column of the layer is cut as the layer's activations are
+    cols = graph.cols[row]
+    kept = 1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + kept_whole(graph, shards, row)
+
+
+@kernel
+def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints) -> LayerMemory:
+    """Return what every layer owns and keeps; first: where the layers of each point begin, (points + 1,)."""
+    layers = first[-1]
+    out = LayerMemory(
+        first=first,
+        weights=np.zeros(layers),
+        parts=np.zeros(layers),
+        kept=np.zeros(layers),
+        whole=np.zeros(layers),
+        border=np.zeros(layers),
+    )
+    for p in range(first.size - 1):
+        for row in range(graph.offset[p], graph.offset[p + 1]):
+            at, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
+            out.weights[at] += owned
+            out.parts[at] += np.ceil(owned / shards.owners[row])
+            if graph.phase[row] != FORWARD:
+                continue
+            kept = kept_of_kernel(graph, shards, row)
+            out.whole[at] += kept
+            if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
+                kept = kept_whole(graph, shards, row)
+            out.kept[at] += kept
+            if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
+                share = shards.activation_cols[row] / graph.cols[row]
+                out.border[at] = shards.activation_rows[row] * graph.sends_cols[row] * share
+    return out
