@@ -68,7 +68,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     """Print a grid in short, and how fast it came."""
     out = console()
     columns = grid.keys
-    results = ["time_s", "bound_by", "feasible"]
+    trained = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else []
+    results = ["time_s", *trained, "bound_by", "feasible"]
     asked = list(dict.fromkeys(["point", *columns, "strategy", "cuts", *results, "reason"]))
 
     @cache

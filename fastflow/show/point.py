@@ -33,13 +33,13 @@ def breakdown(
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
+    if "tokens_per_s" in row:
+        show_training(out, row)
     out.print(_chip(row, levels))
     if row["devices"] > 1:
         out.print(_placement(row))
         show_layout(out, layouts)
-    if "tokens_per_s" in row:
-        show_training(out, row)
-    else:
+    if "tokens_per_s" not in row:
         out.print(_phases(row))
     merged = _merged(kernels)
     out.print(_kernels(merged, wide=out.width >= 110))

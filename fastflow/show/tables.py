@@ -34,6 +34,8 @@ def quantity(name: str, value: Any) -> str:
     column = find_result(name) or find_input(name)
     if isinstance(value, float | np.floating):
         unit = column.unit if column is not None else ""
+        if unit == "1/s":  # a count, with no unit to have a prefix
+            return f"{value:,.0f}/s"
         return units.show(float(value), unit) if unit else f"{value:.4g}"
     if isinstance(value, int | np.integer):
         return f"{value:,}"

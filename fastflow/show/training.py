@@ -24,14 +24,16 @@ _NOTES = {
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
 }
+DAY = 86_400.0  # [s]
+JOULES_OF_A_KWH = 3.6e6
 _MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
 
 
 def show_training(out: Console, row: Mapping[str, Any]) -> None:
-    """Print where an iteration's time goes by kind, the memory by part, and the rates of training."""
+    """Print the rates of training, where an iteration's time goes by kind, and the memory by part."""
+    out.print(_rates(row))
     out.print(_time(row))
     out.print(_memory(row))
-    out.print(_rates(row))
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
@@ -76,9 +78,16 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
 def _rates(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Training", [("", False), ("", True), ("", False)])
     q = {name: quantity(name, value) for name, value in row.items()}
-    sheet.add_row("tokens per second", q["tokens_per_s"], f"{q['tokens_per_s_per_device']} a device")
+    iteration = (
+        f"of {row['tokens_per_s'] * row['time_s']:,.0f} tokens, in {row['microbatches']} micro-batches"
+    )
+    sheet.add_row("iteration", q["time_s"], iteration)
+    a_device = f"{row['tokens_per_s_per_device']:,.0f} a device"
+    sheet.add_row("tokens per second", f"{row['tokens_per_s']:,.0f}", a_device)
     sheet.add_row("model operations", q["model_flops_per_device"], f"a device, {row['mfu']:.1%} of its peak")
-    sheet.add_row("done with recomputation", q["hardware_flops_per_device"], "a device")
+    if row["again_s"] > 0:
+        sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
     if row["train_s"] > 0:
-        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on model.train_tokens")
+        energy = f"{row['train_energy_J'] / JOULES_OF_A_KWH:,.0f} kWh"
+        sheet.add_row("to train", f"{row['train_s'] / DAY:,.1f} days", f"{energy}, on model.train_tokens")
     return sheet
