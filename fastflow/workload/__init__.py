@@ -163,9 +163,9 @@ def in_blocks(inputs: Inputs) -> bool:
 
 
 def is_stacked(inputs: Mapping[str, Any]) -> bool:
-    """Say the same of the inputs of one point, by their dotted keys."""
-    family = FAMILIES[inputs["model.name"]]
-    return family.order is not None
+    """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
+    family = FAMILIES.get(inputs.get("model.name", ""))
+    return family is not None and family.order is not None
 
 
 def tokens_of(inputs: Inputs) -> Ints:
