@@ -71,7 +71,7 @@ def blocks(points: int, stages: int, chunks: int, microbatches: int, order: int)
     some = 0.5 + np.random.default_rng(0).random((5, points * virtual))
     table = Blocks(
         np.arange(points + 1) * virtual, some[0], 2.0 * some[1], 0.0 * some[2], 0.1 * some[3], some[4],
-        np.full(points * virtual, 4), 0.0 * some[4],
+        np.full(points * virtual, 4), 0.0 * some[4], 0.0 * some[4],
     )  # fmt: skip
     numbers = (np.full(points, n) for n in (order, stages, chunks, microbatches))
     return table, BlockPlan(*numbers, *(np.full(points, True) for _ in range(3)))

@@ -24,7 +24,7 @@ from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, 
 from fastflow.network.communication import Communication, Wires, collective_times, communicate
 from fastflow.network.nccl import libraries
 from fastflow.network.routes import network_faults
-from fastflow.parallelism.chunks import launched_again, layer_kinds, undealt
+from fastflow.parallelism.chunks import launched_again, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
 from fastflow.parallelism.layer_memory import LayerMemory, layer_memory, offload_of
@@ -77,38 +77,17 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     # 2 to 4: build the graph, cut it, time its kernels
     graph, shards, launches, rate, timing, peak = _kernels(*given, numbers, names_layers(inputs), timed)
     # 5: place it, time its edges
-    order = order_of(own)
-    refuse(timed, misordered(own, spread.strategies, count, order is not None))
-    if order is not None:
-        refuse(timed, undealt(graph, order, spread.strategies, own))
-    pipe = pipeline(own, graph, order, spread.strategies, count, launches * timing.time)
-    if pipe.chunks is not None:
-        launches = launches + launched_again(graph.numbers, pipe.chunks, count)
-        pipe = pipe._replace(busiest=pipe.most_of_a_stage(graph, launches * timing.time))
+    pipe, launches = _staged(own, graph, spread, count, launches, timing, timed)
     communication = communicate(
         own, *_wires(own, chip), graph, shards, pipe, launches, spread.strategies, spread.layouts
     )
     refuse(timed, unsent(graph, communication.exchanges))
     # 6: schedule it
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
-    held = (
-        None
-        if pipe.chunks is None
-        else layer_memory(graph.numbers, shards.numbers, pipe.chunks, layer_kinds(graph)[1])
-    )
+    held = None if pipe.chunks is None else layer_memory(graph, shards, pipe.chunks)
     stacks = _stacks(own, graph, pipe, timing, communication, held, numbers)
     timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
-    memory = footprint(
-        graph,
-        shards,
-        pipe,
-        held,
-        numbers,
-        own["model.training"],
-        zero_stage(own),
-        own["parallel.reshard"],
-        offload_of(own),
-    )
+    memory = footprint(own, graph, shards, pipe, held, numbers)
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
     refuse(timed, unnumbered(graph, rate, pipe, memory, communication, timeline, used))
@@ -303,6 +282,27 @@ def memory_bandwidth(inputs: Inputs) -> Floats:
     """Return the peak of every point's main memory [B/s], (points,)."""
     chip, _ = once_a_kind(_generate, inputs, *HARDWARE)
     return chip.dram.bandwidth
+
+
+def _staged(
+    inputs: Inputs,
+    graph: Graph,
+    spread: Parallelism,
+    count: Ints,
+    launches: Ints,
+    timing: Timing,
+    timed: Ints,
+) -> tuple[Pipeline, Ints]:
+    """Return pipelines, and the launches of all kernels with those for what is computed again."""
+    order, strategies = order_of(inputs), spread.strategies
+    refuse(timed, misordered(inputs, strategies, count, order is not None))
+    if order is not None:
+        refuse(timed, undealt(graph, order, strategies, inputs))
+    pipe = pipeline(inputs, graph, order, strategies, count, launches * timing.time)
+    if pipe.chunks is None:
+        return pipe, launches
+    launches = launches + launched_again(graph.numbers, pipe.chunks, count)
+    return pipe._replace(busiest=pipe.most_of_a_stage(graph, launches * timing.time)), launches
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:

@@ -124,10 +124,11 @@ def trace_blocks(stacks: Stacks, point: int) -> list[Event]:
     free = [0.0] * stages
     for virtual, (end, start) in sorted(last.items(), key=lambda one: one[1]):
         lasts, stage = float(blocks.reduce_s[first + virtual]), virtual % stages
-        if lasts > 0.0:
+        tail = float(blocks.tail_s[first + virtual])
+        if lasts + tail > 0.0:
             buckets = int(blocks.layers[first + virtual]) if plan.overlaps_gradients[point] else 1
             begin = max(free[stage], start + (end - start) / buckets)
-            free[stage] = max(begin + lasts, end + lasts / buckets)
+            free[stage] = max(begin + lasts, end + lasts / buckets) + tail
             add(stage, 1, begin, free[stage], "sum of weight gradients", chunk=virtual // stages)
     for stage in range(stages):
         if stacks.update[point] > 0.0:

@@ -183,7 +183,7 @@ def test_the_fullest_stage_is_another_one_from_some_batch_on(base, predict, opti
         lm = LM | {"vocabulary": 8192, "layers": 1, "batch": 8 * 4 * count}
         first = [0, int(layer[stage == 1].min())]
         expected = naive.footprint(lm, ("", 8, 1), first, 4, "1f1b", optimizer)
-        assert tuple(column[place] for column in memory) == (*expected, 0)
+        assert tuple(column[place] for column in memory) == (*expected, 0, 0)
         fullest.add(expected[4])
     assert fullest == {0, 1}
 

@@ -49,6 +49,7 @@ class Blocks(NamedTuple):
     reduce_s: Floats  # the sum of all weight gradients, once an iteration
     layers: Ints  # buckets of that sum, at least 1
     gather_s: Floats  # the gather of updated weights, once an iteration
+    tail_s: Floats  # a further sum, ready with the end of the last block alone: the gradient of an embedding
 
 
 class BlockPlan(NamedTuple):
@@ -255,7 +256,7 @@ def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room
             block = chunk * stages + stage
             row = blocks.offset[point] + block
             if not plan.overlaps_gradients[point]:
-                link = max(link, room.end[stage]) + blocks.reduce_s[row]
+                link = max(link, room.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
                 continue
             if room.weight_s[stage] > 0.0:
                 lasts, done = room.weight_s[stage], room.end[stage]
@@ -265,7 +266,7 @@ def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room
             # the buckets move back to back from the first one on, or the last one is the last that is ready
             first = done - lasts + lasts / blocks.layers[row]
             bucket_s = blocks.reduce_s[row] / blocks.layers[row]
-            link = max(max(link, first) + blocks.reduce_s[row], done + bucket_s)
+            link = max(max(link, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
         until = max(until, room.end[stage], link)
     return until
 

@@ -11,10 +11,11 @@ from fastflow.iteration.block_order import in_flight as chunks_in_flight
 from fastflow.iteration.block_order import waiting
 from fastflow.iteration.pipeline_order import in_flight
 from fastflow.parallelism.chunks import Chunks
-from fastflow.parallelism.layer_memory import LayerMemory, Offload, kept_of_kernel, owned_weights
+from fastflow.parallelism.layer_memory import LayerMemory, kept_of_kernel, offload_of, owned_weights
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.parallelism.usual import zero_stage
+from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 
@@ -128,22 +129,26 @@ def _fullest_chunked(
 
 
 def footprint(
-    graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None, precision: Precision,
-    training: Bools, zero: Ints, reshards: Bools, offload: Offload,
+    inputs: Inputs, graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None,
+    precision: Precision,
 ) -> Footprint:  # fmt: skip
     """Return what a device of the stage that needs most memory holds.
 
     Every weight has a gradient when training, also an embedding row that no token touched. Activations are
     those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
-    in flight. layers: of points whose layers stand for several. zero: the stage of ZeRO (arXiv:1910.02054):
-    devices with the same weights have a part each of optimizer state and masters (1), gradients (2), weights
-    (3), or from the forward pass on whole ones again where it does not reshard.
+    in flight. By the stage of ZeRO (arXiv:1910.02054) devices with the same weights have a part each of
+    optimizer state and masters (1), gradients (2), weights (3), or from the forward pass on whole ones again
+    where it does not reshard.
+
+    inputs: `model.training`, `parallel.zero`, `.reshard`, `.offload`; layers: of points whose layers stand
+    for several.
     """
-    gradient = np.where(training, precision.gradient, 0.0)
+    zero, offload = zero_stage(inputs), offload_of(inputs)
+    gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
     by_stage = (master + state, gradient, precision.weight)
     whole, part = np.zeros((2, zero.size))
-    sharded = [zero >= 1, zero >= 2, (zero >= 3) & reshards]
+    sharded = [zero >= 1, zero >= 2, (zero >= 3) & inputs["parallel.reshard"]]
     for is_part, size in zip(sharded, by_stage, strict=True):
         whole += np.where(is_part, 0.0, size)
         part += np.where(is_part, size, 0.0)

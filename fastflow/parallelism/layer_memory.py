@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.parallelism.chunks import Chunks
+from fastflow.parallelism.chunks import Chunks, layer_kinds
 from fastflow.parallelism.shards import Supergraph
 from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.graph import FORWARD, Graph
@@ -72,9 +72,14 @@ def kept_of_kernel(graph: Graph, shards: Supergraph, row: int) -> float:
     return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + kept_whole(graph, shards, row)
 
 
+def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks) -> LayerMemory:
+    """Return what every layer of every point owns and keeps."""
+    return _layer_memory(graph.numbers, shards.numbers, chunks, layer_kinds(graph)[1])
+
+
 @kernel
-def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints) -> LayerMemory:
-    """Return what every layer owns and keeps; first: where the layers of each point begin, (points + 1,)."""
+def _layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints) -> LayerMemory:
+    """Return it; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
     out = LayerMemory(
         first=first,

@@ -14,7 +14,7 @@ from fastflow.iteration.schedule import Timeline
 from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.layer_memory import LayerMemory, Offload
 from fastflow.tables import Floats, Ints
-from fastflow.workload.graph import BACKWARD, FORWARD, HIDDEN, Graph
+from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, Graph
 from fastflow.workload.precision import Precision
 
 
@@ -76,6 +76,7 @@ def run_stacks(
         reduce_s=np.zeros(virtual),
         layers=np.ones(virtual, dtype=np.int64),
         gather_s=np.zeros(virtual),
+        tail_s=np.zeros(virtual),
     )
     update, offload = np.zeros((2, plan.stages.size))
     waits = np.zeros((len(WAITS), plan.stages.size))
@@ -94,10 +95,12 @@ def _lay_blocks(
     for p in range(update.size):
         count, stages = chunks.layers[p], plan.stages[p]
         reduced, sent, hidden = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.bool_)
+        table = np.zeros(count, dtype=np.bool_)  # whose gradients are ready last
         for row in range(graph.offset[p], graph.offset[p + 1]):
             layer = graph.layer[row]
             reduced[layer] += reduce_s[row]
             hidden[layer] |= graph.layer_kind[row] == HIDDEN
+            table[layer] |= graph.layer_kind[row] == EMBEDDING
             if graph.sends_cols[row] > 0 and graph.phase[row] == FORWARD:
                 sent[layer] = send_s[row]
         updated, most = np.zeros(stages), -1.0
@@ -114,7 +117,10 @@ def _lay_blocks(
                 blocks.input_s[v] += held * layers.backward[own] + again * layers.forward[own]
                 blocks.input_s[v] += core * layers.core[own]
                 blocks.weight_s[v] += held * layers.weight[own]
-                blocks.reduce_s[v] += held * reduced[layer]
+                if table[layer]:
+                    blocks.tail_s[v] += held * reduced[layer]
+                else:
+                    blocks.reduce_s[v] += held * reduced[layer]
                 blocks.gather_s[v] += held * layers.gather[own]
                 updated[stage] += held * layers.update[own]
                 states[stage] += held * streamed.states[own]

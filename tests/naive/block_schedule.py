@@ -140,7 +140,9 @@ def reduced(point, start, done):
     for stage in range(stages):
         own = range(stage, stages * point["chunks"], stages)
         if not point["overlaps_gradients"]:
-            until.append(done[stage] + sum(point["reduce"][virtual] for virtual in own))
+            until.append(
+                done[stage] + sum(point["reduce"][virtual] + point["tail"][virtual] for virtual in own)
+            )
             continue
         buckets = []
         for virtual in own:
@@ -152,6 +154,7 @@ def reduced(point, start, done):
                 (last + share * (i + 1), place, point["reduce"][virtual] / count)
                 for place, i in enumerate(range(count))
             ]
+            buckets += [(last + work[kind][virtual], count, point["tail"][virtual])]
         link = 0.0
         for ready, _, lasts in sorted(buckets):
             link = max(link, ready) + lasts
@@ -182,6 +185,6 @@ def times(point):
         whole,
         min(time for (kind, _, _), time in start.items() if kind == BACKWARD),
         busiest,
-        total(without(point, "send", "reduce", "gather")) - busiest,
-        *(whole - total(without(point, name)) for name in ("send", "reduce", "gather")),
+        total(without(point, "send", "reduce", "tail", "gather")) - busiest,
+        *(whole - total(without(point, *names)) for names in (("send",), ("reduce", "tail"), ("gather",))),
     ]
