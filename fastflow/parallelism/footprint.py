@@ -67,7 +67,7 @@ def _fullest_stage(
             stage, owned = pipeline.stage[row], owned_weights(graph, shards, row)
             of_stage[0, stage] += owned
             of_stage[2, stage] += np.ceil(owned / shards.owners[row])
-            of_stage[1, stage] += kept_of_kernel(graph, shards, row)
+            of_stage[1, stage] += kept_of_kernel(graph, shards, row, True)
         needed = -1.0
         for stage in range(stages):
             kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])

@@ -57,19 +57,18 @@ def owned_weights(graph: Graph, shards: Supergraph, row: int) -> float:
 
 
 @lean_kernel
-def kept_whole(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return what is kept of a kernel as products read it [elements]."""
-    whole = graph.kept_whole_cols[row] * (shards.read_cols[row] / graph.cols[row])
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * shards.read_rows[row] * whole)
+def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -> float:
+    """Return what is kept of a kernel for the backward pass of one micro-batch [elements].
 
-
-@lean_kernel
-def kept_of_kernel(graph: Graph, shards: Supergraph, row: int) -> float:
-    """Return what is kept of a kernel for the backward pass of one micro-batch [elements]."""
-    # what was kept per column of the layer is cut as the layer's activations are
+    in_parts: with what is cut as the layer's activations are, beside what is kept as products read it.
+    """
     cols = graph.cols[row]
-    kept = 1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
-    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept) + kept_whole(graph, shards, row)
+    kept = shards.read_rows[row] * (graph.kept_whole_cols[row] * (shards.read_cols[row] / cols))
+    if in_parts:
+        kept += (
+            1.0 * shards.activation_rows[row] * graph.kept_cols[row] * (shards.activation_cols[row] / cols)
+        )
+    return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
 
 
 def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks) -> LayerMemory:
@@ -96,10 +95,10 @@ def _layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints)
             out.parts[at] += np.ceil(owned / shards.owners[row])
             if graph.phase[row] != FORWARD:
                 continue
-            kept = kept_of_kernel(graph, shards, row)
+            kept = kept_of_kernel(graph, shards, row, True)
             out.whole[at] += kept
             if chunks.core[p] and graph.selective[row] > 0:  # what leaves the core is kept
-                kept = kept_whole(graph, shards, row)
+                kept = kept_of_kernel(graph, shards, row, False)
             out.kept[at] += kept
             if graph.sends_cols[row] > 0:  # what a layer makes is as large as what it reads
                 share = shards.activation_cols[row] / graph.cols[row]
