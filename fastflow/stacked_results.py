@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.iteration.layers import WEIGHTS
+from fastflow.iteration.layers import WAITS, WEIGHTS
 from fastflow.parallelism.chunks import launched_again
 from fastflow.prediction import Prediction
 from fastflow.tables import Columns, Floats, take
@@ -41,8 +41,8 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     columns |= {f"{name}_s": by_part[:, i] * share for i, name in enumerate((*PARTS, "optimizer"))}
     again = launched_again(graph.numbers, pipe.chunks, pipe.microbatches)
     columns["again_s"] = sum_by_point(graph, again * timing.time) * share
-    waits = {"tensor": 0, "context": 1, "expert": 2}
-    columns |= {f"{name}_wait_s": stacks.waits[i] for name, i in waits.items()}
+    exchanged = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
+    columns |= {f"{name}_wait_s": wait for name, wait in exchanged}
     columns |= {
         "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
         "gradient_wait_s": stacks.times.reduces,

@@ -19,7 +19,6 @@ from fastflow.network.algorithms import WAYS
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, cheapest, price
 from fastflow.network.nccl import ALL_WAYS, Spread, check_choice, price_library
 from fastflow.network.routes import Route, neighbours, routes_of
-from fastflow.parallelism.chunks import crossings
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.mesh import axes as axes_of
@@ -260,11 +259,10 @@ def _time_all(
             graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
 
-    crossing, crossed = shards.send.collective, launches
+    crossing, crossed = shards.send.collective, once
     if crossing.any():
-        crossing = np.where(pipe.crosses, crossing, NO_EXCHANGE)
-        if pipe.chunks is not None:
-            crossed = graph.repeat * pipe.microbatches[graph.point] * crossings(graph.numbers, pipe.chunks)
+        crossing = np.where(pipe.crosses > 0, crossing, NO_EXCHANGE)
+        crossed = graph.repeat * pipe.microbatches[graph.point] * pipe.crosses
     syncs = [timed(edges, edges.collective, launches) for edges in shards.syncs]
     gradient = timed(shards.gradient, shards.gradient.collective, graph.times)
     send = timed(shards.send, crossing, crossed)
@@ -352,9 +350,9 @@ def _waits(graph: Graph, shards: Supergraph, syncs: list[_Edges], columns: int) 
     time, longest = np.zeros((len(WAITS), count)), np.zeros(count)
     level, collective = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     ranks = np.ones(count, dtype=np.int64)
+    purpose = np.array([_purpose(one) for one in shards.groups.sets], dtype=np.int64)
     for edges, timed in zip(shards.syncs, syncs, strict=True):
-        kinds_of = [_purpose(one) for one in shards.groups.sets]
-        kind = np.array(kinds_of, dtype=np.int64)[edges.group // columns]
+        kind = purpose[edges.group // columns]
         if edges is shards.fetch:
             kind[:] = WEIGHTS
         elif edges is not shards.relayout:

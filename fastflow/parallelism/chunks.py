@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
+from fastflow.columns.inputs import SPLITS
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.iteration.pipeline_order import balance
@@ -37,7 +38,7 @@ class Chunks(NamedTuple):
     last: Ints  # that it ends with
 
 
-EVEN = "even"
+EVEN = SPLITS[0]
 NONE, SELECTIVE, FULL = "none", "selective", "full"
 RECOMPUTE = "parallel.recompute"
 _EVERY = np.iinfo(np.int64).max
@@ -63,7 +64,6 @@ class _Dealing(NamedTuple):
 
     before: Ints  # layers before the first hidden one
     hidden: Ints
-    after: Ints
     virtual: Ints  # stages times chunks
 
 
@@ -76,7 +76,7 @@ def _dealing(order: Order, layer_kind: Ints, first: Ints, stages: Ints, chunks: 
     begin = np.full(stages.size, np.iinfo(np.int64).max)
     np.minimum.at(begin, point[hidden], place[hidden])
     before = np.where(count > 0, begin, 0)
-    return _Dealing(before, count, np.diff(order.offset) - before - count, stages * chunks)
+    return _Dealing(before, count, stages * chunks)
 
 
 def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:

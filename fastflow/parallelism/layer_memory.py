@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.parallelism.chunks import Chunks, layer_kinds
+from fastflow.columns.inputs import OFFLOADS
+from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.shards import Supergraph
 from fastflow.tables import Bools, Floats, Inputs, Ints
 from fastflow.workload.graph import FORWARD, Graph
 
-NOTHING, OPTIMIZER, ACTIVATIONS, ALL = "none", "optimizer", "activations", "all"
+_, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
 
 class LayerMemory(NamedTuple):
@@ -73,7 +74,8 @@ def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -
 
 def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks) -> LayerMemory:
     """Return what every layer of every point owns and keeps."""
-    return _layer_memory(graph.numbers, shards.numbers, chunks, layer_kinds(graph)[1])
+    first = np.concatenate([[0], np.cumsum(chunks.layers)])
+    return _layer_memory(graph.numbers, shards.numbers, chunks, first)
 
 
 @kernel

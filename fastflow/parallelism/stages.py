@@ -31,7 +31,7 @@ class Pipeline(NamedTuple):
     microbatches: Ints
     order: Ints  # GPIPE or ONE_F_ONE_B
     stage: Ints  # of every kernel, (kernels,)
-    crosses: Bools  # whether what a kernel makes goes to another stage, (kernels,)
+    crosses: Ints  # from how many of its layers what a kernel makes goes to another stage, (kernels,)
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
     chunks: Chunks | None  # what stages hold, where layers of the graph stand for several
 
@@ -132,12 +132,12 @@ def most_of_a_stage(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> 
 @kernel
 def _split(
     offset: Ints, phase: Ints, layer: Ints, sends: Ints, stages: Ints, time: Floats
-) -> tuple[Ints, Bools]:
+) -> tuple[Ints, Ints]:
     """Return every kernel's stage, and whether it sends to another one.
 
     phase, layer, sends (columns at the layer's border), time: (kernels,).
     """
-    stage, crosses = np.zeros(layer.size, dtype=np.int64), np.zeros(layer.size, dtype=np.bool_)
+    stage, crosses = np.zeros(layer.size, dtype=np.int64), np.zeros(layer.size, dtype=np.int64)
     for p in range(stages.size):
         if stages[p] == 1:
             continue
@@ -180,7 +180,7 @@ def pipeline(
             graph, order_of, stages, strategies.chunks, even, inputs["parallel.recompute"], kernel_s
         )
         none = np.zeros(graph.point.size, dtype=np.int64)
-        crosses = crossings(graph.numbers, chunks) > 0
+        crosses = crossings(graph.numbers, chunks)
         busiest = most_of_chunks(graph.numbers, chunks, stages, kernel_s)
         return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks)
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
