@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,6 +25,18 @@ DESIGNS = (
     "parallel.strategy=d512,CR-8-d64,RC-2-8-d32,RC-8-8-d8",
 )  # fmt: skip
 ROUNDS = 3
+IMPORTS = "import numba, pandas, pyarrow.parquet, hydra, rich, joblib"
+MACHINES = (64, 128, 256, 512, 1024)
+CHUNKS = {1: (1,), 2: (1, 4, 10, 40), 4: (1, 5, 20), 8: (1, 5, 10), 16: (1, 5)}  # by stages, of 80 layers
+LAYOUTS = [
+    (devices, f"TP-{tp}-c{cp}-d{devices // (tp * cp * stages)}-p{stages}x{chunks}")
+    for devices in MACHINES for tp in (1, 2, 4, 8) for cp in (1, 2, 4) for stages in CHUNKS
+    for chunks in CHUNKS[stages] if devices >= tp * cp * stages
+]  # fmt: skip
+TRANSFORMERS = (
+    "tech=n12,n3", "mem=hbm2,hbm4", "model=llama3_70b", "model.batch=4096", "parallel.microbatch=1,2,4,8",
+    "parallel.recompute=none,full",
+)  # fmt: skip
 
 
 def test_describe_a_million_points(benchmark: BenchmarkFixture) -> None:
@@ -51,6 +65,25 @@ def test_two_threads(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
         sweep(2, number)
     benchmark.pedantic(lambda: sweep(2, ROUNDS), rounds=1)
     benchmark.extra_info["ratio:one_thread_over_two"] = median(seconds[1]) / median(seconds[2])
+
+
+def test_grid_of_transformers(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """A 70B model: devices, layouts, micro-batches, technologies and memories, beside the time of imports."""
+    devices, layouts = (",".join(map(str, column)) for column in zip(*LAYOUTS, strict=True))
+    zipped = [{"system.devices": devices, "parallel.strategy": layouts}]
+    study = plan(Composer.of_library(), TRANSFORMERS, {"zip": zipped})
+    seconds, imports = [], []
+    for number in range(ROUNDS + 1):
+        start = perf_counter()
+        subprocess.run([sys.executable, "-c", IMPORTS], check=True)
+        imports.append(perf_counter() - start)
+        start = perf_counter()
+        execute.store(study, tmp_path / str(number))
+        seconds.append(perf_counter() - start)
+    benchmark.pedantic(lambda: execute.store(study, tmp_path / "last"), rounds=1)
+    a_million = median(seconds[1:]) / study.grid.points * 1e6 / median(imports[1:])
+    benchmark.extra_info["ratio:90_imports_over_a_million_transformers"] = 90.0 / a_million
+    benchmark.extra_info["count:compositions_of_a_grid_of_transformers"] = study.grid.compositions
 
 
 def test_gemms_solved_in_either_order(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> None:

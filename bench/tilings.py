@@ -39,7 +39,7 @@ def hierarchy(inputs: Inputs, samples: int, thinned: bool) -> tuple[Hierarchies,
         np.array([2.0]), np.array([2.0]), np.array([samples]), np.array([0]), np.array([False]),
         np.array([False]), np.array([0.0]), np.array([1]),
     )  # fmt: skip
-    hierarchies, sets, *_ = hierarchies_of(device(one, generate(one)), work, thinned)
+    hierarchies, sets, *_ = hierarchies_of(device(one, generate(one), lasts=False), work, thinned)
     return hierarchies, sets
 
 

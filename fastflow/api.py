@@ -76,7 +76,7 @@ def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None =
         run = plan(composer, overrides)
         refuse_others(run)
         with explaining(composer, run):
-            ranking = ranking_of(composer, overrides, run)
+            ranking = ranking_of(run)
             return to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))])
 
 

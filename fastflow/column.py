@@ -19,6 +19,7 @@ class Column(NamedTuple):
     high: float = inf
     above_low: bool = False  # the lower bound itself is not allowed
     choices: tuple[str, ...] = ()
+    auto: float | None = None  # the number that the word auto stands for, where it may stand for one
     absent: str = ""  # what it means that an input is missing; "": it is needed where it is read
 
     def allowed(self) -> str:
@@ -34,12 +35,13 @@ class Column(NamedTuple):
             bounds.append(f"{'above' if self.above_low else 'at least'} {self.low:g}{unit}")
         if self.high < inf:
             bounds.append(f"at most {self.high:g}{unit}")
-        return f"{what} {' and '.join(bounds)}".strip()
+        words = "" if self.auto is None else ", or auto"
+        return f"{what} {' and '.join(bounds)}".strip() + words
 
 
-def count(name: str, meaning: str, low: int = 1) -> Column:
+def count(name: str, meaning: str, low: int = 1, high: float = 1e12) -> Column:
     """Return a column of whole numbers."""
-    return Column(name, "int", "", meaning, low=float(low), high=1e12)
+    return Column(name, "int", "", meaning, low=float(low), high=high)
 
 
 def text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:

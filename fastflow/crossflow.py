@@ -11,53 +11,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.distinct import kinds, look_up, once_a_kind
+from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
 from fastflow.hardware.faults import chip_faults, unsupported_dtype
-from fastflow.iteration.blocks import BlockPlan
 from fastflow.iteration.energy import energy
-from fastflow.iteration.layers import Overlap, walk_layers
-from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
-from fastflow.iteration.schedule import schedule
+from fastflow.kernel_times import HARDWARE, time_on_devices
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
-from fastflow.network.communication import Communication, Wires, collective_times, communicate
+from fastflow.network.communication import collective_times, communicate
 from fastflow.network.nccl import libraries
+from fastflow.network.prices import Wires
 from fastflow.network.routes import network_faults
-from fastflow.parallelism.chunks import launched_again, undealt
+from fastflow.parallelism.chunks import dealing_of, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
-from fastflow.parallelism.layer_memory import LayerMemory, layer_memory, offload_of
+from fastflow.parallelism.layer_memory import LayerMemory, layer_memory
 from fastflow.parallelism.layout import lay_out, names_layers, undivided
-from fastflow.parallelism.shards import FusedShares, Supergraph
-from fastflow.parallelism.stacks import Stacks, run_stacks, streamed
+from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline, microbatches, misordered, pipeline
 from fastflow.parallelism.strategy import misfit, parse_column
 from fastflow.parallelism.supergraph import all_launches, cut
-from fastflow.parallelism.usual import zero_stage
+from fastflow.parallelism.usual import copies_embedding, zero_stage
 from fastflow.prediction import Parallelism, Prediction
-from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take, where_read
-from fastflow.timing.device import Device, device
-from fastflow.timing.roofline import Fused, KernelWork, Timing, time_kernels
+from fastflow.tables import Floats, Inputs, Ints, Texts, first_of, take
+from fastflow.timelines import scheduled, stacked
+from fastflow.timing.roofline import Timing
 from fastflow.workload import (
     STRUCTURE,
     build_graph,
     count_layers,
     fewest_rows,
     order_of,
-    transposed,
+    trained_types,
     unsuited,
 )
 from fastflow.workload.graph import Graph, sum_by_point
-from fastflow.workload.precision import OPERAND_BYTES, Precision, precision, untrainable
+from fastflow.workload.precision import Precision, precision, untrainable
 
-# what a chip and its faults depend on, what a strategy does, and data types
-HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
-DEVICE = (*HARDWARE, "tiling.", "precision.")  # what a kernel's time depends on, but for its sizes
+# what a strategy depends on, and data types
 STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
-OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 LAYERS = ("model.",)  # what their names depend on, beside a strategy
-TYPES = ("precision.", "model.dtype", "model.optimizer", "model.training", "chip.rate.fp8")
+TYPES = (
+    "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
+    "chip.rate.fp8",
+)  # fmt: skip
 
 
 @without_refused
@@ -83,10 +80,9 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     )
     refuse(timed, unsent(graph, communication.exchanges))
     # 6: schedule it
-    kernels, plan = _timed(graph, pipe, timing, communication), _plan(own, pipe)
-    held = None if pipe.chunks is None else layer_memory(graph, shards, pipe.chunks)
-    stacks = _stacks(own, graph, pipe, timing, communication, held, numbers)
-    timeline = schedule(kernels, plan) if stacks is None else stacks.timeline
+    held = _held(own, graph, shards, pipe)
+    stacks = stacked(own, chip, graph, pipe, timing, communication, held, numbers)
+    timeline, kernels, plan = scheduled(own, graph, pipe, timing, communication, stacks)
     memory = footprint(own, graph, shards, pipe, held, numbers)
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
@@ -130,6 +126,34 @@ def time_alone(inputs: Inputs, refused: Texts) -> tuple[Floats, Texts]:
     return time, reason
 
 
+class Weights(NamedTuple):
+    """What is known of points before their exchanges are timed; (points,), NaN where one has no time."""
+
+    reason: Texts  # why it has none; "" where it has
+    least: Floats  # less than which an iteration cannot take: the work of the busiest stage [s]
+    memory: Floats  # a device's [B]
+    capacity: Floats  # of a device's memory [B]
+
+
+@without_refused
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
+def weigh(inputs: Inputs, refused: Texts) -> Weights:
+    """Return the memory of points, and the least that they can take, without all that exchanges need.
+
+    As `predict` does, called as `weigh(inputs)`. Raises KeyError as `predict` does.
+    """
+    every, reason, timed, given = _admit(inputs, refused)
+    own, _, spread, count = given
+    numbers = once_a_kind(precision, own, *TYPES)
+    graph, shards, launches, _, timing, _ = _kernels(*given, numbers, names_layers(inputs), timed)
+    pipe, _ = _staged(own, graph, spread, count, launches, timing, timed)
+    held = _held(own, graph, shards, pipe)
+    least, memory = np.full((2, reason.size), np.nan)
+    least[timed] = pipe.busiest
+    memory[timed] = footprint(own, graph, shards, pipe, held, numbers).total
+    return Weights(reason, least, memory, every.chip.dram.capacity)
+
+
 class _Given(NamedTuple):
     """What is given of some points."""
 
@@ -145,7 +169,7 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     of_names = LAYERS if names_layers(inputs) else ()
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
-    unable = once_a_kind(untrainable, inputs, *TYPES)
+    unable = once_a_kind(_untrainable, inputs, *TYPES, "model.name")
     reason = first_of(
         faults, misfits, crowded, unsuited(inputs), undivided(inputs, parallelism.strategies), unable, refused
     )
@@ -165,11 +189,17 @@ def _kernels(
     layouts, stages = spread.layouts, spread.strategies.lp
     graph = build_graph(inputs, numbers, by_layer)
     refuse(timed, uncut(graph, layouts))
-    refuse(timed, unschedulable(graph, stages, count, inputs["parallel.concurrent_kernels"]))
-    shards = cut(graph, layouts, stages, count, zero_stage(inputs), inputs["parallel.reshard"], numbers)
-    timing, rate, peak = _time_kernels(inputs, chip, graph, shards, numbers)
-    refuse(timed, untimed(graph, rate, timing))
+    refuse(timed, unschedulable(inputs, graph, spread.strategies, count))
+    copies = copies_embedding(inputs) & (stages > 1)
+    zero, reshards = zero_stage(inputs), inputs["parallel.reshard"]
+    shards = cut(graph, layouts, stages, count, zero, reshards, numbers, copies)
+    timing, rate, peak = time_on_devices(inputs, chip, graph, shards, numbers)
+    refuse(timed, untimed(inputs, graph, rate, timing, shards.fused))
     return graph, shards, all_launches(graph, count), rate, timing, peak
+
+
+def _untrainable(inputs: Inputs) -> Texts:
+    return untrainable(inputs, trained_types(inputs))
 
 
 def _generate(inputs: Inputs) -> tuple[Chip, Texts]:
@@ -192,60 +222,6 @@ def _microbatches(inputs: Inputs, spread: Parallelism, misfits: Texts) -> tuple[
     """Return every point's micro-batches, 1 for a misfit, and why they cannot be (or "")."""
     count, crowded = microbatches(inputs, *fewest_rows(inputs), spread.layouts, spread.strategies.lp)
     return np.where(misfits == "", count, 1), crowded
-
-
-def _time_kernels(
-    inputs: Inputs, chip: Chip, graph: Graph, shards: Supergraph, numbers: Precision
-) -> tuple[Timing, Floats, Floats]:
-    """Time one launch of every kernel on its point's device (6.1 to 6.3).
-
-    Returns the peak of the units that every kernel computes on, too, (kernels,), and of every device in the
-    model's data type, (points,) [flop/s].
-    """
-    own = {key: column for key, column in inputs.items() if key.startswith(DEVICE)}
-    first, place = kinds(own.values(), numbers.operand.size)
-    own_chip, own_numbers = chip, numbers
-    if first.size < place.size:
-        own, own_chip, own_numbers = take((own, chip, numbers), first)
-    point, strided = place[graph.point], transposed(inputs)
-    tiles, overlaps = own["tiling.tiles"] == "random", own["tiling.tiles"] == "blocks"
-    work = KernelWork(
-        point=point,
-        m=shards.m,
-        k=shards.k,
-        n=shards.n,
-        batch=shards.batch,
-        strided=strided[graph.point] if strided.any() else np.zeros(graph.point.size, dtype=np.bool_),
-        pass_bytes=shards.elements * graph.bytes_per_element,
-        pass_flop=shards.elements * graph.flop_per_element,
-        element_bytes=own_numbers.operand,
-        output_bytes=own_numbers.output,
-        samples=where_read(tiles, own, "tiling.samples", 0),
-        seed=where_read(tiles, own, "tiling.seed", 0),
-        brute=own["tiling.search"] == "brute",
-        blocks=overlaps,
-        overlap=where_read(overlaps, own, "tiling.overlap", 0.0),
-        parts=where_read(overlaps, own, "tiling.parts", 1),
-    )
-    machine = device(own, own_chip)
-    peak, pass_peak = machine.library.peak_flops, machine.vector_peak
-    rate = np.where(shards.m > 0, peak[point], pass_peak[point])
-    fused = [_fused(one, own, own_chip, machine, place) for one in shards.fused]
-    return time_kernels(machine, work, fused), rate, peak[place]
-
-
-def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device, place: Ints) -> Fused:
-    """Return kernels that their type times itself, on devices in the data type that it computes in.
-
-    inputs, chip, machine: of the distinct devices; place: of every point's among these.
-    """
-    assert one.type.time is not None
-    share = one.share._replace(device=place[one.share.device])
-    if one.type.dtype is not None:
-        dtype = one.type.dtype(inputs)
-        machine = device({**inputs, "model.dtype": dtype}, chip)
-        share = share._replace(operand=look_up(OPERAND_BYTES, dtype)[share.device])
-    return Fused(one.rows, share, one.type.time, machine)
 
 
 def _wires(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:
@@ -296,64 +272,15 @@ def _staged(
     """Return pipelines, and the launches of all kernels with those for what is computed again."""
     order, strategies = order_of(inputs), spread.strategies
     refuse(timed, misordered(inputs, strategies, count, order is not None))
-    if order is not None:
-        refuse(timed, undealt(graph, order, strategies, inputs))
-    pipe = pipeline(inputs, graph, order, strategies, count, launches * timing.time)
+    dealing = None if order is None else dealing_of(graph, order, strategies)
+    if dealing is not None:
+        refuse(timed, undealt(dealing, strategies, inputs))
+    pipe = pipeline(inputs, graph, dealing, strategies, count, launches, timing.time)
+    return pipe, launches if pipe.again is None else launches + pipe.again
+
+
+def _held(inputs: Inputs, graph: Graph, shards: Supergraph, pipe: Pipeline) -> LayerMemory | None:
+    """Return what layers own and keep, where they stand for several."""
     if pipe.chunks is None:
-        return pipe, launches
-    launches = launches + launched_again(graph.numbers, pipe.chunks, count)
-    return pipe._replace(busiest=pipe.most_of_a_stage(graph, launches * timing.time)), launches
-
-
-def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
-    """Return how an iteration is run."""
-    return PipelinePlan(
-        stages=pipe.stages,
-        microbatches=pipe.microbatches,
-        order=pipe.order,
-        slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
-    )
-
-
-def _stacks(
-    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
-    held: LayerMemory | None, numbers: Precision,
-) -> Stacks | None:  # fmt: skip
-    """Return the iteration in blocks of points whose layers stand for several."""
-    took = communication.exchanges
-    if pipe.chunks is None or communication.waits is None or held is None:
         return None
-    overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
-    overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"])
-    layers = walk_layers(graph.numbers, held.first, timing.time, communication.waits, overlap)
-    plan = BlockPlan(
-        order=pipe.order,
-        stages=pipe.stages,
-        chunks=np.diff(pipe.chunks.offset) // pipe.stages,
-        microbatches=pipe.microbatches,
-        overlaps_sends=overlaps["pipeline"],
-        overlaps_gradients=overlaps["data"],
-        overlaps_gathers=overlaps["data"],
-    )
-    moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
-    send_s = graph.repeat * took.send_s
-    return run_stacks(graph, pipe.chunks, layers, plan, send_s, took.gradient_s, moved)
-
-
-def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
-    """Return every kernel, of one micro-batch, as the schedule takes it."""
-    repeat, took = graph.repeat, communication.exchanges
-    return TimedKernels(
-        offset=graph.offset,
-        phase=graph.phase,
-        stage=pipe.stage,
-        side=graph.side > 0,
-        kernel_s=repeat * timing.time,
-        sync_s=repeat * took.sync_s,
-        sync_level=took.sync_level,
-        wait=graph.wait,
-        gradient_s=took.gradient_s,
-        gradient_level=took.gradient_level,
-        send_s=repeat * took.send_s,
-        send_level=took.send_level,
-    )
+    return layer_memory(graph, shards, pipe.chunks, copies_embedding(inputs))

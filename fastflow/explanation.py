@@ -12,22 +12,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fastflow.parallelism.layout import Layouts
+from fastflow.parallelism.lies import cut_at, differentiated, gradient, made, side, taken
 from fastflow.parallelism.mesh import AXES, members
 from fastflow.parallelism.shards import Supergraph
-from fastflow.parallelism.splits import (
-    STATISTICS,
-    Assignment,
-    Split,
-    assignments,
-    cut_at,
-    differentiated,
-    gradient,
-    made,
-    side,
-    splits_of,
-    taken,
-)
+from fastflow.parallelism.splits import STATISTICS, Split, splits_of
 from fastflow.parallelism.stages import Pipeline
+from fastflow.parallelism.ways import Assignment, assignments
 from fastflow.tables import Bools, Ints
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL
 from fastflow.workload.graph import (
@@ -42,7 +32,7 @@ from fastflow.workload.graph import (
     Graph,
 )
 
-EXCHANGES = ("sync", "relayout", "fetch", "gradient", "send")
+EXCHANGES = ("sync", "relayout", "fetch", "gradient", "replicas", "send")
 """Of a Supergraph; where a kernel has several of the first, the others are sync2 and so on."""
 OF_STATISTICS = " of statistics"  # of rows, or the norms of gradients
 
@@ -105,7 +95,8 @@ def explain(
     explained = []
     for number, facts in enumerate(structure):
         row = int(graph.offset[point]) + number
-        kind, peer = int(graph.layer_kind[row]), names[graph.peer_kind[row]]
+        kind, other = int(graph.layer_kind[row]), int(graph.peer_kind[row])
+        peer = names[other] if other != kind else ""
         exchanges = _exchanged(shards, row, splits[kind][number], several, peer)
         explained.append(
             Explained(
@@ -125,7 +116,8 @@ def explain(
 def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer: str) -> Iterator[Exchanged]:
     """Yield what is exchanged after a kernel, sends across stages or not.
 
-    several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end.
+    several: which axes have several devices, (columns of layouts, axes); peer: the tensor's other end,
+    "" in a layer of this kind.
     """
     waited = [
         (edges, OF_STATISTICS if one.of == STATISTICS else "")
@@ -134,9 +126,10 @@ def _exchanged(shards: Supergraph, row: int, split: Split, several: Bools, peer:
     ]
     found = [("sync" if i == 1 else f"sync{i}", *one) for i, one in enumerate(waited, start=1)]
     found += [
-        ("relayout", shards.relayout, f" to the layout of {peer}"),
+        ("relayout", shards.relayout, f" to the layout of {peer}" if peer else ""),
         ("fetch", shards.fetch, " of weights"),
         ("gradient", shards.gradient, ""),
+        ("replicas", shards.replicas, ""),
         ("send", shards.send, ""),
     ]
     for role, edges, of in found:

@@ -7,7 +7,7 @@ number that means something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import TypeVar
 
@@ -17,13 +17,17 @@ from fastflow._jit import kernel
 from fastflow.iteration.schedule import Timeline
 from fastflow.network.communication import Communication, Exchanges
 from fastflow.parallelism.footprint import Footprint
+from fastflow.parallelism.shards import FusedShares
 from fastflow.parallelism.stages import Pipeline
+from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, first_of
 from fastflow.timing.roofline import Timing
+from fastflow.workload import in_blocks
 from fastflow.workload.graph import Graph, model_flop, most_by_point
 
 MOST_LAUNCHES = 2.0**62  # what int64 counts
 MOST_TASKS = 4_000_000  # kernels times micro-batches of a schedule that is simulated: about 2 GB
+MOST_BLOCKS = 100_000_000  # of a schedule in blocks: about 1 GB
 MOST_CUTS = 10_000_000  # layers times pipeline stages, of which the best cut is looked for
 MOST = 1e100  # of a time, an energy or an amount: products of two are far from the end of floats
 _MOST_BITS = np.array(MOST).view(np.uint64)
@@ -67,20 +71,25 @@ def without_refused(predict: Callable[[Inputs, Texts], Predicted]) -> Callable[[
     return predicted
 
 
-def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -> Texts:
+def unschedulable(inputs: Inputs, graph: Graph, strategies: Strategies, microbatches: Ints) -> Texts:
     """Say for every point why its iteration is too much to schedule; empty where it is not, shape (points,).
 
-    stages of its pipeline, micro-batches, and slots (kernels that a device runs at once): (points,).
+    inputs: `parallel.concurrent_kernels`, and a workload; strategies, microbatches: (points,).
     """
-    kernels = np.diff(graph.offset)
+    stages = strategies.lp
     launches = most_by_point(graph, graph.repeat.astype(np.float64)) * microbatches
     layers = most_by_point(graph, graph.layer.astype(np.float64)) + 1.0
-    simulated = (stages > 1) | (microbatches > 1) | (slots > 1)
-    tasks = np.where(simulated, 1.0 * kernels * microbatches, 0.0)
-    reason = Reasons(kernels.size)
+    if in_blocks(inputs):
+        scheduled, most_scheduled = "blocks of a micro-batch and a virtual stage", MOST_BLOCKS
+        tasks = 2.0 * strategies.chunks * stages * microbatches
+    else:
+        scheduled, most_scheduled = "kernels over all micro-batches to schedule", MOST_TASKS
+        simulated = (stages > 1) | (microbatches > 1) | (inputs["parallel.concurrent_kernels"] > 1)
+        tasks = np.where(simulated, 1.0 * np.diff(graph.offset) * microbatches, 0.0)
+    reason = Reasons(stages.size)
     for what, amount, most in (
         ("launches of one kernel", launches, MOST_LAUNCHES),
-        ("kernels over all micro-batches to schedule", tasks, MOST_TASKS),
+        (scheduled, tasks, most_scheduled),
         ("layers times pipeline stages", layers * stages, MOST_CUTS),
     ):
         for i in reason.without(amount > most):
@@ -88,14 +97,18 @@ def unschedulable(graph: Graph, stages: Ints, microbatches: Ints, slots: Ints) -
     return reason.texts()
 
 
-def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
+def untimed(
+    inputs: Inputs, graph: Graph, rate: Floats, timing: Timing, fused: Sequence[FusedShares]
+) -> Texts:
     """Say for every point why a kernel of it has no time that is a number; or "", shape (points,).
 
-    rate: of the units that a kernel computes on [flop/s], (kernels,).
+    rate: of the units that a kernel computes on [flop/s], (kernels,); fused: kernels that their types time.
     """
     wrong = _unsound(graph.offset, timing.times, timing.bytes, timing.time, timing.flop)
     reason = Reasons(wrong.size)
-    for i in np.flatnonzero(wrong):
+    if wrong.any():
+        _name_types(inputs, wrong, fused, reason)
+    for i in reason.without(wrong):
         idle = (rate[graph.offset[i] : graph.offset[i + 1]] == 0.0).any()
         reason.add(
             i,
@@ -104,6 +117,19 @@ def untimed(graph: Graph, rate: Floats, timing: Timing) -> Texts:
             else f"a kernel's time or bytes are no number up to {MOST:g}: inputs are too far apart",
         )
     return reason.texts()
+
+
+def _name_types(inputs: Inputs, wrong: Bools, fused: Sequence[FusedShares], reason: Reasons) -> None:
+    """Name data types, other than their model's, that kernels of points compute in and chips do not."""
+    for one in fused:
+        if one.type.dtype is None:
+            continue
+        types = one.type.dtype(inputs)
+        for i in reason.without(wrong & np.isin(np.arange(wrong.size), one.share.device)):
+            if inputs.get(f"chip.rate.{types[i]}", np.zeros(wrong.size))[i] == 0.0:
+                chip, products = inputs["chip.name"][i], inputs["model.dtype"][i]
+                what = f"a kernel ({one.type.title}) computes in {types[i]} where products are {products}"
+                reason.add(i, f"{what}, and chip {chip} has no {types[i]}")
 
 
 def unsent(graph: Graph, took: Exchanges) -> Texts:

@@ -44,8 +44,8 @@ class Prediction(NamedTuple):
     rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
     timing: Timing  # of one launch
     communication: Communication
-    kernels: TimedKernels  # what the schedule was made of
-    plan: PipelinePlan
+    kernels: TimedKernels | None  # what the schedule was made of
+    plan: PipelinePlan | None
     stacks: Stacks | None  # in place of both, where layers of the graph stand for several
     timeline: Timeline
     energy: Floats  # of one device, on average over the stages [J]

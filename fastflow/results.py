@@ -15,8 +15,8 @@ from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
 from fastflow.parallelism.layout import LAYERS, SAME, sections
 from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import Strategy
+from fastflow.parallelism.ways import NAMES
 from fastflow.prediction import Prediction
 from fastflow.stacked_results import stacked_columns
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take

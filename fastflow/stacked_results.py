@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.iteration.layers import WAITS, WEIGHTS
-from fastflow.parallelism.chunks import launched_again
+from fastflow.columns.inputs import AUTO, SCHEDULES
+from fastflow.iteration.layers import GRADIENTS, WAITS, WEIGHTS
+from fastflow.parallelism.chunks import EVEN, NONE, RECOMPUTE
+from fastflow.parallelism.usual import zero_stage
 from fastflow.prediction import Prediction
 from fastflow.tables import Columns, Floats, take
 from fastflow.workload import parameters_of, tokens_of
@@ -19,10 +21,11 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     """
     stacks, pipe = prediction.stacks, prediction.pipeline
     assert stacks is not None
-    assert pipe.chunks is not None
+    assert pipe.again is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
     own = take(dict(prediction.inputs), prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
+    rows = prediction.parallelism.layouts.row_shards[prediction.timed].max(axis=1)
     done = sum_by_point(graph, prediction.launches * timing.flop) / pipe.stages
     tokens = 1.0 * tokens_of(own)
     total_weights, active = parameters_of(own)
@@ -30,6 +33,11 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "parameters": total_weights,
         "active_parameters": active,
         "chunks": stacks.plan.chunks,
+        "split": np.where(own["parallel.split"] == AUTO, EVEN, own["parallel.split"]),
+        "microbatch": own["model.batch"] // (rows * pipe.microbatches),
+        "schedule": np.array(SCHEDULES)[pipe.order],
+        "recompute": np.where(own[RECOMPUTE] == AUTO, NONE, own[RECOMPUTE]),
+        "zero": zero_stage(own),
         "tokens_per_s": tokens / total,
         "tokens_per_s_per_device": tokens / total / devices,
         "model_flops_per_device": model_flop(graph) / total / devices,
@@ -39,13 +47,12 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
     share = pipe.busiest / by_part.sum(axis=1)  # that of the busiest stage
     columns |= {f"{name}_s": by_part[:, i] * share for i, name in enumerate((*PARTS, "optimizer"))}
-    again = launched_again(graph.numbers, pipe.chunks, pipe.microbatches)
-    columns["again_s"] = sum_by_point(graph, again * timing.time) * share
+    columns["again_s"] = sum_by_point(graph, pipe.again * timing.time) * share
     exchanged = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
     columns |= {f"{name}_wait_s": wait for name, wait in exchanged}
     columns |= {
         "weight_wait_s": stacks.waits[WEIGHTS] + stacks.times.gathers,
-        "gradient_wait_s": stacks.times.reduces,
+        "gradient_wait_s": stacks.waits[GRADIENTS] + stacks.times.reduces,
         "send_wait_s": stacks.times.sends,
         "offload_wait_s": stacks.offload,
         "host_B": prediction.footprint.host,

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.iteration.blocks import WEIGHT, block_spans
+from fastflow.iteration.block_spans import block_spans
+from fastflow.iteration.blocks import WEIGHT
 from fastflow.iteration.events import Segments, Tasks, background_segments, simulate
 from fastflow.iteration.pipeline import (
     BARRIER,
@@ -57,6 +58,8 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     if prediction.stacks is not None:
         return trace_blocks(prediction.stacks, int(place[0]))
     graph, shards = prediction.graph, prediction.shards
+    assert prediction.kernels is not None
+    assert prediction.plan is not None
     names = np.array(COLLECTIVES)
     details = Details(
         kernel=graph.names[graph.label],

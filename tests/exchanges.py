@@ -1,6 +1,7 @@
 """What a graph's kernels exchange under a kernel cut, as tests read it."""
 
-from fastflow.parallelism.splits import READ, SUMMED, assignment_of, splits_of
+from fastflow.parallelism.splits import READ, SUMMED, splits_of
+from fastflow.parallelism.ways import assignment_of
 from fastflow.workload.graph import COLLECTIVES
 
 

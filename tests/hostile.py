@@ -1,5 +1,6 @@
 """What a hostile user types: overrides, switches, Python calls and broken datasets, drawn from a seed."""
 
+import json
 import random
 import shutil
 
@@ -55,6 +56,51 @@ GOOD = [
     "model.m=1", "model.m=1000000000", "placement=auto", "tiling=blocks", "mem.links_per_device=1",
     "engine.chunk=1",
 ]  # fmt: skip
+TRANSFORMER = ["model=transformer", "model.layers=2", "model.hidden=256", "model.heads=8", "model.batch=16",
+    "model.sequence=128", "system.devices=8", "parallel.strategy=TP-2-d4"]  # fmt: skip
+_SIZES = ["0", "1", "3", "7", "8", "16", "64", "100", "4096", "999999999999", "-1", "2,4", "1,3,7"]
+_SWITCH = ["true", "false", "true,false", "maybe", "1"]
+_FILES = ["config.json", "cut.json", "deep.json", "twice.json", "bert.json", "folder",
+          "/dev/zero", "config.json,cut.json", "[config.json]", "null", "no.json"]  # fmt: skip
+_TYPES = ["operand", "bf16", "fp32", "fp8", "int8", "auto", "none", "fp16,fp32"]
+OF_TRANSFORMERS = {
+    "model.config": _FILES,
+    "model.pattern": ["dense", "experts", "2*dense", "dense*2", "0*dense", "99999999*dense", "dense window",
+                      "'dense, experts'", "'dense,, dense'", "x"],
+    **dict.fromkeys(["model.layers", "model.heads", "model.kv_heads", "model.head_dim", "model.value_dim",
+                     "model.latent", "model.query_latent", "model.rotary", "model.window", "model.ffn",
+                     "model.experts", "model.topk", "model.expert_ffn", "model.shared_experts",
+                     "model.vocabulary", "model.mtp", "model.positions", "model.sequence", "model.hidden",
+                     "parallel.zero", "parallel.shards", "parallel.microbatch",
+                     "parallel.microbatches"], _SIZES),
+    **dict.fromkeys(["model.qk_norm", "model.fused_attention", "model.gated", "model.tied", "model.dropout",
+                     "model.training", "parallel.expert_tensor", "parallel.reshard", "parallel.per_layer",
+                     "parallel.overlap.tensor", "parallel.overlap.data"], _SWITCH),
+    "model.activation": ["silu", "relu2", "mish"], "model.norm": ["rms", "layer", "rms,layer", "batch"],
+    "model.block": ["pre", "post", "parallel", "sandwich,post", "x"],
+    "model.biases": ["all", "qkv", "none", "x"], "model.position": ["learned", "alibi", "rotary,none", "x"],
+    "model.power_law": ["0", "1.2", "8", "9", "-1", "0,1.2"],
+    "model.train_tokens": ["1e12", "0", "-1", "1e300"],
+    "model.dtype": ["bf16", "fp8", "int8", "fp16,fp8", "x"], "model.optimizer": ["adam", "sgd", "x"],
+    "parallel.strategy": ["TP-2-d4", "TP-2-c2-e2-d2", "TP-2-d2-p2x2", "TP-3", "TP-2-e3-d4", "TP-0", "TP-",
+                          "TP-2-x", "TP-1-p8x9", "TP-1-e8-d8", "TP-2-d4,TP-4-d2,d8", "auto", "RC-1-8"],
+    "parallel.sequence": ["auto", "true", "false", "x"], "parallel.context": ["ring", "all_to_all", "x"],
+    "parallel.schedule": ["gpipe", "1f1b", "interleaved", "zero-bubble", "1f1b,gpipe", "x"],
+    "parallel.split": ["even", "balanced", "x"], "parallel.layout": ["config.json", "no.yaml", "null"],
+    "parallel.recompute": ["none,full,99", "selective", "1", "-1", "x"],
+    "parallel.offload": ["none", "all", "optimizer,activations", "x"],
+    "parallel.host_bandwidth": ["'25 GB/s'", "'0 GB/s'", "'1 TB'", "5"], "parallel.overlap": ["true", "{}"],
+    "parallel.embedding": ["TP-2-d4", "same", "d8", "CR-8", "x"], "parallel.hidden": ["TP-2-e3-d4", "RC-1-8"],
+    "precision": ["mixed", "fp32_gradients", "mixed,fp32_gradients", "x"],
+    **dict.fromkeys(["precision.weight", "precision.gradient", "precision.state", "precision.master",
+                     "precision.attention", "precision.cache"], _TYPES),
+    "model.layer": _SIZES, "parallel.overlap.tenser": _SWITCH, "precision.weights": _TYPES,
+}  # fmt: skip
+"""Keys, two of them with a slip, and values that suit the key or nearly do."""
+CONFIG = {
+    "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 2048,
+}  # fmt: skip
 SWITCHES = [
     ["-m"], ["--multirun"], ["--run"], ["-c", "job"], ["--cfg", "all"], ["--resolve"], ["-p", "mem"],
     ["--info"],
@@ -80,6 +126,31 @@ def override(draw):
         place = draw.randrange(len(key))
         key = key[:place] + draw.choice(["", "x", ".", "/", "@", ":", "$", "é"]) + key[place + 1 :]
     return f"{sign}{key}={draw.choice(VALUES)}"
+
+
+def configs(folder):
+    """Write the files that transformers may be read from, of which all but the first are no such file."""
+    good = json.dumps(CONFIG)
+    texts = {
+        "config.json": good, "cut.json": good[:-9], "deep.json": 9999 * "[",
+        "bert.json": '{"model_type": "bert"}', "twice.json": good[:-1] + ', "hidden_size": 64}',
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "folder").mkdir()
+
+
+def of_a_transformer(draw):
+    """Draw some overrides of a small transformer."""
+    some = []
+    for key in draw.sample(list(OF_TRANSFORMERS), draw.choice([1, 2, 2, 3])):
+        of = draw.choices(
+            [OF_TRANSFORMERS[key], draw.choice(list(OF_TRANSFORMERS.values())), VALUES], [20, 1, 1]
+        )
+        some.append(f"{draw.choices(['', '++', '+', '~'], [20, 2, 1, 1])[0]}{key}={draw.choice(of[0])}")
+    some += draw.sample(["model.batch=16,32", "chip=h100_sxm,v100", "mem=hbm2,hbm3"], draw.choice([0, 0, 1]))
+    taken = {word.lstrip("+~").partition("=")[0] for word in some}
+    return [word for word in TRANSFORMER if word.partition("=")[0] not in taken] + some
 
 
 def overrides(draw):

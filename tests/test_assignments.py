@@ -10,8 +10,9 @@ import yaml
 import fastflow
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SHARED, SUMMED, ULYSSES, assignment_of, splits_of
-from fastflow.parallelism.splits import SEQUENCE as TOKENS_TOO
+from fastflow.parallelism.splits import READ, SHARED, SUMMED, splits_of
+from fastflow.parallelism.ways import SEQUENCE as TOKENS_TOO
+from fastflow.parallelism.ways import ULYSSES, assignment_of
 from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels

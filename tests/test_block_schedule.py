@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fastflow.iteration import pipeline_order
 from fastflow.iteration.block_order import in_flight, waiting
-from fastflow.iteration.blocks import WEIGHT, BlockPlan, Blocks, block_spans, schedule_blocks
+from fastflow.iteration.block_spans import block_spans
+from fastflow.iteration.blocks import WEIGHT, BlockPlan, Blocks, schedule_blocks
 from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from fastflow.iteration.schedule import schedule
 from fastflow.workload.graph import BACKWARD, FORWARD
@@ -87,7 +88,7 @@ def points(draw):
 
 
 @given(st.lists(points(), min_size=1, max_size=3))
-@cases(300)
+@cases(100)
 def test_against_starts_that_only_grow(many):
     got = np.array(schedule_blocks(*tables(*many)))
     for i, point in enumerate(many):
@@ -96,8 +97,29 @@ def test_against_starts_that_only_grow(many):
         assert (got[:, i] >= 0.0).all()  # an order that does not depend on times has no anomalies
 
 
-@given(points())
+@given(points(), st.integers(8, 20))
+@cases(40)
+def test_many_micro_batches_are_as_if_all_were_walked_through(point, turns):
+    """Most of them only in thought; gradients' buckets follow the last blocks as they are."""
+    point |= {"microbatches": point["stages"] * turns + point["microbatches"] % point["stages"]}
+    expected = naive.times(point)
+    got = np.array(schedule_blocks(*tables(point)))[:, 0]
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-9 * expected[0])
+
+
+@given(points(), st.integers(10, 120))
 @cases(150)
+def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
+    """`block_spans` runs every block; times too close to each other take many rounds to settle."""
+    point["microbatches"] = point["stages"] * rounds + point["microbatches"] % point["stages"]
+    blocks, plan = tables(point)
+    times, spans = schedule_blocks(blocks, plan), block_spans(blocks, plan, 0)
+    assert times.total[0] - times.reduces[0] == pytest.approx(spans.end.max(), rel=1e-9)
+    assert times.turn[0] == spans.start[spans.kind == BACKWARD].min()
+
+
+@given(points())
+@cases(60)
 def test_spans(point):
     start, _ = naive.starts(point)
     work, got = naive.works(point), spans_of(point)

@@ -193,9 +193,10 @@ BAD = [
     ("TP-16", ("model.heads=24", "model.head_dim=128", "model.kv_heads=8"), "tp=16.*of model.heads=24"),
     ("TP-1-e16-d16", ("model.experts=24",), "degree of ep=16.*a divisor of model.experts=24"),
     ("TP-1-e16-d16", ("model=llama3_8b",), "degree of ep=16.*1, since model.experts=0"),
-    ("TP-4-d2-p2x7", (), "divide the 32 layers"),
+    ("TP-4-d2-p2x7", (), "strategy=TP-4-d2-p2x7 .*divide the 32 layers"),
     ("TP-4-d2-p2x40", (), "at most 34 chunks"),
-    ("TP-4-d1-p4", ("model.layers=31", "parallel.split=even"), "divide the 31 layers"),
+    ("TP-4-d1-p4", ("model.layers=31", "parallel.split=even"), "strategy=TP-4-d1-p4 .*divide the 31 layers"),
+    ("RC-2-1-d2-p2x2", ("model=lstm_lm",), "strategy=RC-2-1-d2-p2x2 .*stages without chunks"),
     ("TP-4-d4", ("parallel.microbatch=3", "model.batch=64"), "microbatch=3.*a divisor of the 16 sequences"),
 ]  # fmt: skip
 

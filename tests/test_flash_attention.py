@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.timing.flash_attention import Attentions, time_attention
+from fastflow.timing.attention_pairs import Attentions
+from fastflow.timing.flash_attention import time_attention
 from fastflow.timing.flash_attention_backward import time_attention_backward
 from tests.checks import cases, near
 from tests.devices import A100ISH, attention_designs, column, device_of, devices
@@ -35,6 +36,7 @@ def tasks(draw):
         size=size,
         cache=draw(st.sampled_from([1, size])),
         output=draw(st.sampled_from([1, 2])),
+        flash=draw(st.sampled_from([0, 0, 1, 2])),
     )
 
 

@@ -54,9 +54,29 @@ BASES = (
     ("model=graph", "model.file=FILE", "system.devices=8", "parallel.strategy=RC-2-2-d2"),
     ("model=graph", "model.file=FILE", "chip=a100", "system.devices=8", "parallel.strategy=d2-p4"),
 )
+SMALL = ("model.layers=4", "model.hidden=512", "model.heads=8", "model.sequence=256", "model.batch=64")
+NODES = ("chip=h100_sxm", "system=dgx_h100", "system.devices=16")
+TRANSFORMERS = (
+    ("model=transformer", *SMALL, *NODES, "parallel.strategy=TP-2-c2-d2-p2x2", "model.window=64",
+     "model.pattern='dense, dense window'"),
+    ("model=transformer", *SMALL, "chip=a100", "system.devices=8", "parallel.strategy=d8", "parallel.zero=3",
+     "parallel.offload=all", "model.block=parallel", "model.biases=all", "model.position=learned"),
+    ("model=mixtral_8x7b", *SMALL, *NODES, "model.kv_heads=2", "parallel.strategy=TP-2-e4-d4-p2",
+     "parallel.microbatch=2", "parallel.recompute=selective", "parallel.expert_tensor=false"),
+    ("model=deepseek_v3", "model.layers=4", "model.pattern='dense, 3*experts'", "model.batch=64", *NODES,
+     "parallel.strategy=TP-2-e4-d4-p2", "parallel.schedule=zero-bubble", "parallel.recompute=full"),
+    ("model=llama3_8b", *SMALL, "model.kv_heads=2", "chip=h100_sxm", "model.training=false",
+     "system.devices=2", "parallel.strategy=TP-2", "model.dtype=fp8", "precision.cache=fp8"),
+)  # fmt: skip
 STRATEGIES = ("d1", "d2", "d8", "d512", "CR-4", "CR-8-d2", "RC-2-2", "RC-1-4-d2", "RC-3-5-d7", "d2-p2", "p4")
+TENSOR = (
+    "TP-2", "TP-3-d5", "TP-2-c2-e4-d2-p2", "TP-1-e8-d8", "TP-8-d2-p1", "TP-2-d2-p4x2", "TP-1-c16",
+    "TP-16-e16", "TP-1-e3-d6", "2D-2-4", "3D-2-2-2",
+)  # fmt: skip
 TEXTS = {
-    "parallel.strategy": (*STRATEGIES, "d1000000000000000", "p99999"),
+    "parallel.strategy": (*STRATEGIES, *TENSOR, "d1000000000000000", "p99999"),
+    "model.pattern": ("dense", "experts", "dense, 3*experts", "2*dense window, dense", "9*dense", "x"),
+    "parallel.recompute": ("none", "selective", "full", "1", "0", "99999"),
     "parallel.embedding": ("same", "d1", "RC-1-2", "CR-2"),
     "parallel.hidden": ("same", "d2", "RC-2-1", "CR-8"),
     "parallel.softmax": ("same", "d1", "RC-1-8", "CR-3"),
@@ -100,10 +120,14 @@ def values(draw, column, now):
 
 
 @st.composite
-def changes(draw, point, most=4):
-    """Draw what is changed of a point: key to value, None where the key is taken away."""
+def changes(draw, point, among=None, most=4):
+    """Draw what is changed of a point: key to value, None where the key is taken away.
+
+    among: the keys, or beginnings of them, that are changed; None: all.
+    """
     count = draw(st.integers(1, most))
-    keys = draw(st.lists(st.sampled_from(sorted(point)), min_size=count, max_size=count, unique=True))
+    known = [key for key in sorted(point) if among is None or key.startswith(among)]
+    keys = draw(st.lists(st.sampled_from(known), min_size=count, max_size=count, unique=True))
     changed = {}
     for key in keys:
         absent = draw(st.integers(0, 5)) == 0
@@ -160,9 +184,14 @@ def points(compose, tmp_path_factory):
     return [compose(*(text.replace("FILE", str(path)) for text in base)) for base in BASES]
 
 
-def check(data, points):
+@pytest.fixture(scope="module")
+def transformers(compose):
+    return [compose(*base) for base in TRANSFORMERS]
+
+
+def check(data, points, keys=None):
     point = data.draw(st.sampled_from(points))
-    changed = data.draw(changes(point))
+    changed = data.draw(changes(point, keys))
     drawn = {key: value for key, value in (point | changed).items() if value is not None}
     assert refused(drawn) == "", changed
 
@@ -171,6 +200,22 @@ def check(data, points):
 @given(data=st.data())
 def test_no_silent_wrong_answer(points, data):
     check(data, points)
+
+
+OF_MODELS = ("model.", "parallel.", "precision.", "system.devices", "chip.rate", "mem.")
+
+
+@cases(60)
+@given(data=st.data())
+def test_no_silent_wrong_answer_of_a_transformer(transformers, data):
+    check(data, transformers, OF_MODELS)
+
+
+@pytest.mark.long
+@cases(150)
+@given(data=st.data())
+def test_no_silent_wrong_answer_of_transformers_in_many_draws(transformers, data):
+    check(data, transformers, OF_MODELS)
 
 
 @pytest.mark.long

@@ -93,11 +93,11 @@ def outcome_of(words):
         return None, str(error)
 
 
-def fuzz_calls(seed, count):
+def fuzz_calls(seed, count, drawn=hostile.overrides):
     draw = hostile.seeded(seed)
     good = 0
     for _ in range(count):
-        words = hostile.overrides(draw)
+        words = drawn(draw)
         if is_small(words):
             rows, line = outcome_of(words)
             good += rows is not None
@@ -115,6 +115,22 @@ def test_calls_at_random():
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_many_calls_at_random(seed):
     assert fuzz_calls(seed, 200) > 3
+
+
+def fuzz_transformers(folder, monkeypatch, seed, count):
+    hostile.configs(folder)
+    monkeypatch.chdir(folder)
+    return fuzz_calls(seed, count, hostile.of_a_transformer)
+
+
+def test_transformers_at_random(tmp_path, monkeypatch):
+    assert 5 < fuzz_transformers(tmp_path, monkeypatch, 1, 40) < 30
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_transformers_at_random(tmp_path, monkeypatch, seed):
+    assert fuzz_transformers(tmp_path, monkeypatch, seed, 300) > 50
 
 
 def fuzz_studies(cli, folder, seed, count):

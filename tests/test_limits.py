@@ -142,6 +142,38 @@ def test_a_chip_without_the_passes_data_type():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
+        (("model.hidden=2,4",), "a divisor of model.hidden"),
+        (("model.pattern='dense, experts'", "model.batch=8,16"), "at least 1, since model.pattern"),
+        (("model.hidden=4,8", "parallel.layers='dense: RC-1-8'"), "a divisor of model.hidden"),
+        (("model.sequence=1000000000000",), "at most 1e+09 tokens"),
+    ],
+)
+def test_models_that_do_not_suit_are_rows_with_their_reason(given, reason):
+    """Their layers are asked for, and their kernels are counted, before they are refused; and at once."""
+    got = fastflow.evaluate("model=transformer", "system.devices=8", "parallel.strategy=d8", *given)
+    assert np.isnan(got["time_s"]).all()
+    assert all(reason in one for one in got["reason"])
+
+
+@pytest.mark.parametrize("model", ["attention", "transformer"])
+def test_a_chip_without_the_data_type_of_attention(model):
+    """It computes in bf16 beside products of 8 bits, which older chips do not have."""
+    got = fastflow.evaluate(
+        f"model={model}", "chip=v100,t4,p4,a100", "model.training=false", "model.dtype=int8",
+        "system.devices=1", "parallel.strategy=d1",
+    )  # fmt: skip
+    assert np.isnan(got["time_s"]).tolist() == [True, True, True, False]
+    for reason, chip in zip(got["reason"], ("V100-SXM2-16GB", "T4", "P4"), strict=False):
+        assert reason == (
+            f"a kernel (attention) computes in bf16 where products are int8, and chip {chip} has no bf16"
+        )
+    with pytest.raises(InputError, match="has no bf16"):
+        fastflow.predict_attention(1, 1024, 1024, 32, 8, chip="t4", dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
         (("model=operator", "model.tensors=1000000000000", "model.cols=1000000000000"), "model.tensors x"),
         (("model=rnn", "model.batch=1000000000000", "model.sequence=1000000000000"), "model.batch x"),
         (("model=lstm_lm", "model.batch=1000000000000", "model.sequence=1000000000000"), "model.batch x"),
@@ -164,12 +196,13 @@ def test_others_are_predicted_beside_a_point_without_a_time():
         assert both[name][0] == value or both[name][0] != both[name][0], name
 
 
-def schedulable(repeat, stages, microbatches, slots=1, layer=(0,)):
+def schedulable(repeat, stages, microbatches, slots=1, layer=(0,), name="lstm_lm", chunks=1):
     """What is said of one point with a kernel for each count of launches; layers are numbered from 0."""
     layer = [*layer, *[0] * (len(repeat) - len(layer))]
     graph = SimpleNamespace(offset=np.array([0, len(repeat)]), repeat=np.array(repeat), layer=np.array(layer))
-    one = (np.array([count]) for count in (stages, microbatches, slots))
-    return limits.unschedulable(graph, *one)[0]
+    strategies = SimpleNamespace(lp=np.array([stages]), chunks=np.array([chunks]))
+    inputs = {"model.name": np.array([name]), "parallel.concurrent_kernels": np.array([slots])}
+    return limits.unschedulable(inputs, graph, strategies, np.array([microbatches]))[0]
 
 
 def test_the_most_that_is_scheduled():
@@ -187,6 +220,13 @@ def test_a_device_that_goes_through_its_kernels_once_is_not_simulated(monkeypatc
     assert schedulable([1] * 3, 1, 1) == ""
     for simulated in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
         assert "kernels over all micro-batches" in schedulable([1] * 3, *simulated)
+
+
+def test_layers_that_stand_for_several_are_scheduled_in_blocks():
+    """However many kernels a block has."""
+    given = {"repeat": [1] * 1000, "stages": 5, "name": "transformer", "chunks": 2}
+    assert schedulable(microbatches=5_000_000, **given) == ""
+    assert schedulable(microbatches=5_000_001, **given).startswith("asks for 1e+08 blocks of a micro-batch")
 
 
 def test_the_most_that_an_exchange_takes():

@@ -16,7 +16,7 @@ from fastflow.network.algorithms import ALGORITHMS, DIRECT
 from fastflow.network.links import link_loads
 from fastflow.network.patterns import Group, group_of, logical_edges, pairs
 from fastflow.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
-from fastflow.network.recipe import recipe
+from fastflow.network.recipe import alike, recipe
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
 from fastflow.parallelism.mesh import AXES
@@ -145,6 +145,38 @@ def test_all_pairs_are_counted_right(data):
     system = data.draw(systems())
     devices, group = data.draw(groups(system))
     check_reach(system, devices, group, "all_pairs")
+
+
+@given(st.data())
+@cases(300)
+def test_groups_that_are_alike_cost_the_same(data):
+    """Renumbered on its switches and full meshes, a group costs what the oracle counts for the original."""
+    system = data.draw(systems())
+    if data.draw(st.booleans()):
+        system = [d | {"kind": "switch", "leaf": 0, "taper": 1.0} for d in system]
+    devices, group = data.draw(groups(system))
+    same = alike(make(system), devices, group_of(group))
+    assert same.ranks == group_of(group).ranks
+    for pattern in PATTERNS:
+        steps = range(same.ranks.bit_length() - 1) if pattern == "exchange" else [0]
+        for step in steps:
+            expected = naive.loads(system, naive.edges(devices, group, pattern, step))
+            got = reached(system, devices, list(zip(*same, strict=True)), pattern, step)
+            assert all(near(*pair) for pair in zip(got, expected, strict=True)), (got, expected)
+
+
+def test_what_matters_on_switches_is_how_many_ranks_a_machine_has():
+    network = make(system_of(("switch", 8, 0), ("switch", 16, 1)))
+
+    def of(*rows):
+        return alike(network, 128, group_of(rows))
+
+    assert of((2, 4), (8, 16)) == of((2, 1), (8, 8)) == of((2, 2), (4, 8), (2, 64)) == Group((2, 8), (1, 8))
+    assert of((16, 4)) == Group((2, 8), (1, 8))  # wraps round into the next dimension
+    assert of((4, 16), (2, 1)) == Group((2, 4), (1, 8))
+    ring = make(system_of(("switch", 8, 0), ("ring", 16, 1)))
+    assert alike(ring, 128, group_of([(4, 2), (4, 16)])) == Group((4, 4), (2, 16))
+    assert alike(ring, 128, group_of([(4, 2)])) == Group((4,), (1,))
 
 
 @given(st.data())

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES, axes, devices_along, members
-from fastflow.parallelism.splits import NAMES
 from fastflow.parallelism.strategy import (
     COLUMN_ROW,
     MOST_DEVICES,
@@ -19,6 +18,7 @@ from fastflow.parallelism.strategy import (
     parse_column,
 )
 from fastflow.parallelism.supergraph import cut
+from fastflow.parallelism.ways import NAMES
 from fastflow.workload import build_graph
 from fastflow.workload.graph import COLLECTIVES
 from fastflow.workload.precision import precision
@@ -180,8 +180,8 @@ def test_distributed_gemm(points):
     graph = build_graph(columns, numbers)
     kernels = np.array([KERNELS[point[3]] for point in points])
     degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
-    layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)))
-    shards = cut(graph, layouts, once, once, 0 * once, once > 0, numbers)
+    layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)), once)
+    shards = cut(graph, layouts, once, once, 0 * once, once > 0, numbers, once < 0)
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
@@ -219,11 +219,14 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
     numbers = precision(columns | mixed(1, gradient=gradient))
     graph = build_graph(columns, numbers)
     layouts = Layouts(
-        np.full((1, 3), KERNELS[kernel]), np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1))
+        np.full((1, 3), KERNELS[kernel]),
+        np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1)),
+        np.array([1]),
     )
     shards = cut(
-        graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), np.array([True]), numbers
-    )
+        graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), np.array([True]), numbers,
+        np.array([False]),
+    )  # fmt: skip
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient
     got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]

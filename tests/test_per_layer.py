@@ -268,7 +268,7 @@ def networks(draw):
 
 
 @given(networks(), st.sampled_from(["2", "2, of little memory", "4"]), st.booleans())
-@cases(25)
+@cases(12)
 def test_the_best_of_all_cuts_of_layers(tmp_path_factory, compose, summary, document, devices, overlaps):
     path = tmp_path_factory.mktemp("nets") / "net.yaml"
     layers = document["layers"][: 3 if devices == "4" else None]

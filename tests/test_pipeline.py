@@ -52,7 +52,7 @@ def packed(tasks, capacity):
 
 
 @given(graphs())
-@cases(400)
+@cases(200)
 def test_events_to_the_bit(graph):
     tasks, capacity = graph
     given_s = [task[2] for task in tasks]

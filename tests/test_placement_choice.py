@@ -8,8 +8,9 @@ from fastflow.errors import InputError
 from fastflow.network.routes import routes_of
 from fastflow.parallelism.cuts import Groups
 from fastflow.parallelism.layout import lay_out
-from fastflow.parallelism.splits import assignments
+from fastflow.parallelism.mesh import AXES, axes
 from fastflow.parallelism.strategy import parse_column
+from fastflow.parallelism.ways import assignments
 from tests.checks import near
 from tests.conftest import columns_of
 from tests.naive import network as naive
@@ -163,10 +164,33 @@ def test_orders_are_tried_of_dimensions_above_one_where_devices_are_not_all_as_n
     overrides = SYSTEMS[system][0] if system in SYSTEMS else full_mesh
     inputs = columns_of([compose(*overrides, "system.devices=16", f"parallel.strategy={strategy}")])
     strategies, _ = parse_column(inputs["parallel.strategy"])
-    nobody = Groups((0,), ((),) * len(assignments()))
-    (route,), _ = routes_of(inputs, strategies, lay_out(inputs, strategies)[0], nobody)
+    along_each = tuple(axes(axis) for axis in AXES)
+    groups = Groups(along_each, (along_each,) * len(assignments()))
+    (route,), _ = routes_of(inputs, strategies, lay_out(inputs, strategies)[0], groups)
     assert len(route.orders) == len(set(route.orders)) == tried
     assert route.orders[0] == ORDERS[0]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tried"), [("RC-2-8-d4", 4), ("TP-8-c2-d4", 1), ("TP-1-c2-d16-p2", 1), ("d16-p4", 2)]
+)
+def test_orders_that_cost_the_same_are_tried_once(compose, strategy, tried):
+    """In machines of switches it matters how much of every dimension lies inside of them.
+
+    With tensor, context or expert parallelism devices are numbered as the frameworks number ranks.
+    """
+    model = "llama3_8b" if "TP" in strategy else "lstm_lm"
+    given = [f"model={model}", "system=dgx_h100", "system.devices=64", f"parallel.strategy={strategy}"]
+    inputs = columns_of([compose(*given)])
+    strategies, _ = parse_column(inputs["parallel.strategy"])
+    layouts, _ = lay_out(inputs, strategies)
+    along_each = tuple(axes(axis) for axis in AXES)
+    (route,), _ = routes_of(
+        inputs, strategies, layouts, Groups(along_each, (along_each,) * len(assignments()))
+    )
+    assert len(route.orders) == len({tuple(row) for row in route.slots.tolist()}) == tried
+    if "TP" in strategy:
+        assert route.orders[0].startswith("tp")
 
 
 def test_stages_have_the_same_devices_however_layers_are_cut(placed):

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fastflow.parallelism.layout import tensor_parallel
+from fastflow.parallelism.lies import cut_in_two
 from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.splits import SEQUENCE, ULYSSES, WAYS, assignment_of, cut_in_two, splits_of
+from fastflow.parallelism.splits import splits_of
+from fastflow.parallelism.strategy import parse
+from fastflow.parallelism.ways import SEQUENCE, ULYSSES, WAYS, assignment_of
 from fastflow.workload import layers
 from fastflow.workload.graph import HIDDEN, Dims, stack
 from fastflow.workload.kernels import kernels
@@ -22,7 +26,7 @@ from tests.naive.splits import Machine
 
 NAMES = (
     "batch", "sequence", "hidden", "heads", "feed_forward", "vocabulary", "gates", "rows", "inner", "cols",
-    "experts", "groups.experts", "activations.heads",
+    "experts", "groups.experts", "activations.heads", "inner.experts", "dense.feed_forward",
 )  # fmt: skip
 
 
@@ -33,6 +37,8 @@ def node(net, op, named):
     rows, groups = ("batch", "sequence"), ("experts",) if op.grouped else ()
     if op.type == "batched_gemm":
         rows, groups = ("sequence",), ("batch",)
+    if op.deals:
+        inner = {("experts",)}
     dims = Dims(rows, inner.pop() if len(inner) == 1 else (), of(op.cols), groups) if named else Dims()
     reads = tuple(
         f"l{net.op(name).layer}.{name}" if name != INPUT and net.op(name).layer < op.layer else name
@@ -147,13 +153,17 @@ def _op_of_experts(draw, number, tensors, dealt, known):
     """Draw a kernel with a row for every expert, or one that adds these up."""
     if not dealt:
         read = draw(st.sampled_from(list(tensors)))
-        return Op(f"dispatch{number}", "elementwise", tensors[read], (read,), spread=True)
+        # rows of the network's input are as many as its reader's
+        kind = draw(st.sampled_from(["elementwise", "dispatch"])) if read != INPUT else "elementwise"
+        return Op(f"dispatch{number}", kind, tensors[read], (read,), spread=True)
     read = draw(st.sampled_from(list(dealt)))
-    kind = draw(st.sampled_from(["gemm", "gemm", "elementwise", "rowwise", "combine"]))
+    kind = draw(st.sampled_from(["gemm", "gemm", "elementwise", "rowwise", "combine", "sum"]))
     if kind == "combine":
+        return Op(f"combine{number}", kind, dealt[read], (read,))
+    if kind == "sum":
         others = [name for name in tensors if tensors[name] == dealt[read]]
         reads = (read, *draw(st.lists(st.sampled_from(others), max_size=1))) if others else (read,)
-        return Op(f"combine{number}", "elementwise", dealt[read], reads)
+        return Op(f"sum{number}", "elementwise", dealt[read], reads)
     cols = known[draw(st.sampled_from(["hidden", "feed_forward"]))] if kind == "gemm" else dealt[read]
     return Op(f"expert{number}", kind, cols, (read,), spread=True, grouped=True)
 
@@ -257,6 +267,48 @@ def test_known_ways(name, data, named):
 @cases(60)
 def test_random_assignments(data, named):
     assume(check(data, data.draw(assignments()), named))
+
+
+EXPERTS = (
+    "TP-2-e2", "TP-4-e4", "TP-2-e2-d2", "TP-2-e4-d2", "TP-4-e2-d2", "TP-3-e2-d2", "TP-1-c2-e2",
+    "TP-1-c2-e4-d2", "TP-2-c2-e2", "TP-2-c2-e4", "TP-2-c2-e4-d2", "TP-2-c2-e8-d2", "TP-1-e3-d3",
+    "TP-3-e3", "TP-2-c3-e6", "TP-2-c3-e2-d2",
+)  # fmt: skip
+
+
+@st.composite
+def mixtures(draw, times):
+    """Draw a layer of experts as a transformer has it, with or without a dense layer on the same input."""
+    known, kind = sides(times), st.sampled_from(["elementwise", "rowwise"])
+    hidden, wide = known["hidden"], known["feed_forward"]
+    ops = [
+        Op("norm", draw(kind), hidden, (INPUT,)),
+        Op("dispatch", "dispatch", hidden, ("norm",), spread=True),
+        Op("up", "gemm", wide, ("dispatch",), spread=True, grouped=True),
+        Op("gate", draw(kind), wide, ("up",), spread=True, grouped=True),
+        Op("down", "gemm", hidden, ("gate",), spread=True, grouped=True),
+        Op("combine", "combine", hidden, ("down",)),
+    ]
+    if draw(st.booleans()):
+        ops += [
+            Op("shared_up", "gemm", wide, ("norm",)), Op("shared_gate", draw(kind), wide, ("shared_up",)),
+            Op("shared_down", "gemm", hidden, ("shared_gate",)),
+            Op("add", "elementwise", hidden, ("combine", "shared_down")),
+        ]  # fmt: skip
+    if draw(st.booleans()):
+        ops.append(Op("head", "gemm", known["vocabulary"], (ops[-1].name,), layer=1))
+    return filled(ops, times, times, hidden, draw(st.integers(0, 99)))
+
+
+@given(st.data(), st.sampled_from(EXPERTS), st.booleans(), st.booleans(), st.booleans())
+@cases(40)
+def test_strategies_of_experts(data, text, whole, sequence, ulysses):
+    """Experts are dealt along the axes that a strategy gives them, whole or cut by tensor parallelism."""
+    degrees, dealing = parse(text).on_mesh(whole)
+    assignment = tensor_parallel(sequence, ulysses, dealing, whole)
+    mesh = Mesh({axis: degrees[AXES.index(axis)] for axis, _ in assignment})
+    net = data.draw(mixtures(prod(degrees)) | nets(prod(degrees)))
+    assert execute(net, mesh, assignment, named=True, asks_input_gradient=data.draw(st.booleans()))
 
 
 @pytest.mark.long

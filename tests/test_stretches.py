@@ -79,7 +79,10 @@ def test_a_method_goes_on_where_it_is_sent(name):
     [
         ("parallel.strategy=auto", "steps=24", "starts=2"),
         ("parallel.strategy=auto", "steps=6", "starts=3", "method=gradient", "pareto=energy"),
-        ("model.batch=1024,2048", "parallel.strategy=d16,RC-1-4-d4", "steps=40", "method=cma"),
+        pytest.param(
+            ("model.batch=1024,2048", "parallel.strategy=d16,RC-1-4-d4", "steps=40", "method=cma"),
+            marks=pytest.mark.long,
+        ),
         ("parallel.strategy=d16,RC-1-4-d4", "steps=8", "starts=2", "method=random"),
     ],
     ids=["mirror", "gradient", "cma", "random"],

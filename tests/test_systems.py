@@ -17,11 +17,13 @@ SHEETS = {
     "dgx_h200": ("h200_sxm", 8, 8, 450, 50, True),
     "dgx_b200": ("b200_sxm", 8, 8, 900, 50, True),
     "gb200_nvl72": ("gb200", 72, 72, 900, 50, True),
+    "gb300_nvl72": ("gb300", 72, 72, 900, 100, True),
     "mi300x_node": ("mi300x", 8, 8, 448, 50, False),
     "superpod_v100": ("v100_sxm", 72, 8, 150, 6.25, False),
     "superpod_a100": ("a100_sxm_80", 160, 8, 300, 25, False),
     "superpod_h100": ("h100_sxm", 256, 8, 450, 50, True),
     "superpod_b200": ("b200_sxm", 256, 8, 900, 50, True),
+    "superpod_b300": ("b300_sxm", 256, 8, 900, 100, True),
 }
 GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale"}
 LONG = 2.0**33

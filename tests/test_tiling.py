@@ -179,7 +179,7 @@ def lay_first(gemms, hierarchies, sets, levels, layout):
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
-@cases(200)
+@cases(100)
 def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
     """At a level whose tiles are not distributed; both kinds of levels among all powers of two."""
 

@@ -33,8 +33,8 @@ PUBLISHED = {
     "qwen3_32b": ("32.762", ""), "qwen3_235b": ("235.094", "22"),
     "deepseek_v3": ("682.5", "37.55"), "gpt_oss_120b": ("116.83", "5.71"), "kimi_k2": ("1026", "32.9"),
     "nemotron4_15b": ("15.6", ""), "nemotron4_340b": ("341.0", ""), "grok1": ("315.7", "83.8"),
-    "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""), "mpt_13b": ("12.8", ""),
-    "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
+    "llama4_maverick": ("400", "17"), "bloom_176b": ("176.247", ""), "mpt_7b": ("6.650", ""),
+    "mpt_13b": ("12.8", ""), "mpt_30b": ("29.958", ""), "mpt_70b": ("64.8", ""),
 }  # fmt: skip
 
 SMALL = {
@@ -239,6 +239,59 @@ def test_expert_parallelism_deals_tokens_out_and_back(shared):
     assert exchanges("parallel.strategy=TP-1-e8-d16", f"model.shared_experts={shared}", *MIXTURE) == {
         ("forward", "all-to-all along ep"): 2, ("backward", "all-to-all along ep"): 2,
     }  # fmt: skip
+
+
+HIDDEN, HEADS, KEYS, FFN, WORDS, SEQUENCE = 1024, 16, 4, 2816, 32000, 1024
+FOUR_LAYERS = (
+    "model=transformer", "chip=h100_sxm", "system.devices=16", f"model.hidden={HIDDEN}", "model.layers=4",
+    f"model.heads={HEADS}", f"model.kv_heads={KEYS}", f"model.ffn={FFN}", f"model.vocabulary={WORDS}",
+    f"model.sequence={SEQUENCE}", "model.batch=64", "parallel.microbatch=1",
+)  # fmt: skip
+SPARSE = ("model.pattern=experts", "model.experts=8", "model.topk=2", "model.expert_ffn=512")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "context", "data", "stages", "experts"),
+    [(2, 1, 8, 1, 0), (1, 2, 8, 1, 0), (2, 2, 2, 2, 0), (4, 2, 1, 2, 0), (1, 1, 8, 2, 4), (1, 1, 16, 1, 8)],
+)
+def test_bytes_of_a_layer_are_counted_by_hand(tensor, context, data, stages, experts):
+    """What all but sums of gradients move: a micro-batch, and one layer of it."""
+    strategy = f"TP-{tensor}-c{context}-e{experts or 1}-d{data}-p{stages}"
+    mixed = SPARSE if experts else ()
+    kernels = fastflow.explain_layout(*FOUR_LAYERS, f"parallel.strategy={strategy}", *mixed)
+    found = Counter()
+    for one in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
+        for text, moved in zip(
+            one["exchange"].split("; "),
+            (one["sync_B"] or one["send_B"], one.get("sync2_B", 0.0)),
+            strict=False,
+        ):
+            if text and not one["kernel"].endswith("weight gradient"):
+                found[text.partition(", ")[0]] += moved
+    expected = naive.bytes_of_a_layer(
+        SEQUENCE // context, HIDDEN, 2 * KEYS * HIDDEN // HEADS, tensor, context, stages, 2 if experts else 0
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize("strategy", ["TP-1-d16", "TP-1-c2-d8", "TP-1-e8-d16"])
+def test_bytes_a_parameter_are_those_of_zero(strategy):
+    """16, 4 + 12 / N, 2 + 14 / N and 16 / N with Adam in 16 bits (arXiv:1910.02054, figure 1).
+
+    Weights of experts are on fewer devices: on 16 of 8 shares, two have the same. Gains count as nothing.
+    """
+    experts = SPARSE if "e8" in strategy else ()
+    got = fastflow.evaluate(*FOUR_LAYERS, *experts, f"parallel.strategy={strategy}", "parallel.zero=0,1,2,3")
+    width = HIDDEN // HEADS
+    attention = naive.attention(HIDDEN, HEADS, KEYS, width)
+    ffn, expert = naive.feed_forward(HIDDEN, FFN, True), naive.feed_forward(HIDDEN, 512, True)
+    router = HIDDEN * 8
+    dense = 4 * (attention + (router if experts else ffn)) + 2 * WORDS * HIDDEN
+    of_experts = 4 * expert if experts else 0  # one of 8 a layer
+    whole, part = np.array([16, 4, 2, 0]), np.array([0, 12, 14, 16])
+    expected = dense * (whole + part / 16) + of_experts * (whole + part / 2)
+    held = got["weight_B"] + got["gradient_B"] + got["optimizer_B"]
+    assert held.to_numpy() == pytest.approx(expected, rel=1e-12)
 
 
 def test_latents_are_gathered_in_place_of_tokens():

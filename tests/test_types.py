@@ -11,7 +11,8 @@ import yaml
 import fastflow
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SUMMED, WAYS, assignment_of, splits_of
+from fastflow.parallelism.splits import READ, SUMMED, splits_of
+from fastflow.parallelism.ways import WAYS, assignment_of
 from fastflow.workload.cutting import INNER, PARTIAL, ROWS
 from fastflow.workload.file import read_network
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
@@ -146,7 +147,7 @@ def test_a_file_is_held_to_what_a_type_says(file):
             read_network(str(file(text)))
 
 
-QUICK = ("gemm", "attention")
+QUICK = ("attention",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else long) for one in TYPES])

@@ -27,4 +27,6 @@ print("imported", *(name for name in {(*HEAVY, "numba.np.linalg")} if name in sy
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path
         )
-    assert done.stdout.splitlines()[-1].strip() == "imported"
+        if done.stdout.splitlines()[-1].strip() == "imported":
+            return
+    raise AssertionError(done.stdout.splitlines()[-1])

@@ -85,3 +85,65 @@ def test_what_is_no_stage_is_one_line(overrides, value):
     with pytest.raises(fastflow.InputError, match=r"parallel\.zero=") as error:
         fastflow.evaluate(*overrides, f"parallel.zero={value}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_replicas_have_all_weights_each(overrides, stage):
+    """Of 8 devices two and two share: parts are halves, and four devices sum up the same half."""
+    given = (*overrides, f"parallel.strategy=d{DEVICES}", f"parallel.zero={stage}")
+    (point,) = fastflow.evaluate(*given, "parallel.shards=2").itertuples()
+    whole, part = [(16, 0), (4, 12), (2, 14), (0, 16)][stage]
+    assert point.weight_B + point.gradient_B + point.optimizer_B == MLP_WEIGHTS * (whole + part / 2)
+    table = fastflow.explain_layout(*given, "parallel.shards=2")
+    every = fastflow.explain_layout(*given)
+    for name in ("fetch", "gradient"):
+        there = table[f"{name}_B"] > 0
+        assert (table[f"{name}_B"] == every[f"{name}_B"]).all()
+        assert set(table[f"{name}_ranks"][there]) == {2}
+    summed = table["replicas_B"] > 0
+    assert (summed == (table["gradient_B"] > 0)).all()
+    assert set(table["replicas_ranks"][summed]) == {DEVICES // 2}
+    assert table["replicas_B"].sum() == 2 * MLP_WEIGHTS / 2
+    assert set(table["replicas_group"][summed]) == {"dp"}
+
+
+def test_a_replica_is_of_neighbours(overrides, compose, predict):
+    """In machines of two, gathers and scatters within a replica of two leave none; its sums do."""
+    given = (
+        *overrides, f"parallel.strategy=d{DEVICES}", "parallel.zero=3", "system=cluster",
+        "system.package.devices=2", "system.collective=ring", "parallel.shards=2",
+    )  # fmt: skip
+    table = fastflow.explain_layout(*given)
+    inside = (table["fetch_B"] * table["repeat"]).sum() + table["gradient_B"].sum()
+    sent = predict([compose(*given)]).communication.sent
+    assert near(sent[0][0], inside / 2)
+    assert near(sent[1][0], 2 * 3 / 4 * table["gradient_B"].sum() / 2)
+
+
+def test_replicas_of_one_device_are_data_parallelism(overrides):
+    given = (*overrides, f"parallel.strategy=d{DEVICES}", "system=cluster", "system.package.devices=2")
+    alone, summed = (
+        fastflow.evaluate(*given, *rest).iloc[0]
+        for rest in (("parallel.zero=2", "parallel.shards=1"), ("parallel.zero=0",))
+    )
+    for name in ("time_s", "comm_s", "weight_B", "gradient_B", "optimizer_B", "activation_B"):
+        assert alone[name] == summed[name]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shards", "reason"),
+    [
+        ("d8", 3, "0, or a divisor of the 8 devices along dp, cp and ep that cp and ep divide"),
+        ("RC-1-2-d4 parallel.embedding=CR-8", 2, "0, where layers have cuts of their own"),
+    ],
+)
+def test_replicas_share_devices_out(overrides, strategy, shards, reason):
+    given = (f"parallel.strategy={strategy}").split()
+    found = fastflow.evaluate(*overrides, *given, "parallel.zero=1", f"parallel.shards={shards}").iloc[0]
+    assert reason in found["reason"]
+    assert not found["feasible"]
+
+
+def test_more_shards_than_devices_are_all(overrides):
+    given = (*overrides, f"parallel.strategy=d{DEVICES}", "parallel.zero=3")
+    assert fastflow.evaluate(*given, "parallel.shards=0,8,64")["time_s"].nunique() == 1

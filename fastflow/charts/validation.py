@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,18 @@ _COLOURS = LIMITERS | {
     "host": "#8d99ae",
 }
 """Colours of limiters; that of launches is stronger here than as a bar's."""
+_LIBRARIES = (
+    "#26547c",
+    "#ef476f",
+    "#06a77d",
+    "#ff9f1c",
+    "#7b2cbf",
+    "#8d99ae",
+    "#a44a3f",
+    "#118ab2",
+    "#5c677d",
+)
+"""Colours of what trained a model, in the order of their names."""
 _BAND = 0.2
 _MANY = 1000  # dots, of which more are drawn as a picture: each one alone would make a file of megabytes
 
@@ -28,7 +41,8 @@ _MANY = 1000  # dots, of which more are drawn as a picture: each one alone would
 def draw(rows: pd.DataFrame, about: str) -> Figure:
     """Draw measured times across and predicted ones upwards, a dot a row in the colour of its limiter.
 
-    rows: with `measured_s`, `predicted_s` [s] and `bound_by`; about: what was measured, for the title.
+    Of training runs, most of which have the same one, in the colour of what trained. rows: with `measured_s`,
+    `predicted_s` [s] and `bound_by`, or `library`; about: what was measured, for the title.
     """
     rows = rows[rows["predicted_s"].notna()]
     measured, predicted = (rows[name].to_numpy(np.float64) for name in ("measured_s", "predicted_s"))
@@ -42,19 +56,21 @@ def draw(rows: pd.DataFrame, about: str) -> Figure:
     every = np.concatenate([measured, predicted])
     low, high = every.min() / 1.5, every.max() * 1.5
     _draw_band(axes, low, high)
-    limiter = rows["bound_by"].astype(str).to_numpy()
-    for name in [*_COLOURS, *sorted(set(limiter) - _COLOURS.keys())]:
-        some = limiter == name
+    by, title = ("library", "trained by") if "library" in rows else ("bound_by", "bound by")
+    kind = rows[by].astype(str).to_numpy()
+    colours = _COLOURS if by == "bound_by" else dict(zip(sorted({*kind}), cycle(_LIBRARIES), strict=False))
+    for name in [*colours, *sorted(set(kind) - colours.keys())]:
+        some = kind == name
         if some.any():
             axes.plot(
-                measured[some], predicted[some], "o", color=_COLOURS.get(name, QUIET), markeredgewidth=0.0,
+                measured[some], predicted[some], "o", color=colours.get(name, QUIET), markeredgewidth=0.0,
                 markersize=2.2 if measured.size > _MANY else 4.0, alpha=0.75,
                 rasterized=measured.size > _MANY, label=f"{name} ({some.sum():,})", zorder=2,
             )  # fmt: skip
     handles, names = axes.get_legend_handles_labels()
     legend = axes.legend(
         [*handles[1:], handles[0]], [*names[1:], names[0]],
-        title="bound by", loc=_corner(measured, predicted),
+        title=title, loc=_corner(measured, predicted),
         markerscale=2.0 if measured.size > _MANY else 1.2, alignment="left",
     )  # fmt: skip
     legend.get_title().set_color(QUIET)

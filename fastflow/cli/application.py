@@ -263,6 +263,6 @@ def _run(
                 raise InputError(
                     "report", planned.grid.report, "null for one point; only a grid (-m) is a study"
                 )
-            run_point(composer, overrides, planned, output)
+            run_point(planned, output)
         else:
             run_grid(planned, output)

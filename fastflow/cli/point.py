@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.run import Run
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from fastflow.prediction import Prediction
 
 
-def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: str) -> None:
+def run_point(run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
     from fastflow.dataset.schema import to_arrow
     from fastflow.evaluation.execute import opened
@@ -32,7 +31,7 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
     _check_files(run)
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
-            found = _predicted(composer, overrides, run)
+            found = _predicted(run)
             row = {name: values[0] for name, values in found.table.items()}
             if not row["time_s"] == row["time_s"]:
                 raise _without_time(row["reason"])
@@ -46,7 +45,7 @@ def run_point(composer: Composer, overrides: Sequence[str], run: Run, output: st
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)
             _complete(ranking.run, rows, beside, lacking)
-            grid.show_ranking(rows, beside.folder.shown)
+            grid.show_ranking(rows, beside.folder.shown, ranking.search)
     for line in _draw(run, found):
         print(line)
     print(f"Dataset: {store.folder.shown}")
@@ -64,7 +63,7 @@ class _Found(NamedTuple):
     """Where it was asked for its best strategy."""
 
 
-def _predicted(composer: Composer, overrides: Sequence[str], run: Run) -> _Found:
+def _predicted(run: Run) -> _Found:
     """Predict one point, or all of its strategies; raises InputError."""
     from fastflow.evaluation.ranking import asks_for_the_best, ranking_of
     from fastflow.evaluation.runner import predict_points, tabulate
@@ -72,7 +71,7 @@ def _predicted(composer: Composer, overrides: Sequence[str], run: Run) -> _Found
 
     with interruptible(Watch()):
         if asks_for_the_best(run):
-            ranking = ranking_of(composer, overrides, run)
+            ranking = ranking_of(run)
             return _Found(ranking.table_of_best(run), ranking.prediction, ranking.best, ranking)
         predicted = predict_points(run.grid, 0, 1)
         return _Found(tabulate(run.grid, 0, 1, predicted), predicted[0].prediction, 0, None)

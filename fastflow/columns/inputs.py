@@ -28,10 +28,12 @@ ALGORITHMS = (
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-SPLITS = ("even", "balanced")
 OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
+SPLITS = (AUTO, "even", "balanced")
 SWITCH = (AUTO, TRUE, FALSE)
+MICROBATCH = "microbatch"
+REDUCES = (AUTO, MICROBATCH, "iteration")
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -198,6 +200,7 @@ INPUTS: tuple[Column, ...] = (
     _positive(
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
+    _share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
     _nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
     ),
@@ -250,6 +253,10 @@ INPUTS: tuple[Column, ...] = (
     text("system.library", "what runs collectives: the algorithms of system.collective, or NCCL", LIBRARIES),
     text("system.collective", "algorithm of the collectives; auto: the fastest for each message", ALGORITHMS),
     text("parallel.strategy", "parallel strategy, such as RC-4-2-d3 or d512; auto: the best of all"),
+    text(
+        "parallel.within",
+        "bounds of what strategy=auto of a transformer tries, such as tp<=8, pp<=16; any: none of your own",
+    ),
     text("parallel.embedding", "cut of the embedding layers, such as RC-1-8; same: that of the strategy"),
     text("parallel.hidden", "cut of the hidden layers; same: that of the strategy"),
     text("parallel.softmax", "cut of the softmax layers; same: that of the strategy"),
@@ -272,10 +279,11 @@ INPUTS: tuple[Column, ...] = (
         "parallel.zero",
         "int",
         "",
-        "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none",
+        "stage of ZeRO: devices share optimizer state (1), gradients too (2), weights too (3); 0: none; "
+        "auto (-1): 1 of a transformer, else 0",
         0.0,
         3.0,
-        absent="1 of a transformer, else 0",
+        auto=-1.0,
     ),
     Column(
         "parallel.reshard",
@@ -283,7 +291,20 @@ INPUTS: tuple[Column, ...] = (
         "",
         "ZeRO 3: true: weights are given up after the forward pass, and gathered anew",
     ),
-    text("parallel.split", "how layers are dealt to pipeline stages", SPLITS),
+    Column(
+        "parallel.shards",
+        "int",
+        "",
+        "devices along dp, cp and ep that have parts of all weights, states or gradients under ZeRO; 0: all",
+        0.0,
+    ),
+    text(
+        "parallel.reduce",
+        "a transformer's weight gradients are summed over devices for every micro-batch, or once; auto: for"
+        " every one from ZeRO 2 on",
+        REDUCES,
+    ),
+    text("parallel.split", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),
     text(
         "parallel.offload",
         "what lies in the host's memory: the optimizer's states, activations, or both",
@@ -292,7 +313,7 @@ INPUTS: tuple[Column, ...] = (
     _positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
     text(
         "parallel.recompute",
-        "what the backward pass computes again: none, selective, full, or layers a chunk",
+        "what the backward pass computes again: none (auto), selective, full, or layers a chunk",
     ),
     *(
         Column(f"parallel.overlap.{name}", "bool", "", f"true: {what}")
@@ -304,6 +325,7 @@ INPUTS: tuple[Column, ...] = (
             ("pipeline", "stages work on while they send"),
         )
     ),
+    count("parallel.overlap.bundles", "bundles that a collective takes from kernels beside it", low=0),
     text("parallel.layout", "YAML file that says what every axis of the mesh cuts, in the strategy's place"),
     count(
         "parallel.microbatches",
@@ -312,9 +334,9 @@ INPUTS: tuple[Column, ...] = (
     ),
     count(
         "parallel.microbatch",
-        "sequences of a micro-batch on one device; 0: as parallel.microbatches says, of a transformer 1",
+        "sequences of a micro-batch on one device; auto (0): as parallel.microbatches, of a transformer 1",
         low=0,
-    ),
+    )._replace(auto=0.0),
     text("parallel.schedule", "order of micro-batches in a pipeline", SCHEDULES),
     Column(
         "parallel.concurrent_kernels",

@@ -21,6 +21,8 @@ from fastflow.parallelism.layout import LAYERS, parse_layers, parse_layout
 from fastflow.parallelism.layout_file import read_layout
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.strategy import parse as parse_strategy
+from fastflow.parallelism.within import KEY as WITHIN
+from fastflow.parallelism.within import parse as parse_within
 from fastflow.workload.file import read_network
 from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
@@ -33,7 +35,7 @@ SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "precision", "paral
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""
-VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "fit")
+VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
@@ -82,7 +84,7 @@ _MAY_BE_KEPT = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
-    unset = ("chip.pinned", LAYERS, "parallel.zero", *FILES)
+    unset = ("chip.pinned", LAYERS, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -113,6 +115,8 @@ def convert(key: str, value: Any) -> Scalar:
 
 def convert_to(column: Column, key: str, value: Any) -> Scalar:
     """Return the value of a key in the unit of a column; raises InputError."""
+    if column.auto is not None and value == AUTO:
+        return int(column.auto)
     try:
         return _check(column, _read(column, value))
     except InputError:
@@ -170,6 +174,8 @@ def _check_text(key: str, value: str) -> None:
         parse_layers(value)
     elif key == RECOMPUTE:
         recomputed(np.array([value]))
+    elif key == WITHIN:
+        parse_within(value)
     elif key == "parallel.layout":
         read_layout(value)
     elif key == "model.file":

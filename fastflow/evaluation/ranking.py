@@ -1,29 +1,30 @@
-"""Ranking of all strategies of a point, the best first."""
+"""Ranking of all strategies of a point, of a transformer of its best layouts; the best first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fastflow.configuration.composer import Composer
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.runner import lay_out
-from fastflow.grid.plan import plan
+from fastflow.grid.grid import Axis, Grid
 from fastflow.grid.run import Run, naming_what_is_missing
+from fastflow.parallelism.choices import CHOSEN
 from fastflow.parallelism.strategy import AUTO
-from fastflow.tables import take
+from fastflow.tables import Columns, take
 
 if TYPE_CHECKING:
+    from fastflow.optimize.layouts import Search
     from fastflow.prediction import Prediction
 
 _KEY, _PER_LAYER = "parallel.strategy", "parallel.per_layer"
 
 
 class Ranking(NamedTuple):
-    """All strategies of one point."""
+    """All strategies of one point, or the best layouts."""
 
     run: Run
     """Over the strategies, the best first."""
@@ -33,6 +34,8 @@ class Ranking(NamedTuple):
     """Of all strategies, as the strategy space lists them."""
     best: int
     """The point of that prediction whose strategy is the best."""
+    search: Search | None
+    """Among the layouts of a transformer, of which the ranking has the best."""
 
     def table_of_best(self, run: Run) -> ResultTable:
         """Return the row of the best strategy as that of the point that was ranked; run: the point's."""
@@ -45,8 +48,8 @@ def asks_for_the_best(run: Run) -> bool:
     return bool(inputs[_KEY][0] == AUTO and not inputs[_PER_LAYER][0])
 
 
-def ranking_of(composer: Composer, overrides: Sequence[str], run: Run) -> Ranking:
-    """Rank all strategies for the one point of a run, which overrides describe.
+def ranking_of(run: Run) -> Ranking:
+    """Rank all strategies for the one point of a run, of a transformer its best layouts.
 
     Raises InputError, also where that run has several points.
     """
@@ -61,10 +64,22 @@ def ranking_of(composer: Composer, overrides: Sequence[str], run: Run) -> Rankin
         raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
-        prediction, (order,) = next(predict_all(inputs))
-    strategies = prediction.inputs[_KEY][order]
-    own = [text for text in overrides if text.lstrip("+").partition("=")[0] != _KEY]
-    ranked = plan(composer, [*own, f"{_KEY}={','.join(strategies)}"], {})
+        prediction, (order,), search = next(predict_all(inputs))
+    chosen = CHOSEN if search else (_KEY,)
+    grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     columns = take(dict(prediction.inputs) | summary(prediction), order)
-    table = lay_out(ranked.grid, 0, order.size, [(np.arange(order.size), columns)])
-    return Ranking(ranked, table, prediction, int(order[0]))
+    table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
+    return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search)
+
+
+def _over(grid: Grid, columns: Columns) -> Grid:
+    """Return the grid that varies some inputs of a grid of one point together; columns: (points,) each."""
+    (block,) = grid.blocks
+    kept = [axis for axis in block.axes if not {*axis.keys} & {*columns}]
+    ranked = Axis(tuple(columns), next(iter(columns.values())).size, False)
+    held = {key: values for axis in kept for key, values in block.columns.items() if key in axis.keys}
+    digest = hashlib.sha256(grid.fingerprint.encode())
+    for key, values in columns.items():
+        digest.update(f"{key} {values.tolist()}".encode())
+    whole = block._replace(axes=(*kept, ranked), columns=held | columns)
+    return grid._replace(blocks=(whole,), fingerprint=digest.hexdigest())

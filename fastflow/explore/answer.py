@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fastflow.columns import find_input
 from fastflow.configuration.chip_file import chip_text
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import SEARCH_KEYS
@@ -24,6 +25,7 @@ from fastflow.errors import InputError
 from fastflow.explore.search import Answer
 from fastflow.grid.plan import overrides_of
 from fastflow.optimize.pareto import nondominated
+from fastflow.parallelism.strategy import AUTO
 from fastflow.tables import Ints
 
 BEST = "-best"
@@ -128,8 +130,15 @@ def chips(
         texts = overrides_of(composer, overrides, spans, int(answer.candidates.point[candidate]))
         section: Any = OmegaConf.to_container(composer.compose(texts).config["chip"], resolve=True)
         strategy = str(answer.candidates.strategy[candidate])
-        own = [text for text in texts if not _replaced(text)]
-        own += [f"parallel.strategy={strategy}", *_lost(composer, own, labels, candidate)]
+        beside = answer.candidates.beside
+        own = [text for text in texts if not _replaced(text) and _key(text) not in beside]
+        own += [f"parallel.strategy={strategy}"]
+        own += [
+            f"{key}={column[candidate]}"
+            for key, column in beside.items()
+            if not _is_auto(key, column[candidate])
+        ]
+        own += _lost(composer, own, labels, candidate)
         shares = {key: row[key] for key in answer.candidates.space.keys}
         name = "-".join(_named(key, labels[key][candidate]) for key in telling)
         where = f"{row['devices']:,} devices, {row['tech']}, {row['mem']}, {row['net']}"
@@ -150,6 +159,12 @@ def _named(key: str, choice: Any) -> str:
 def _key(text: str) -> str:
     """Return what an override sets."""
     return text.lstrip("+~").partition("=")[0]
+
+
+def _is_auto(key: str, value: Any) -> bool:
+    """Say whether a value of an input stands for what is usual."""
+    column = find_input(key)
+    return value == AUTO or (column is not None and value == column.auto)
 
 
 def _replaced(text: str) -> bool:

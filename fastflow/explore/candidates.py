@@ -14,12 +14,14 @@ from fastflow.grid.grid import Grid, Share
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.objective import with_designs
 from fastflow.optimize.space import Space, space_of
-from fastflow.parallelism.strategy import AUTO, every_strategy
-from fastflow.tables import Columns, Floats, Ints, Texts
+from fastflow.parallelism.choices import CHOSEN
+from fastflow.parallelism.strategy import AUTO
+from fastflow.tables import Columns, Floats, Ints, Texts, take
 
 COMPETE = {"strategies": ("parallel",), "software": ("parallel", "model", "precision"), "all": ("",)}
 """The groups and sections whose choices compete, by the name for it; "" stands for every one."""
-_STRATEGY = "parallel.strategy"
+_STRATEGY = CHOSEN[0]
+MOST_LAYOUTS = 48  # of a transformer, as many as the second rung of successive halving takes
 
 
 class Candidates(NamedTuple):
@@ -28,6 +30,7 @@ class Candidates(NamedTuple):
     grid: Grid
     point: Ints
     strategy: Texts
+    beside: Columns  # what is chosen beside it, where any point is of a transformer: (candidates,) each
     group: Ints  # those of one number compete
     templates: Floats  # shares of their own chips, (candidates, shares)
     space: Space
@@ -49,6 +52,7 @@ class Candidates(NamedTuple):
             place, own = share.points, rows[share.points]
             inputs = self.grid.inputs(share._replace(points=self.point[own]))
             inputs[_STRATEGY] = self.strategy[own]
+            inputs.update(take(self.beside, own))
             yield place, dict(with_designs(inputs, designs[place], self.space))
 
 
@@ -80,13 +84,12 @@ def _of_points(grid: Grid, name: str) -> NDArray[Any]:
 def candidates_of(grid: Grid, compete: str) -> Candidates:
     """Return what a grid's points come to under their strategies: all there are, where one is `auto`.
 
-    compete: of COMPETE. Raises InputError where chips have different shares, or pin what their shares would
+    Of a transformer those are the `MOST_LAYOUTS` best layouts on the chip's own breakdown. compete: of
+    COMPETE. Raises InputError where chips have different shares, or pin what their shares would
     make.
     """
-    from fastflow.workload import count_layers
-
     points: list[int] = []
-    strategies: list[str] = []
+    chosen: list[tuple[Any, ...]] = []
     templates: list[Floats] = []
     spaces: set[tuple[str, ...]] = set()
     space = None
@@ -101,14 +104,10 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
             allowed = "a chip whose budgets have shares, as pathfinding: a search finds them"
             raise InputError("chip", inputs.get("chip.name", ["nothing"])[0], allowed)
         own = np.column_stack([inputs[key] for key in space.keys])
-        deepest = count_layers(inputs)
         for place, point in enumerate(share.points.tolist()):
-            asked = str(inputs[_STRATEGY][place])
-            devices = int(inputs["system.devices"][place])
-            of_it = [asked] if asked != AUTO else map(str, every_strategy(devices, int(deepest[place])))
-            for strategy in of_it:
+            for choice in _choices(take(inputs, np.array([place]))):
                 points.append(point)
-                strategies.append(strategy)
+                chosen.append(choice)
                 templates.append(own[place])
         for key in set(grid.keys) & set(space.keys):
             raise InputError(
@@ -120,9 +119,27 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
     point = np.array(points, dtype=np.int64)[order]
     group = _groups(grid, point, compete)
     own = np.array(templates)[order]
-    return Candidates(
-        grid=grid, point=point, strategy=np.array(strategies)[order], group=group, templates=own, space=space
-    )
+    columns = {
+        key: np.array(column)[order] for key, column in zip(CHOSEN, zip(*chosen, strict=True), strict=True)
+    }
+    strategy = columns.pop(_STRATEGY)
+    beside = columns if grid.stacked else {}
+    return Candidates(grid, point, strategy, beside, group=group, templates=own, space=space)
+
+
+def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
+    """Return what may be chosen for a point, of each of CHOSEN; inputs: (1,)."""
+    from fastflow.optimize.layouts import best_layouts
+    from fastflow.optimize.strategies import spaces_of
+    from fastflow.workload import in_blocks
+
+    given = tuple(inputs[key][0].item() for key in CHOSEN)
+    if given[0] != AUTO:
+        return [given]
+    if not in_blocks(inputs):
+        return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
+    best = best_layouts(inputs).best
+    return list(zip(*(best[key][:MOST_LAYOUTS].tolist() for key in CHOSEN), strict=True))
 
 
 def _check_pins(inputs: Columns) -> None:

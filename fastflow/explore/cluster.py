@@ -24,7 +24,7 @@ from fastflow.explore.scorer import FEWEST, Scorer, cut, score_designs, together
 from fastflow.grid.grid import Grid
 from fastflow.optimize.halving import Advance, DesignBatch, Evaluate, Goal, Start, walk
 from fastflow.optimize.space import Space
-from fastflow.tables import Bools, Floats, Ints, Texts
+from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 
 TOGETHER = 16 * PART_ROWS
 """Designs of a stretch, about, which lie in memory until all are there; an interrupt loses them."""
@@ -44,6 +44,7 @@ class Whom(NamedTuple):
     number: Ints  # increasing
     point: Ints
     strategy: Texts
+    beside: Columns
     holdable: Bools
 
 
@@ -77,6 +78,7 @@ def score_piece(subject: Subject, piece: Piece) -> ResultTable:
         grid=subject.grid,
         point=piece.whom.point,
         strategy=piece.whom.strategy,
+        beside=piece.whom.beside,
         group=np.zeros_like(piece.whom.point),
         templates=np.empty((piece.whom.point.size, 0)),
         space=subject.space,
@@ -153,7 +155,9 @@ class ClusterScorer(Scorer):
         """Return what a worker needs to know of candidates; numbers: their places in `alive`."""
         number = np.unique(numbers)
         own = alive[number]
-        return Whom(number, self.candidates.point[own], self.candidates.strategy[own], self.holdable[own])
+        every = self.candidates
+        beside = take(every.beside, own)
+        return Whom(number, every.point[own], every.strategy[own], beside, self.holdable[own])
 
     def walk(
         self, alive: Ints, goals: Sequence[Goal], evaluate: Evaluate, advance: Advance

@@ -75,7 +75,7 @@ def scene(prediction: Prediction, point: int) -> Scene:
                     edges=edges,
                 )
             )
-    cuts = zip(layouts, strategies[:2], strict=True)
+    cuts = ((layouts.assignment, strategies.assignment), (layouts.degrees, strategies.degrees))
     return Scene(
         strategy=str(prediction.parallelism.printed[point]),
         order=order,

@@ -39,6 +39,7 @@ from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
 from fastflow.tables import Columns
 from fastflow.workload import is_stacked
+from fastflow.workload.transformer.config import is_filled
 
 _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -237,7 +238,7 @@ def _is_bound(composition: Composition, axis: TermAxis) -> bool:
         for token in _INTERPOLATED.findall(text)
     }
     return any(
-        not isinstance(leaves.get(term.key), str | int | float | bool)
+        not (isinstance(leaves.get(term.key), str | int | float | bool) or is_filled(leaves, term.key))
         or any(token and f".{token}." in f".{term.key}." for token in tokens)
         for term in axis.terms
     )

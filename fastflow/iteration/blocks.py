@@ -2,6 +2,8 @@
 
 The orders are those of `block_order`: which block a stage does next does not depend on times. So no event
 queue is needed: stages take turns, and each goes on until what its next block waits for is not known yet.
+Once a round of micro-batches takes as long as the round before, in every block, so do all rounds that follow:
+those are counted, not run.
 
 - *Sends.* Where they overlap, a stage has a wire for activations and one for gradients; each carries one
   message at a time, in the order of blocks, and the stage goes on. Where they do not, both stages are busy:
@@ -30,9 +32,12 @@ from fastflow.workload.graph import BACKWARD, FORWARD
 WEIGHT = 3
 """A kind of block, beside FORWARD and BACKWARD: gradients of weights, where they have blocks of their own."""
 
-_WORK, _RECEIVE, _SEND, _WIRE = 0, 1, 2, 3
+WORK, RECEIVE, SEND, WIRE = 0, 1, 2, 3
 """Times of a block [s]: of its work, and how long the device receives before and sends after it, and the wire
 is busy with what it sends."""
+
+_ROUNDS = 5  # micro-batches of a first try over stages: filling, settling, two turns to compare and emptying
+_CLOSE = 1e-13  # of the time so far: rounding adds up to a thousandth of that; thousands of rounds add 1e-10
 
 
 class Blocks(NamedTuple):
@@ -80,16 +85,6 @@ class BlockTimes(NamedTuple):
     gathers: Floats  # exposed
 
 
-class Spans(NamedTuple):
-    """When each block of a point runs, stage by stage; shape (blocks,)."""
-
-    start: Floats  # [s]
-    end: Floats  # [s]
-    kind: Ints  # FORWARD, BACKWARD or WEIGHT
-    virtual: Ints  # virtual stage; it lies on stage `virtual % stages`
-    microbatch: Ints
-
-
 class _Room(NamedTuple):
     """Arrays of one point; `_walk` says what it writes into the last four."""
 
@@ -115,13 +110,13 @@ def schedule_blocks(blocks: Blocks, plan: BlockPlan) -> BlockTimes:
 
 
 @kernel
-def _room_of(blocks: Blocks, plan: BlockPlan, point: int) -> _Room:
-    """Make room for a point, and write what does not depend on what is sent or gathered.
+def room_of(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> _Room:
+    """Make room for a point's micro-batches, and write what does not depend on what is sent or gathered.
 
     Raises ValueError as `schedule_blocks` does.
     """
     order, stages, chunks = plan.order[point], plan.stages[point], plan.chunks[point]
-    microbatches, begin = plan.microbatches[point], blocks.offset[point]
+    begin = blocks.offset[point]
     check_order(order, stages, chunks, microbatches)
     if blocks.offset[point + 1] - begin != stages * chunks:
         raise ValueError("every chunk of every stage is a virtual stage")
@@ -154,14 +149,14 @@ def _time(blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, times: Flo
     overlaps, is_split = plan.overlaps_sends[point], plan.order[point] == ZERO_BUBBLE
     for block in range(last + 1):
         row = begin + block
-        times[FORWARD, _WORK, block] = blocks.forward_s[row]
-        times[BACKWARD, _WORK, block] = blocks.input_s[row] + (0.0 if is_split else blocks.weight_s[row])
+        times[FORWARD, WORK, block] = blocks.forward_s[row]
+        times[BACKWARD, WORK, block] = blocks.input_s[row] + (0.0 if is_split else blocks.weight_s[row])
         onward = blocks.send_s[row] if is_sent and block < last else 0.0
         back = blocks.send_s[row - 1] if is_sent and block > 0 else 0.0
         for phase, received, sent in ((FORWARD, back, onward), (BACKWARD, onward, back)):
-            times[phase, _RECEIVE, block] = 0.0 if overlaps else received
-            times[phase, _SEND, block] = 0.0 if overlaps else sent
-            times[phase, _WIRE, block] = sent if overlaps else 0.0
+            times[phase, RECEIVE, block] = 0.0 if overlaps else received
+            times[phase, SEND, block] = 0.0 if overlaps else sent
+            times[phase, WIRE, block] = sent if overlaps else 0.0
 
 
 @kernel
@@ -211,11 +206,11 @@ def _walk(
                     if part == begun:
                         at = max(at, gathered[block])
                         begun += 1
-                    at = max(sent, max(free, at) + times[FORWARD, _RECEIVE, block])
+                    at = max(sent, max(free, at) + times[FORWARD, RECEIVE, block])
                     start[FORWARD, stage, forward] = at
-                    free = at + times[FORWARD, _WORK, block]
-                    sent = free + times[FORWARD, _SEND, block]
-                    onward = max(onward, free) + times[FORWARD, _WIRE, block]
+                    free = at + times[FORWARD, WORK, block]
+                    sent = free + times[FORWARD, SEND, block]
+                    onward = max(onward, free) + times[FORWARD, WIRE, block]
                     if stage < last:
                         start[FORWARD, stage + 1, forward] = onward
                     elif part < final:
@@ -226,11 +221,11 @@ def _walk(
                     if at == -np.inf:
                         break
                     block = (final - part) * stages + stage
-                    at = max(sent, max(free, at) + times[BACKWARD, _RECEIVE, block])
+                    at = max(sent, max(free, at) + times[BACKWARD, RECEIVE, block])
                     start[BACKWARD, stage, backward] = at
-                    free = at + times[BACKWARD, _WORK, block]
-                    sent = free + times[BACKWARD, _SEND, block]
-                    back = max(back, free) + times[BACKWARD, _WIRE, block]
+                    free = at + times[BACKWARD, WORK, block]
+                    sent = free + times[BACKWARD, SEND, block]
+                    back = max(back, free) + times[BACKWARD, WIRE, block]
                     if stage > 0:
                         start[BACKWARD, stage - 1, backward] = back
                     elif part < final:
@@ -261,7 +256,7 @@ def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room
             if room.weight_s[stage] > 0.0:
                 lasts, done = room.weight_s[stage], room.end[stage]
             else:
-                lasts = room.times[BACKWARD, _WORK, block]
+                lasts = room.times[BACKWARD, WORK, block]
                 done = room.start[BACKWARD, stage, steps - 1 - chunk * group] + lasts
             # the buckets move back to back from the first one on, or the last one is the last that is ready
             first = done - lasts + lasts / blocks.layers[row]
@@ -272,14 +267,15 @@ def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room
 
 
 @kernel
-def _run(
+def run_point(
     blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, room: _Room
 ) -> tuple[float, float, float]:
     """Return when the first backward block starts, the last stage is done, and has its gradients summed [s].
 
-    is_sent, is_gathered: whether sends and gathers take any time.
+    Of the micro-batches that there is room for. is_sent, is_gathered: whether sends and gathers take time.
     """
-    group = group_of(plan.order[point], plan.stages[point], plan.chunks[point], plan.microbatches[point])
+    chunks = plan.chunks[point]
+    group = group_of(plan.order[point], plan.stages[point], chunks, room.chunk.size // chunks)
     _time(blocks, plan, point, is_sent, room.times)
     _gather(blocks, plan, point, is_gathered, room.gathered)
     _walk(
@@ -288,6 +284,48 @@ def _run(
     )  # fmt: skip
     turn, bare = room.start[BACKWARD, :, 0].min(), room.end.max()
     return turn, bare, _summed(blocks, plan, point, group, room)
+
+
+@kernel
+def _round_s(start: Floats, times: Floats, ahead: Ints, steps: int) -> float:
+    """Return how much later than `steps` before every step is once stages take turns [s]; NaN: not steadily.
+
+    What a step waits for is at most as many steps back as are in flight, and a turn of the chunks. Where all
+    of these steps are as much later, so are all that come after them, unless messages pile up at a wire that
+    has more to carry in a round than a round takes; no step may show that yet.
+    """
+    count, back = start.shape[2], ahead.max() + steps
+    if count <= ahead.max() + back + steps:
+        return np.nan
+    later: float = start[FORWARD, 0, count - 1] - start[FORWARD, 0, count - 1 - steps]
+    close = _CLOSE * start[FORWARD, 0, count - 1]
+    for stage in range(start.shape[1]):
+        for phase, last in ((FORWARD, count), (BACKWARD, count - ahead[stage])):
+            if times[phase, WIRE, stage :: start.shape[1]].sum() * start.shape[1] > later + close:
+                return np.nan
+            for step in range(last - back, last):
+                if not abs(start[phase, stage, step] - start[phase, stage, step - steps] - later) <= close:
+                    return np.nan
+    return later
+
+
+@kernel
+def _run_all(
+    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool
+) -> tuple[float, float, float]:
+    """Return what `_run` does of all micro-batches, of which it runs as few as say what the others take."""
+    every, stages, chunks = plan.microbatches[point], plan.stages[point], plan.chunks[point]
+    count = _ROUNDS * stages + every % stages
+    while count < every and plan.order[point] != GPIPE:  # where stages do not wait for those after them
+        room = room_of(blocks, plan, point, count)
+        turn, bare, total = run_point(blocks, plan, point, is_sent, is_gathered, room)
+        later = _round_s(room.start, room.times, room.ahead, stages * chunks)
+        if not np.isnan(later):
+            rest = (every - count) // stages * later
+            return turn, bare + rest, total + rest
+        count += 3 * _ROUNDS * stages
+    room = room_of(blocks, plan, point, every)
+    return run_point(blocks, plan, point, is_sent, is_gathered, room)
 
 
 @kernel
@@ -306,58 +344,19 @@ def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
 def _schedule(blocks: Blocks, plan: BlockPlan, out: Floats) -> None:
     """Write the fields of `BlockTimes`, (7, points)."""
     for point in range(plan.stages.size):
-        room, rows = _room_of(blocks, plan, point), slice(blocks.offset[point], blocks.offset[point + 1])
+        rows = slice(blocks.offset[point], blocks.offset[point + 1])
         is_sent, is_gathered = bool(blocks.send_s[rows].any()), bool(blocks.gather_s[rows].any())
-        turn, bare, total = _run(blocks, plan, point, is_sent, is_gathered, room)
+        turn, bare, total = _run_all(blocks, plan, point, is_sent, is_gathered)
         sends, reduces, gathers = 0.0, total - bare, 0.0
         if is_sent:
-            _, bare, without = _run(blocks, plan, point, not is_sent, is_gathered, room)
+            _, bare, without = _run_all(blocks, plan, point, not is_sent, is_gathered)
             sends = total - without
         if is_gathered:
-            _, bare, without = _run(blocks, plan, point, is_sent, not is_gathered, room)
+            _, bare, without = _run_all(blocks, plan, point, is_sent, not is_gathered)
             gathers = total - without
         if is_sent and is_gathered:
-            _, bare, _ = _run(blocks, plan, point, not is_sent, not is_gathered, room)
+            _, bare, _ = _run_all(blocks, plan, point, not is_sent, not is_gathered)
         busiest = _busiest(blocks, plan, point)
         bubble = max(bare - busiest, 0.0)  # which rounding may make a hair less than nothing
         for field, value in enumerate((total, turn, busiest, bubble, sends, reduces, gathers)):
             out[field, point] = value
-
-
-def block_spans(blocks: Blocks, plan: BlockPlan, point: int) -> Spans:
-    """Return when the blocks of one point run: of each stage the forward and backward blocks, then others.
-
-    Raises ValueError as `schedule_blocks` does.
-    """
-    return Spans(*_spans(blocks, plan, point))
-
-
-@kernel
-def _spans(blocks: Blocks, plan: BlockPlan, point: int) -> tuple[Floats, Floats, Ints, Ints, Ints]:
-    """Return the fields of `Spans`."""
-    room, order, microbatches = _room_of(blocks, plan, point), plan.order[point], plan.microbatches[point]
-    _run(blocks, plan, point, True, True, room)
-    _, stages, steps = room.start.shape
-    chunks = plan.chunks[point]
-    group = group_of(order, stages, chunks, microbatches)
-    times, numbers, count = np.empty((2, 3 * stages * steps)), np.empty((3, 3 * stages * steps), np.int64), 0
-    for stage in range(stages):
-        weight_s = room.weight_s[stage]
-        for kind in (FORWARD, BACKWARD, WEIGHT):
-            for step in range(steps if kind != WEIGHT or weight_s > 0.0 else 0):
-                chunk, microbatch = room.chunk[step], step // (chunks * group) * group + step % group
-                if kind != FORWARD:
-                    chunk = chunks - 1 - chunk
-                    microbatch = microbatches - 1 - microbatch if order == GPIPE else microbatch
-                block = chunk * stages + stage
-                if kind != WEIGHT:
-                    start, lasts = room.start[kind, stage, step], room.times[kind, _WORK, block]
-                elif step + stage < steps:
-                    start = room.start[BACKWARD, stage, step + stage] + room.times[BACKWARD, _WORK, block]
-                    start, lasts = start + room.times[BACKWARD, _SEND, block], weight_s
-                else:
-                    start, lasts = room.end[stage] - (steps - step) * weight_s, weight_s
-                times[0, count], times[1, count] = start, start + lasts
-                numbers[0, count], numbers[1, count], numbers[2, count] = kind, block, microbatch
-                count += 1
-    return times[0, :count], times[1, :count], numbers[0, :count], numbers[1, :count], numbers[2, :count]

@@ -7,7 +7,12 @@ Exchanges of tensor and context parallelism hide behind a product where asked fo
 the product that makes the sum, one that is gathered behind the product that reads it, both in as many parts
 as there are devices, of which the first has nothing to hide behind (Wang et al., ASPLOS 2023,
 doi:10.1145/3567955.3567959). The exchanges of experts hide behind another micro-batch's kernels of the same
-layer, and gathers of weights (ZeRO-3) behind the layer before.
+layer. Gathers of weights (ZeRO-3) hide behind the layer before, and so do sums of gradients that every
+micro-batch makes, one after the other on the same network (PyTorch's FSDP).
+
+What hides is not free: a collective has bundles of its own, one for each of its channels, which the kernels
+beside it do not have (NVIDIA/nccl issue 689). A product in parts is laid out for the others alone
+(set_sm_margin of NVIDIA/TransformerEngine); other kernels lose them for as long as the collective takes.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -27,10 +32,13 @@ from fastflow.workload.graph import (
     Graph,
 )
 
-TENSOR, CONTEXT, EXPERT, WEIGHTS = 0, 1, 2, 3
-WAITS = ("tensor", "context", "expert", "weights")
-"""What a kernel waits for: exchanges by what they are for; the last are gathers of weights."""
+TENSOR, CONTEXT, EXPERT, WEIGHTS, GRADIENTS = 0, 1, 2, 3, 4
+WAITS = ("tensor", "context", "expert", "weights", "gradients")
+"""What a kernel waits for: exchanges by what they are for; the last are gathers of weights, and sums of their
+gradients where every micro-batch has its own."""
 _KINDS = len(WAITS)
+MOST_TAKEN = 0.5
+"""Of the bundles of a chip that has few."""
 
 
 class Waits(NamedTuple):
@@ -49,6 +57,7 @@ class Overlap(NamedTuple):
     context: Bools
     expert: Bools
     weights: Bools
+    taken: Floats  # share of the bundles that a collective takes from the kernels beside it
 
 
 class LayerTimes(NamedTuple):
@@ -70,9 +79,9 @@ class LayerTimes(NamedTuple):
 @kernel
 def _hide(
     kind: Ints, wait: Ints, rows: tuple[int, int, int], collective: Ints, ranks: Ints, launched: Floats,
-    waiting: Floats,
+    taken: float, waiting: Floats,
 ) -> None:  # fmt: skip
-    """Take off what the rows of a layer wait for what hides behind a product.
+    """Take off what the rows of a layer wait for what hides behind a product, which has fewer bundles then.
 
     rows: begin, end and the end of the point's; waiting: of one kind [s], (rows,).
     """
@@ -84,7 +93,17 @@ def _hide(
         beside = row if collective[row] == REDUCE_SCATTER else row + wait[row]
         if beside < last and kind[beside] in PRODUCTS:
             part = time / ranks[row]
-            waiting[row - begin] = max(part, time - launched[beside] * (1.0 - 1.0 / ranks[row]))
+            left = max(part, time - launched[beside] * (1.0 - 1.0 / ranks[row]))
+            waiting[row - begin] = left + taken / (1.0 - taken) * launched[beside]
+
+
+@lean_kernel
+def _left(exchanged: float, busy: float, taken: float) -> float:
+    """Return the share of some exchanges that is left to wait for beside kernels, with what these lose."""
+    if exchanged <= 0.0:
+        return 1.0
+    left = max(0.0, 1.0 - busy / exchanged)
+    return left + (1.0 - left) * taken
 
 
 @kernel
@@ -162,7 +181,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
                 if hides:
                     _hide(
                         graph.kind, wait, (begin, row, last), waits.collective, waits.ranks, launched,
-                        waiting[kind],
+                        overlap.taken[p], waiting[kind],
                     )  # fmt: skip
             for kind in range(_KINDS):
                 sums[kind] = waiting[kind, : row - begin].sum()
@@ -170,14 +189,19 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
                 out.update[at] += _walk(wait, level, begin, row, launched, waiting, WEIGHTS, due)
                 out.gather[at] += sums[WEIGHTS]
                 continue
-            for kind, hides in ((EXPERT, overlap.expert[p]), (WEIGHTS, overlap.weights[p])):
-                if hides and sums[kind] > 0.0:
-                    waiting[kind, : row - begin] *= max(0.0, 1.0 - busy / sums[kind])
+            if overlap.expert[p]:
+                waiting[EXPERT, : row - begin] *= _left(sums[EXPERT], busy, overlap.taken[p])
+            shared = sums[WEIGHTS] + sums[GRADIENTS]
+            left = _left(shared, busy, overlap.taken[p]) if overlap.weights[p] else 1.0
+            waiting[WEIGHTS, : row - begin] *= left
+            waiting[GRADIENTS, : row - begin] = 0.0  # no row waits for them, but the end of the layer
             total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
-            for kind in range(_KINDS):
+            for kind in range(GRADIENTS):
                 if sums[kind] > 0.0:
                     without = _walk(wait, level, begin, row, launched, waiting, kind, due)
                     out.waits[phase, kind, at] += total - without
+            out.waits[phase, GRADIENTS, at] += left * sums[GRADIENTS]
+            total += left * sums[GRADIENTS]
             if phase == FORWARD:
                 out.forward[at] += total
                 out.core[at] += core

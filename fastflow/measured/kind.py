@@ -72,6 +72,10 @@ class Measurements:
     """The section of the configuration that is of this kind alone, if there is one."""
     at_once: ClassVar[int] = 4096
     """Rows that are predicted together, at most."""
+    may_lack_cells: ClassVar[bool] = False
+    """Whether a row without a needed cell is left out, and the file taken."""
+    by: ClassVar[tuple[str, ...]] = ()
+    """Columns by which errors are shown; by default all of the file's with a few values."""
     is_of_a_system: ClassVar[bool] = False
     """Whether rows are measured on several devices of a system."""
     not_fitted: ClassVar[str] = ""
@@ -94,7 +98,7 @@ class Measurements:
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
         self.inputs: dict[str, Given] = {
-            key: file.given(name, key, name in self.needed)
+            key: file.given(name, key, name in self.needed and not self.may_lack_cells)
             for name, key in self.inputs_of_columns.items()
             if name in file.frame
         }

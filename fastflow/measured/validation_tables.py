@@ -52,7 +52,8 @@ def predicted_tables(
         "fastflow.where": planned.where,
         "fastflow.said": json.dumps(measurements.notes()),
     }
-    found = errors(frame, categories_of(frame[[*own, *also]]))
+    categories = [name for name in measurements.by if name in frame]
+    found = errors(frame, categories or categories_of(frame[[*own, *also]]))
     fields = [field_of(name, _type_of(name)) for name in map(str, found)]
     of_errors = pa.Table.from_pandas(found, pa.schema(fields), preserve_index=False)
     return ValidationTables(table.replace_schema_metadata(about), of_errors.replace_schema_metadata(about))

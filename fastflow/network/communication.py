@@ -14,31 +14,21 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
-from fastflow.iteration.layers import CONTEXT, EXPERT, TENSOR, WAITS, WEIGHTS, Waits
-from fastflow.network.algorithms import WAYS
-from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, cheapest, price
-from fastflow.network.nccl import ALL_WAYS, Spread, check_choice, price_library
+from fastflow.iteration.layers import Waits
+from fastflow.network.collectives import KINDS, cheapest, price
+from fastflow.network.nccl import check_choice, price_library
+from fastflow.network.prices import Prices, Wires, prices_of, ways_of
 from fastflow.network.routes import Route, neighbours, routes_of
+from fastflow.network.waits import waits_of
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.mesh import axes as axes_of
 from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.stages import Pipeline
 from fastflow.parallelism.strategy import Strategies
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload.graph import ALL_TO_ALL, EXPERTS, NO_EXCHANGE, Graph
-
-
-class Wires(NamedTuple):
-    """Bandwidth and latency of a device's links and memory, for its collectives; shape (points,)."""
-
-    intra: Floats  # one direction, within the package [B/s]
-    inter: Floats  # one direction, between packages [B/s]
-    intra_latency: Floats  # of a hop [s]
-    inter_latency: Floats
-    memory: Floats  # that reductions read and write [B/s]
-    overhead: Floats  # of calling a collective [s]
-    library: Ints  # row of its scalars, -1 for none: collectives are the paper's algorithms
+from fastflow.parallelism.supergraph import all_launches
+from fastflow.parallelism.usual import sums_each_microbatch
+from fastflow.tables import Floats, Inputs, Ints, Texts, take
+from fastflow.workload.graph import NO_EXCHANGE, Graph
 
 
 class Exchanges(NamedTuple):
@@ -66,126 +56,6 @@ class Communication(NamedTuple):
     waits: Waits | None  # what kernels wait for, by what it is for, where layers stand for several
 
 
-class _Recipes(NamedTuple):
-    """Recipes one after the other, of all routes; those of route r are first[r] to first[r + 1]."""
-
-    first: Ints  # (routes + 1,)
-    offered: Bools  # (recipes, collectives, algorithms)
-    sent: Floats  # (recipes, collectives, nccl.ALL_WAYS)
-    offset: Ints  # into phases, (recipes, collectives * algorithms + 1)
-    phases: Floats  # (phases, 5)
-    spread: Floats  # (recipes, as nccl.Spread)
-    level: Ints  # 1 where the group reaches over packages, (recipes,)
-
-
-def _flat(routes: list[Route]) -> _Recipes:
-    recipes = [one for route in routes for one in route.recipes]
-    first = np.cumsum([0, *(len(route.recipes) for route in routes)])
-    start = np.cumsum([0, *(len(one.phases) for one in recipes)])
-    shape = (0, KINDS, WAYS)
-    return _Recipes(
-        first=first,
-        offered=np.concatenate([np.zeros(shape, dtype=np.bool_), *(one.offered[None] for one in recipes)]),
-        sent=np.concatenate([np.zeros((0, KINDS, ALL_WAYS)), *(one.sent[None] for one in recipes)]),
-        offset=np.concatenate(
-            [
-                np.zeros((0, KINDS * WAYS + 1), dtype=np.int64),
-                *((one.offset + at)[None] for one, at in zip(recipes, start[:-1], strict=True)),
-            ]
-        ),
-        phases=np.concatenate([np.zeros((0, TOUCHED + 1)), *(one.phases for one in recipes)]),
-        spread=np.array([one.spread for one in recipes]).reshape(-1, len(Spread._fields)),
-        level=np.array([bool((one.phases[:, LOAD1] > 0.0).any()) for one in recipes], dtype=np.int64),
-    )
-
-
-@kernel
-def _price(
-    recipes: _Recipes, route: Ints, wires: Wires, first: Ints, latency: Floats, per_byte: Floats
-) -> None:
-    """Write latency [s] and time a byte [s/B] of every recipe of every kind of link; inf if not offered.
-
-    route, wires: of each kind of link; first: its first price, (kinds of link + 1,); latency, per_byte: shape
-    (prices, collectives, ways).
-    """
-    for link in range(route.size):
-        for which in range(first[link + 1] - first[link]):
-            one, at = recipes.first[route[link]] + which, first[link] + which
-            price(
-                recipes.offered[one], recipes.offset[one], recipes.phases,
-                wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-                wires.memory[link], wires.overhead[link], latency[at], per_byte[at],
-            )  # fmt: skip
-
-
-@kernel
-def _price_libraries(
-    recipes: _Recipes,
-    route: Ints,
-    wires: Wires,
-    libraries: Floats,
-    first: Ints,
-    latency: Floats,
-    per_byte: Floats,
-) -> None:
-    """Write the same, in place of it, of every kind of link that has a library.
-
-    libraries: scalars as nccl.KEYS, a row each.
-    """
-    for link in range(route.size):
-        if wires.library[link] >= 0:
-            for which in range(first[link + 1] - first[link]):
-                one, at = recipes.first[route[link]] + which, first[link] + which
-                price_library(
-                    recipes.spread[one], libraries[wires.library[link]],
-                    wires.intra[link], wires.inter[link], wires.memory[link], latency[at], per_byte[at],
-                )  # fmt: skip
-
-
-class _Prices(NamedTuple):
-    """Cost of each collective, by point."""
-
-    slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, groups)
-    latency: Floats  # [s], (prices, collectives, ways)
-    per_byte: Floats  # [s/B]
-    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, nccl.ALL_WAYS)
-    level: Ints  # of every recipe
-    first_order: Ints  # of each point's route, (points,)
-    orders: Ints  # how many, (points,)
-    first_price: Ints  # of each point's network, (points,)
-    first_recipe: Ints  # of each point's route, (points,)
-
-
-def _ways(libraries: Floats) -> int:
-    """Return how many ways are priced: NCCL's too, where anyone has it."""
-    return ALL_WAYS if libraries.size else WAYS
-
-
-def _prices(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats, groups: int) -> _Prices:
-    """Price the recipes of every kind of link, once a kind."""
-    first, place_of = kinds([of_point, *wires], of_point.size)
-    recipes, route = _flat(routes), of_point[first]
-    first_price = np.concatenate([[0], np.cumsum(np.diff(recipes.first)[route])])
-    latency, per_byte = np.full((2, first_price[-1], KINDS, _ways(libraries)), np.inf)
-    links = take(wires, first)
-    _price(recipes, route, links, first_price, latency, per_byte)
-    if libraries.size:
-        _price_libraries(recipes, route, links, libraries, first_price, latency, per_byte)
-    count = np.array([len(one.orders) for one in routes], dtype=np.int64)
-    first_order = np.cumsum(count) - count
-    return _Prices(
-        slots=np.concatenate([np.zeros((0, groups), dtype=np.int64), *(one.slots for one in routes)]),
-        latency=latency,
-        per_byte=per_byte,
-        sent=recipes.sent,
-        level=recipes.level,
-        first_order=first_order[of_point],
-        orders=count[of_point],
-        first_price=first_price[:-1][place_of],
-        first_recipe=recipes.first[:-1][of_point],
-    )
-
-
 class _Edges(NamedTuple):
     """One kind of cross-edge of all points, timed; shape (kernels,)."""
 
@@ -203,7 +73,7 @@ def _time_edges(
     often: Ints,
     order_row: Ints,
     wanted: Ints,
-    prices: _Prices,
+    prices: Prices,
     sent: Floats,
 ) -> _Edges:
     """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
@@ -242,11 +112,15 @@ def _time_all(
     shards: Supergraph,
     pipe: Pipeline,
     launches: Ints,
+    sums: Ints,
     order_row: Ints,
     wanted: Ints,
-    prices: _Prices,
+    prices: Prices,
 ) -> _Timed:
-    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
+    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,).
+
+    sums: how often every kernel's gradients are summed in an iteration, (kernels,).
+    """
     sent = np.zeros((2, wanted.size))
 
     once = np.ones_like(launches)
@@ -263,13 +137,19 @@ def _time_all(
     if crossing.any():
         crossing = np.where(pipe.crosses > 0, crossing, NO_EXCHANGE)
         crossed = graph.repeat * pipe.microbatches[graph.point] * pipe.crosses
-    syncs = [timed(edges, edges.collective, launches) for edges in shards.syncs]
-    gradient = timed(shards.gradient, shards.gradient.collective, graph.times)
+    fetches = launches
+    if shards.fetch.collective.any():  # once for what is computed again and the backward pass
+        fetches = all_launches(graph, pipe.microbatches)
+    each = [fetches if edges is shards.fetch else launches for edges in shards.syncs]
+    syncs = [timed(edges, edges.collective, often) for edges, often in zip(shards.syncs, each, strict=True)]
+    gradient = timed(shards.gradient, shards.gradient.collective, sums)
+    replicas = timed(shards.replicas, shards.replicas.collective, sums)
+    if replicas is not nothing:
+        gradient = _in_turn([gradient, replicas])
     send = timed(shards.send, crossing, crossed)
-    waited = syncs[0].time
-    for edges in syncs[1:]:
-        waited = waited if edges is nothing else waited + edges.time
-    spent = launches * waited + graph.times * gradient.time
+    spent = sums * gradient.time
+    for edges, often in zip(syncs, each, strict=True):
+        spent = spent if edges is nothing else spent + often * edges.time
     if send is not nothing:
         spent = spent + crossed * send.time
     total = pipe.most_of_a_stage(graph, spent)
@@ -289,37 +169,36 @@ def communicate(
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
-    inputs: columns of `system` and `placement`; libraries: that wires refer to; launches of every kernel in
-    an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
+    inputs: columns of `system`, `placement` and `parallel`; libraries: that wires refer to; launches of every
+    kernel in an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
-    prices = _prices(
+    prices = prices_of(
         routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
     )
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
+    each, sums = sums_each_microbatch(inputs), graph.times
+    if each.any():
+        sums = sums * np.where(each, pipe.microbatches, 1)[graph.point]
     first = best_row = prices.first_order
-    best = _time_all(graph, shards, pipe, launches, first, wanted, prices)
+    best = _time_all(graph, shards, pipe, launches, sums, first, wanted, prices)
     least = best.total
     for number in range(1, int(prices.orders.max(initial=1))):
         row = first + np.minimum(number, prices.orders - 1)
-        total = _time_all(graph, shards, pipe, launches, row, wanted, prices).total
+        total = _time_all(graph, shards, pipe, launches, sums, row, wanted, prices).total
         best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
     if (best_row != first).any():
-        best = _time_all(graph, shards, pipe, launches, best_row, wanted, prices)
+        best = _time_all(graph, shards, pipe, launches, sums, best_row, wanted, prices)
 
-    (sync, *others), gradient, send, total, sent = best
-    waits = None if pipe.chunks is None else _waits(graph, shards, best.syncs, layouts.assignment.shape[1])
-    longest = sync.time
-    for other in others:  # they take their turns; the one that takes longest says by which network
-        longer = other.time > longest
-        longest = np.where(longer, other.time, longest)
-        sync = _Edges(
-            time=sync.time + other.time,
-            by=np.where(longer, other.by, sync.by),
-            level=np.where(longer, other.level, sync.level),
-        )
+    syncs, gradient, send, total, sent = best
+    waits = None
+    if pipe.chunks is not None:
+        waited = [(one.time, one.level) for one in best.syncs]
+        summed = np.where(each[graph.point], gradient.time, 0.0)
+        waits = waits_of(graph, shards, waited, summed, layouts.assignment.shape[1])
+    sync = _in_turn(syncs)
     exchanges = Exchanges(
         sync_s=sync.time,
         sync_level=sync.level,
@@ -344,33 +223,19 @@ def communicate(
     )
 
 
-def _waits(graph: Graph, shards: Supergraph, syncs: list[_Edges], columns: int) -> Waits:
-    """Return what kernels wait for by what it is for; columns: of the layouts."""
-    count = shards.m.size
-    time, longest = np.zeros((len(WAITS), count)), np.zeros(count)
-    level, collective = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    ranks = np.ones(count, dtype=np.int64)
-    purpose = np.array([_purpose(one) for one in shards.groups.sets], dtype=np.int64)
-    for edges, timed in zip(shards.syncs, syncs, strict=True):
-        kind = purpose[edges.group // columns]
-        if edges is shards.fetch:
-            kind[:] = WEIGHTS
-        elif edges is not shards.relayout:
-            turned = (edges.collective == ALL_TO_ALL) & ((kind != CONTEXT) | (graph.part == EXPERTS))
-            kind[turned] = EXPERT
-        time[kind, np.arange(count)] += timed.time
-        longer = timed.time > longest
-        longest = np.where(longer, timed.time, longest)
-        level, ranks = np.where(longer, timed.level, level), np.where(longer, edges.ranks, ranks)
-        collective = np.where(longer, edges.collective, collective)
-    return Waits(time, level, ranks, collective)
-
-
-def _purpose(axes: int) -> int:
-    """Return what an exchange along a set of axes is for."""
-    if axes == axes_of("cp"):
-        return CONTEXT
-    return EXPERT if axes & axes_of("ep") else TENSOR
+def _in_turn(edges: list[_Edges]) -> _Edges:
+    """Return exchanges that take their turns as one; that which takes longest says by which network."""
+    found, *others = edges
+    longest = found.time
+    for other in others:
+        longer = other.time > longest
+        longest = np.where(longer, other.time, longest)
+        found = _Edges(
+            time=found.time + other.time,
+            by=np.where(longer, other.by, found.by),
+            level=np.where(longer, other.level, found.level),
+        )
+    return found
 
 
 def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) -> tuple[Floats, Ints]:
@@ -407,7 +272,7 @@ def collective_times(
     time = np.empty(size.size)
     for among in np.unique(ranks):
         made = neighbours(inputs, int(among))
-        latency, per_byte = np.empty((2, 1, KINDS, _ways(libraries)))
+        latency, per_byte = np.empty((2, 1, KINDS, ways_of(libraries)))
         if libraries.size:
             price_library(made.spread, libraries[0], intra, inter, memory, latency[0], per_byte[0])
         else:

@@ -17,9 +17,10 @@ from fastflow.network.patterns import (
     NEIGHBOURS,
     TREES,
     Group,
+    group_of,
 )
 from fastflow.network.routing import reach, split
-from fastflow.network.topology import FULL, Topology
+from fastflow.network.topology import FULL, SWITCH, Topology
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import COLLECTIVES, NO_EXCHANGE
 
@@ -35,6 +36,34 @@ class Recipe(NamedTuple):
     phases: Floats  # columns as in `algorithms.Phase`; shape (phases, 5)
     sent: Floats  # what a rank sends on average [share of S]; shape (collectives, nccl.ALL_WAYS)
     spread: Floats  # as nccl.Spread, by which NCCL's ways are priced
+
+
+def alike(topology: Topology, devices: int, group: Group) -> Group:
+    """Return a group that has the same recipe, one for as many groups as it can.
+
+    On a switch or a full mesh it does not matter where ranks sit: devices there can be renumbered so that
+    those of every group are neighbours. devices: as `recipe` takes them.
+    """
+    rows, inner = [], 1
+    left = list(zip(*group, strict=True))[::-1]
+    for kind, size in zip(topology.kind.tolist(), topology.size.tolist(), strict=True):
+        outer, ranks = inner * size, 1
+        used = min(outer, devices)
+        while left and left[-1][1] < used:
+            degree, stride = left.pop()
+            here = min(degree, used // stride)
+            if stride % inner or used % (stride * here) or degree % here:
+                return group
+            if here < degree:
+                left.append((degree // here, stride * here))
+                if stride * here < outer:
+                    return group
+            ranks *= here
+        if ranks > 1 and (kind not in (SWITCH, FULL) or devices % used):
+            return group
+        rows.append((ranks, inner))
+        inner = outer
+    return group_of(rows)
 
 
 def recipe(topology: Topology, devices: int, group: Group) -> Recipe:

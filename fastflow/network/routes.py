@@ -19,11 +19,12 @@ from fastflow.network.algorithms import Cost
 from fastflow.network.nccl import check_choice
 from fastflow.network.patterns import Group, group_of
 from fastflow.network.placement import Order, neighbour_cost, order_name, orders, place, read_order, strides
-from fastflow.network.recipe import Recipe, recipe
+from fastflow.network.recipe import Recipe, alike, recipe
 from fastflow.network.topology import FULL, SWITCH, Topology, topology
 from fastflow.parallelism.cuts import Groups
 from fastflow.parallelism.layout import Layouts
-from fastflow.parallelism.mesh import AXES, MESHES, PIPELINE, members
+from fastflow.parallelism.mesh import AXES, DATA, MESHES, PIPELINE, REPLICAS, SHARDS, members
+from fastflow.parallelism.mesh import axes as axes_of
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Floats, Inputs, Ints, Reasons, Texts
 
@@ -58,6 +59,11 @@ def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -
     return recipe(_network(*system), devices, group)
 
 
+@lru_cache(maxsize=16384)
+def _alike(system: tuple[int | str | float, ...], devices: int, group: Group) -> Group:
+    return alike(_network(*system), devices, group)
+
+
 @lru_cache(maxsize=4096)
 def _neighbour_cost(
     system: tuple[int | str | float, ...], devices: int, degree: int, stride: int, is_pipeline: bool
@@ -71,14 +77,20 @@ def neighbours(inputs: Inputs, ranks: int) -> Recipe:
     return _recipe(system, ranks, group_of([(ranks, 1)]))
 
 
-def _groups(layout: Layout, order: Order, exchanging: tuple[tuple[int, ...], ...]) -> dict[int, Group]:
-    """Return who exchanges along every set of axes of a kind of layer, where it is more than one device."""
+def _groups(
+    layout: Layout, order: Order, exchanging: tuple[tuple[int, ...], ...], replicas: int
+) -> dict[int, Group]:
+    """Return who exchanges along every set of axes of a kind of layer, where it is more than one device.
+
+    The devices along dp of a replica are neighbours.
+    """
     assignment, degrees = layout
-    apart = strides(order, degrees)
-    found = {
-        mask: group_of((degrees[axis], apart[axis]) for axis in members(mask))
-        for mask in exchanging[assignment]
-    }
+    apart, found = strides(order, degrees), {}
+    shards = degrees[DATA] // replicas
+    for mask in exchanging[assignment]:
+        own = [shards if axis == DATA and mask & SHARDS else degrees[axis] for axis in members(mask)]
+        along = zip(own, (apart[axis] for axis in members(mask)), strict=True)
+        found[mask] = group_of([(replicas, shards * apart[DATA])] if mask == REPLICAS else along)
     return {mask: group for mask, group in found.items() if group.ranks > 1}
 
 
@@ -94,12 +106,19 @@ def _has_stages_at_an_end(order: Order) -> bool:
     return PIPELINE in (order[0], order[-1])
 
 
+_SHARDED = members(axes_of("tp", "cp", "ep"))
+
+
 def _orders(network: Topology, layouts: tuple[Layout, ...]) -> list[Order]:
     """Return the orders that differ for some kind of layer, and give stages the same devices in all.
 
-    There is but one where every device is as near as any other, on one switch or one full mesh.
+    There is but one where every device is as near as any other, on one switch or one full mesh. And one of
+    tensor, context and expert parallelism, that of the frameworks which have these: tp-cp-ep-dp-lp
+    (RankGenerator, NVIDIA/Megatron-LM, megatron/core/parallel_state.py at 00caa53).
     """
     cuts, mesh = dict.fromkeys(layouts), _mesh([cut for _, cut in layouts])
+    if mesh[0] == _SHARDED[0] and any(cut[axis] > 1 for _, cut in cuts for axis in _SHARDED):
+        return [mesh]
     is_flat = network.kind.size == 0 or (network.kind.size == 1 and network.kind[0] in (SWITCH, FULL))
     above = [axis for axis in mesh if not is_flat and any(cut[1][axis] > 1 for cut in cuts)]
     found: dict[tuple[int, ...], Order] = {}
@@ -120,8 +139,9 @@ def _route(
     base: tuple[int, ...],
     placement: str,
     groups: Groups,
+    replicas: int,
 ) -> Route:
-    """Return the route of one kind of points; base: degrees of the strategy."""
+    """Return the route of one kind of points; base: degrees of the strategy; replicas: of all weights."""
     network, devices = _network(*system), prod(base)
     placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
     is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
@@ -129,13 +149,15 @@ def _route(
     cuts = list(dict.fromkeys(layouts))
     slots = np.full((len(placed), len(groups.sets), len(cuts)), -1, dtype=np.int64)
     for row, order in enumerate(placed):
-        of_cuts = [_groups(layout, order, groups.exchanging) for layout in cuts]
+        of_cuts = [_groups(layout, order, groups.exchanging, replicas) for layout in cuts]
         for number, axes in enumerate(groups.sets):
             for at, of_cut in enumerate(of_cuts):
                 group = of_cut.get(axes)
                 if group is not None:
-                    one = group_of([(group.ranks, 1)]) if is_switch else group  # wherever its ranks sit
+                    one = _alike(system, devices, group)
                     slots[row, number, at] = recipes.setdefault(one, len(recipes))
+    tells, _ = kinds([slots.reshape(len(placed), -1)], len(placed))  # of orders that cost the same, the first
+    placed, slots = [placed[row] for row in tells.tolist()], slots[tells]
     if devices == 1 or is_switch:  # one crossing away, over links of one's own
         load = hops = np.zeros((len(placed), len(AXES), 2))
         load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
@@ -163,7 +185,9 @@ def routes_of(
         degrees = map(tuple, layouts.degrees[i].tolist())
         own = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
         base = tuple(strategies.degrees[i].tolist())
-        routes.append(_route(system, own, base, str(inputs["placement"][i]), groups))
+        routes.append(
+            _route(system, own, base, str(inputs["placement"][i]), groups, int(layouts.replicas[i]))
+        )
     return routes, place_of
 
 

@@ -106,7 +106,7 @@ def choose(inputs: Inputs) -> dict[str, str]:
     best strategy that cuts all layers alike, which it is where nothing is gained, nor than the best that cuts
     all layers of a kind alike. Raises InputError as the model does.
     """
-    prediction, (order,) = next(predict_all(inputs))
+    prediction, (order,), _ = next(predict_all(inputs))
     best = int(order[0])
     alike = _scores(prediction)
     chosen, least = {STRATEGY: prediction.inputs[STRATEGY][[best]]}, take(alike, np.array([best]))

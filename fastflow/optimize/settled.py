@@ -5,19 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.distinct import kinds
+from fastflow.errors import InputError
 from fastflow.optimize.per_layer import ASKED, CHOSEN, STRATEGY, choose
-from fastflow.optimize.strategies import rank, spaces_of
+from fastflow.optimize.strategies import best_of, spaces_of
+from fastflow.parallelism.choices import CHOSEN as CHOSEN_LAYOUT
+from fastflow.parallelism.choices import every_layout
 from fastflow.parallelism.layout import LAYERS, SAME
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.strategy import AUTO
 from fastflow.tables import Bools, Columns, Inputs, take
+from fastflow.workload import in_blocks
 
 
 def settle(inputs: Inputs) -> Inputs:
     """Return the inputs with the best strategy wherever `parallel.strategy` is `auto`; shape (points,).
 
-    Where `parallel.per_layer` is true there, every layer has its best cut. Raises InputError as the model
-    does.
+    Of a transformer with whatever is chosen beside it. Where `parallel.per_layer` is true there, every layer
+    has its best cut. Raises InputError as the model does.
     """
     asked = inputs[STRATEGY] == AUTO
     if not asked.any():
@@ -31,11 +35,13 @@ def _best(inputs: Inputs) -> Columns:
     """Return what is best for every point: the strategy, and the cuts of layers where asked."""
     apart = inputs[ASKED]
     if FILE in inputs or not apart.any():
-        return {STRATEGY: np.array([ranked[0] for ranked in rank(inputs)], dtype=np.str_)}
+        return best_of(inputs)
+    if in_blocks(inputs):
+        raise InputError(ASKED, "true", "false: all layers of a transformer are cut alike")
     none = np.full(apart.size, SAME)
     best = {key: inputs.get(key, none).astype(object) for key in (*CHOSEN, LAYERS)}
     if not apart.all():
-        best[STRATEGY][~apart] = [ranked[0] for ranked in rank(take(dict(inputs), np.flatnonzero(~apart)))]
+        best[STRATEGY][~apart] = best_of(take(dict(inputs), np.flatnonzero(~apart)))[STRATEGY]
     for point in np.flatnonzero(apart).tolist():
         for key, value in choose(take(dict(inputs), np.array([point]))).items():
             best[key][point] = value
@@ -51,7 +57,12 @@ def settle_on_any(inputs: Inputs) -> Inputs:
     asked = inputs[STRATEGY] == AUTO
     if not asked.any():
         return inputs
-    spaces = spaces_of(take(dict(inputs), np.flatnonzero(asked)))
+    some = take(dict(inputs), np.flatnonzero(asked))
+    if in_blocks(inputs):
+        every = [every_layout(take(some, np.array([point]))) for point in range(int(asked.sum()))]
+        last = {key: np.array([one[key][-1] for one in every]) for key in CHOSEN_LAYOUT}
+        return _with(inputs, asked, last)
+    spaces = spaces_of(some)
     cut = [str(max(space, key=lambda one: sum(degree > 1 for degree in one[1:]))) for space in spaces]
     return _with(inputs, asked, {STRATEGY: np.array(cut, dtype=np.str_)})
 

@@ -1,7 +1,8 @@
 """The best parallel strategy of a point: the whole strategy space predicted, and ranked (3.3).
 
 Feasible strategies come first, then those that lack memory, each by time; strategies without a time
-come last. Ties go to the first one of `every_strategy`: data parallelism before kernel cuts.
+come last. Ties go to the first one of `every_strategy`: data parallelism before kernel cuts. Of a transformer
+layouts are ranked instead (`optimize.layouts`).
 """
 
 from __future__ import annotations
@@ -12,26 +13,37 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.crossflow import predict
+from fastflow.optimize.layouts import Search, best_layouts
+from fastflow.parallelism.choices import CHOSEN
 from fastflow.parallelism.strategy import Strategy, every_strategy
 from fastflow.prediction import Prediction
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, take
-from fastflow.workload import count_layers
+from fastflow.tables import Bools, Columns, Floats, Inputs, Ints, Texts, take
+from fastflow.workload import count_layers, in_blocks
 
 _KEY = "parallel.strategy"
 AT_ONCE = 1024  # strategies predicted together, at least those of one point
 
 
 class Ranked(NamedTuple):
-    """All strategies of some points, predicted together."""
+    """All strategies of some points, or the best layouts of a transformer, predicted together."""
 
     prediction: Prediction
     rows: list[Ints]  # of the prediction: a point's strategies, the best first
+    search: Search | None = None  # of a transformer's layouts
 
 
 def rank(inputs: Inputs) -> Iterator[Texts]:
     """Yield for every point all strategies for its devices, the best one first; inputs: as `predict_all`."""
-    for prediction, rows in predict_all(inputs):
-        yield from (prediction.inputs[_KEY][own] for own in rows)
+    for ranked in predict_all(inputs):
+        yield from (ranked.prediction.inputs[_KEY][own] for own in ranked.rows)
+
+
+def best_of(inputs: Inputs) -> Columns:
+    """Return what is best for every point: its strategy, of a transformer all that is chosen with it."""
+    if not in_blocks(inputs):
+        return {_KEY: np.array([ranked[0] for ranked in rank(inputs)], dtype=np.str_)}
+    found = [best_layouts(take(dict(inputs), np.array([point]))).best for point in range(inputs[_KEY].size)]
+    return {key: np.array([best[key][0] for best in found]) for key in CHOSEN}
 
 
 def predict_all(inputs: Inputs) -> Iterator[Ranked]:
@@ -40,6 +52,14 @@ def predict_all(inputs: Inputs) -> Iterator[Ranked]:
     inputs: columns of shape (points,), as `crossflow.predict` takes them; `parallel.strategy` and
     `parallel.per_layer` are not read.
     """
+    if in_blocks(inputs):
+        for point in range(inputs[_KEY].size):
+            one = take(dict(inputs), np.array([point]))
+            found = best_layouts(one)
+            rows = np.arange(found.best[_KEY].size)
+            prediction = predict(take(one, np.zeros_like(rows)) | found.best)
+            yield Ranked(prediction, [_order(prediction, np.zeros_like(rows))], found)
+        return
     spaces = [np.array([str(strategy) for strategy in space]) for space in spaces_of(inputs)]
     points = np.arange(len(spaces))
     sizes = np.array([space.size for space in spaces], dtype=np.int64)

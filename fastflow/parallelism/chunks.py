@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.columns.inputs import SPLITS
+from fastflow.columns.inputs import AUTO, SPLITS
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.iteration.pipeline_order import balance
@@ -38,9 +38,10 @@ class Chunks(NamedTuple):
     last: Ints  # that it ends with
 
 
-EVEN = SPLITS[0]
+_, EVEN, BALANCED = SPLITS
 NONE, SELECTIVE, FULL = "none", "selective", "full"
 RECOMPUTE = "parallel.recompute"
+OTHER_LAYERS = 2  # embedding and head, which may count as layers
 _EVERY = np.iinfo(np.int64).max
 
 
@@ -51,32 +52,12 @@ def recomputed(texts: Texts) -> tuple[Ints, Bools]:
     Raises InputError.
     """
     known, place = vocabulary(texts)
-    of_word = {NONE: 0, SELECTIVE: 0, FULL: _EVERY}
+    of_word = {AUTO: 0, NONE: 0, SELECTIVE: 0, FULL: _EVERY}
     for one in known:
         if one not in of_word and not re.fullmatch(r"[0-9]{1,9}", one):
             raise InputError(RECOMPUTE, one, f"{', '.join(of_word)} or a whole number of layers")
     layers = np.array([of_word[one] if one in of_word else int(one) for one in known], dtype=np.int64)
     return layers[place], texts == SELECTIVE
-
-
-class _Dealing(NamedTuple):
-    """How the layers of every point are dealt, (points,)."""
-
-    before: Ints  # layers before the first hidden one
-    hidden: Ints
-    virtual: Ints  # stages times chunks
-
-
-def _dealing(order: Order, layer_kind: Ints, first: Ints, stages: Ints, chunks: Ints) -> _Dealing:
-    """Count the layers of every point; layer_kind: of each of the graph's, point p's from first[p] on."""
-    point = np.repeat(np.arange(stages.size), np.diff(order.offset))
-    hidden = layer_kind[first[point] + order.layer] == HIDDEN
-    place = np.arange(point.size) - order.offset[:-1][point]
-    count = np.bincount(point[hidden], minlength=stages.size)
-    begin = np.full(stages.size, np.iinfo(np.int64).max)
-    np.minimum.at(begin, point[hidden], place[hidden])
-    before = np.where(count > 0, begin, 0)
-    return _Dealing(before, count, stages * chunks)
 
 
 def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:
@@ -97,31 +78,58 @@ def _count_layers(offset: Ints, layer: Ints) -> Ints:
     return layers
 
 
-def undealt(graph: Graph, order: Order, strategies: Strategies, inputs: Inputs) -> Texts:
-    """Say for every point why its layers cannot be dealt so; or "", (points,). inputs: `parallel.split`."""
-    stages, chunks, even = strategies.lp, strategies.chunks, inputs["parallel.split"] == EVEN
+class Dealing(NamedTuple):
+    """What layers there are to deal, counted once; (points,) but for `kind` and `first`."""
+
+    order: Order
+    kind: Ints  # of every layer of the graphs, (layers of all points,)
+    first: Ints  # where each point's layers begin, (points + 1,)
+    before: Ints  # layers before the first hidden one
+    hidden: Ints
+    virtual: Ints  # stages times chunks
+
+
+def dealing_of(graph: Graph, order: Order, strategies: Strategies) -> Dealing:
+    """Count the layers of every point."""
+    kind, first = layer_kinds(graph)
+    points = order.offset.size - 1
+    point = np.repeat(np.arange(points), np.diff(order.offset))
+    hidden = kind[first[point] + order.layer] == HIDDEN
+    place = np.arange(point.size) - order.offset[:-1][point]
+    count = np.bincount(point[hidden], minlength=points)
+    begin = np.full(points, np.iinfo(np.int64).max)
+    np.minimum.at(begin, point[hidden], place[hidden])
+    before = np.where(count > 0, begin, 0)
+    return Dealing(order, kind, first, before, count, strategies.lp * strategies.chunks)
+
+
+def divides(virtual: Ints, layers: Ints) -> Bools:
+    """Say whether virtual stages divide layers, or these with embedding and head."""
+    every = layers + OTHER_LAYERS
+    found: Bools = (layers % virtual == 0) | ((every % virtual == 0) & (every > virtual))
+    return found
+
+
+def undealt(dealing: Dealing, strategies: Strategies, inputs: Inputs) -> Texts:
+    """Say for every point why its layers cannot be dealt so; or "", (points,). inputs: `parallel.split`,
+    `.strategy`.
+    """
+    stages, chunks, even = strategies.lp, strategies.chunks, inputs["parallel.split"] != BALANCED
     reason = Reasons(stages.size)
-    dealing = _dealing(order, *layer_kinds(graph), stages, chunks)
-    ends = (dealing.hidden + 2) % dealing.virtual == 0
-    divides = (dealing.hidden % dealing.virtual == 0) | (ends & (dealing.hidden + 2 > dealing.virtual))
-    for i in reason.without(even & (dealing.virtual > 1) & ~divides):
+    for i in reason.without(even & (dealing.virtual > 1) & ~divides(dealing.virtual, dealing.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
         allowed = f"a strategy whose {parts} divide the {dealing.hidden[i]} layers, or those and two"
-        reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
+        reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 
 
-def deal(
-    graph: Graph, order: Order, stages: Ints, chunks: Ints, even: Bools, recompute: Texts, kernel_s: Floats
-) -> Chunks:
+def deal(graph: Graph, dealing: Dealing, even: Bools, recompute: Texts, kernel_s: Floats) -> Chunks:
     """Deal the layers of every point to its virtual stages.
 
-    stages, chunks, even (else balanced, of one chunk each), recompute: (points,); kernel_s: what every kernel
-    takes in an iteration, of all layers that it stands for [s], (kernels,).
+    even (else balanced, of one chunk each), recompute: (points,); kernel_s: what every kernel takes in an
+    iteration, of all layers that it stands for [s], (kernels,).
     """
-    kind, first = layer_kinds(graph)
-    dealing = _dealing(order, kind, first, stages, chunks)
-    layers = np.diff(first)
+    first, layers = dealing.first, np.diff(dealing.first)
     at = np.concatenate([[0], np.cumsum(dealing.virtual * layers)])
     offset = np.concatenate([[0], np.cumsum(dealing.virtual)])
     held, again = np.zeros((2, at[-1]), dtype=np.int64)
@@ -130,19 +138,17 @@ def deal(
     own = np.zeros(first[-1])
     np.add.at(own, first[graph.point] + graph.layer, kernel_s / graph.times)
     chunked = Chunks(offset, layers, at, held, again, core, begins, ends)
-    _deal(order, dealing, even, most, kind, first, own, chunked)
+    _deal(dealing, even, most, own, chunked)
     return chunked
 
 
 @kernel
-def _deal(
-    order: Order, dealing: _Dealing, even: Bools, most: Ints, kind: Ints, first: Ints, layer_s: Floats,
-    out: Chunks,
-) -> None:  # fmt: skip
-    """Write what virtual stages hold; most: layers of each that are computed again, (points,).
+def _deal(dealing: Dealing, even: Bools, most: Ints, layer_s: Floats, out: Chunks) -> None:
+    """Write what virtual stages hold.
 
-    kind, layer_s [s]: of each of the graph's layers.
+    most: layers of each that are computed again, (points,); layer_s: of each of the graph's layers [s].
     """
+    order, kind, first = dealing.order, dealing.kind, dealing.first
     for p in range(even.size):
         begin, count = order.offset[p], order.offset[p + 1] - order.offset[p]
         virtual, hidden, before = dealing.virtual[p], dealing.hidden[p], dealing.before[p]
@@ -157,7 +163,7 @@ def _deal(
                 starts[j] = before + j * (hidden // virtual)
         else:
             for j in range(1, virtual):
-                starts[j] = before - 1 + j * ((hidden + 2) // virtual)
+                starts[j] = before - 1 + j * ((hidden + OTHER_LAYERS) // virtual)
         for j in range(virtual):
             end = starts[j + 1] if j + 1 < virtual else count
             left = most[p]

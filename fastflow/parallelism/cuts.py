@@ -16,9 +16,11 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.parallelism.layout import Layouts
-from fastflow.parallelism.mesh import AXES, PIPELINE
-from fastflow.parallelism.splits import Exchange, Split, assignments, cut_in_two, splits_of
+from fastflow.parallelism.lies import cut_in_two
+from fastflow.parallelism.mesh import AXES, DATA, PIPELINE, REPLICAS, SHARDS
+from fastflow.parallelism.splits import Exchange, Split, splits_of
 from fastflow.parallelism.strategy import COLUMN_ROW
+from fastflow.parallelism.ways import assignments
 from fastflow.tables import Ints, Reasons, Texts
 from fastflow.workload.graph import Graph, Structure
 
@@ -106,8 +108,13 @@ def uncut(graph: Graph, layouts: Layouts) -> Texts:
 
 
 @lru_cache(maxsize=64)
-def tables_of(structures: tuple[Structure, ...], numbers: tuple[int, ...]) -> Tables:
-    """Return how structures are cut under some assignments, by their numbers."""
+def tables_of(
+    structures: tuple[Structure, ...], numbers: tuple[int, ...], replicated: bool = False
+) -> Tables:
+    """Return how structures are cut under some assignments, by their numbers.
+
+    replicated: whether some devices along dp have all weights between them, and others the same.
+    """
     known = assignments()
     every = [splits_of(one, known[number]) for one in structures for number in numbers]
     splits = [split for one in every for split in one]
@@ -117,11 +124,16 @@ def tables_of(structures: tuple[Structure, ...], numbers: tuple[int, ...]) -> Ta
     for split in splits:
         sets |= {getattr(split, field) for field in _SETS}
         sets |= {getattr(one, field) for one in split.exchanges for field in _SETS_OF_A_SLOT}
-    number = {found: i for i, found in enumerate(sorted(sets))}
     exchanging: list[tuple[int, ...]] = [(STAGES,)] * len(known)
     for place, by in enumerate(numbers):
-        along = (split.exchanging for one in every[place :: len(numbers)] for split in one)
-        exchanging[by] = tuple(sorted({STAGES}.union(*along)))
+        along = {STAGES}
+        for split in (split for one in every[place :: len(numbers)] for split in one):
+            along |= split.exchanging
+            if replicated and split.sharing >> DATA & 1:
+                along |= {split.sharing | SHARDS, REPLICAS}
+        exchanging[by] = tuple(sorted(along))
+        sets |= along
+    number = {found: i for i, found in enumerate(sorted(sets))}
 
     def column(rows: Sequence[NamedTuple], field: str, is_set: bool) -> Ints:
         values = [getattr(row, field) for row in rows]

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.parallelism.cuts import Cuts, Slot
+from fastflow.parallelism.mesh import REPLICAS, SHARDS
 from fastflow.parallelism.shards import CrossEdges, Supergraph
 from fastflow.parallelism.splits import READ, SHARED, SUMMED
 from fastflow.tables import Bools, Floats, Ints
@@ -21,6 +22,7 @@ from fastflow.workload.graph import (
     ALL_REDUCE,
     ALL_TO_ALL,
     BACKWARD,
+    BATCHED,
     FORWARD,
     INPUT_GRADIENT,
     NO_EXCHANGE,
@@ -46,6 +48,7 @@ class Shares(NamedTuple):
     microbatches: Ints  # (points,)
     zero: Ints  # stage of ZeRO: what devices with the same weights have parts of, (points,)
     reshards: Bools  # whether in stage 3 weights are given up between forward and backward pass, (points,)
+    replicas: Ints  # of all weights, whose devices have parts of them under ZeRO, (points,)
     weight: Floats  # bytes of a number by its role, (points,)
     activation: Floats
     gradient: Floats
@@ -211,6 +214,86 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     out.group[rows] = (shares.columns * cuts.sharing[k] + graph.layer_kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.repeat[rows]  # once for all steps
+
+
+def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], local: Supergraph) -> None:
+    """Let gathers and scatters be among the devices of a replica, and write the sums over all replicas.
+
+    Each device sums its part with those that have the same one (PyTorch's HYBRID_SHARD, MiCS,
+    arXiv:2205.00119). A gather of an embedding's rows stays one of all. Not a kernel: few points have any.
+    """
+    number = {one: at for at, one in enumerate(sets)}
+    inside = np.array([number.get(one | SHARDS, at) for at, one in enumerate(sets)], dtype=np.int64)
+    replicas = shares.replicas[graph.point]
+    for edges, collective in ((local.fetch, ALL_GATHER), (local.gradient, REDUCE_SCATTER)):
+        rows = np.flatnonzero((replicas > 1) & (edges.collective == collective))
+        along, column = np.divmod(edges.group[rows], shares.columns)
+        edges.group[rows], edges.ranks[rows] = shares.columns * inside[along] + column, local.owners[rows]
+    if not rows.size:
+        return
+    local.replicas.collective[rows], local.replicas.ranks[rows] = ALL_REDUCE, replicas[rows]
+    local.replicas.bytes[rows] = local.gradient.bytes[rows] / local.owners[rows]
+    local.replicas.group[rows] = shares.columns * number[REPLICAS] + column
+    local.gradient.collective[rows[local.owners[rows] == 1]] = NO_EXCHANGE
+
+
+def crowds_heads(graph: Graph, cuts: Cuts, shares: Shares) -> Bools:
+    """Return the attention whose heads more devices share than there are heads of keys, (kernels,).
+
+    That of training, behind the product that makes keys; a cache has copies of such heads.
+    """
+    found = np.zeros(graph.point.size, dtype=np.bool_)
+    if "expanded" in graph.own:
+        rows = np.flatnonzero((graph.own["expanded"] > 0.0) & (graph.kind == BATCHED))
+        ways, _ = _sharing_heads(graph, cuts, shares, rows)
+        found[rows] = ways > graph.own["kv_heads"][rows]
+    return found
+
+
+def _sharing_heads(graph: Graph, cuts: Cuts, shares: Shares, rows: Ints) -> tuple[Ints, Ints]:
+    """Return how many devices share the heads of some kernels, and the numbers of these sets of axes."""
+    here = shares.columns * graph.point[rows] + graph.layer_kind[rows]
+    sets = cuts.lies_cols[shares.first[here] + rows]
+    return shares.ways[shares.sets * here + sets], sets
+
+
+def write_heads(
+    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, rows: Ints, out: CrossEdges
+) -> None:
+    """Write what devices exchange that share fewer heads of keys than they are.
+
+    Each makes a part of all columns, which are gathered before attention; it takes those of its heads.
+    Backward, their gradients are scattered (NVIDIA/Megatron-LM, megatron/core/transformer/attention.py).
+    rows: kernels of attention.
+    """
+    ways, sets = _sharing_heads(graph, cuts, shares, rows)
+    back = graph.phase[rows] == BACKWARD
+    edge = rows + np.where(back, 1, -1)  # after the pass that rounds the gradient of queries
+    made = np.where(back, rows + 2, edge)  # the kernel that makes, or takes the gradient of, all columns
+    p = graph.point[rows]
+    out.collective[edge] = np.where(back, REDUCE_SCATTER, ALL_GATHER)
+    out.ranks[edge] = ways
+    out.group[edge] = shares.columns * sets + graph.layer_kind[rows]
+    out.bytes[edge] = (
+        shares.activation[p] * graph.batch[edge] * local.activation_rows[made] * graph.cols[made]
+    )
+
+
+def write_copies(
+    graph: Graph, shares: Shares, local: Supergraph, pipeline: int, copies: Bools, out: CrossEdges
+) -> None:
+    """Write the sum of the gradients of an embedding of which the last stage has a copy, once an iteration.
+
+    An all-reduce of two moves all of it both ways at once. It is done before the norm of the gradients: the
+    first kernel of the update is that of the table's. pipeline: the number of its set of axes.
+    """
+    update = np.flatnonzero((graph.phase == UPDATE) & copies[graph.point])
+    rows = update[np.unique(graph.point[update], return_index=True)[1]]
+    p = graph.point[rows]
+    weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
+    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
+    out.group[rows] = shares.columns * pipeline + graph.layer_kind[rows]
+    out.bytes[rows] = shares.gradient[p] * weights
 
 
 def write_send(

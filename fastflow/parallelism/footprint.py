@@ -14,8 +14,9 @@ from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.layer_memory import LayerMemory, kept_of_kernel, offload_of, owned_weights
 from fastflow.parallelism.shards import Supergraph
 from fastflow.parallelism.stages import Pipeline
-from fastflow.parallelism.usual import zero_stage
+from fastflow.parallelism.usual import sums_each_microbatch, zero_stage
 from fastflow.tables import Bools, Floats, Inputs, Ints
+from fastflow.workload import in_blocks
 from fastflow.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
 from fastflow.workload.precision import Precision
 
@@ -99,6 +100,8 @@ def _fullest_chunked(
             border = max(border, layers.border[layer])
         for stage in range(stages):
             whole, part, kept, largest, moved = 0.0, 0.0, 0.0, 0.0, 0.0
+            if stage + 1 == stages > 1:
+                whole, part = layers.copied[p], layers.copied_parts[p]
             for c in range(parted):
                 for layer in range(count):
                     at, own = chunks.at[p] + (c * stages + stage) * count + layer, first + layer
@@ -140,15 +143,18 @@ def footprint(
     optimizer state and masters (1), gradients (2), weights (3), or from the forward pass on whole ones again
     where it does not reshard.
 
-    inputs: `model.training`, `parallel.zero`, `.reshard`, `.offload`; layers: of points whose layers stand
-    for several.
+    inputs: `model.training`, `parallel.zero`, `.reshard`, `.reduce`, `.offload`; layers: of points whose
+    layers stand for several.
     """
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
-    by_stage = (master + state, gradient, precision.weight)
+    weight = precision.weight + precision.copies
+    by_stage = (master + state, gradient, weight)
     whole, part = np.zeros((2, zero.size))
-    sharded = [zero >= 1, zero >= 2, (zero >= 3) & inputs["parallel.reshard"]]
+    # until the last micro-batch, a device has all gradients of its own where nothing sums them before
+    dealt = (zero >= 2) & (sums_each_microbatch(inputs) | (not in_blocks(inputs)))
+    sharded = [zero >= 1, dealt, (zero >= 3) & inputs["parallel.reshard"]]
     for is_part, size in zip(sharded, by_stage, strict=True):
         whole += np.where(is_part, 0.0, size)
         part += np.where(is_part, size, 0.0)
@@ -164,7 +170,7 @@ def footprint(
         )
     held = [np.where(is_part, parts, weights) for is_part in sharded]
     return Footprint(
-        weights=held[2] * precision.weight + held[0] * master,
+        weights=held[2] * weight + held[0] * master,
         gradients=held[1] * gradient,
         optimizer=held[0] * state,
         activations=activations * precision.activation,

@@ -30,6 +30,8 @@ class LayerMemory(NamedTuple):
     kept: Floats  # for the backward pass
     whole: Floats  # the same if nothing were computed again
     border: Floats  # what it reads: kept where all of it is computed again
+    copied: Floats  # weights of which the last one of several stages has a copy, (points,)
+    copied_parts: Floats  # the same of parts of the weights
 
 
 class Offload(NamedTuple):
@@ -72,14 +74,19 @@ def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -
     return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
 
 
-def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks) -> LayerMemory:
-    """Return what every layer of every point owns and keeps."""
+def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, copies: Bools) -> LayerMemory:
+    """Return what every layer of every point owns and keeps.
+
+    copies: whether the last one of several stages has a copy of the embedding's table, (points,).
+    """
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, shards.numbers, chunks, first)
+    return _layer_memory(graph.numbers, shards.numbers, chunks, first, copies)
 
 
 @kernel
-def _layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints) -> LayerMemory:
+def _layer_memory(
+    graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints, copies: Bools
+) -> LayerMemory:
     """Return it; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
     out = LayerMemory(
@@ -89,8 +96,14 @@ def _layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, first: Ints)
         kept=np.zeros(layers),
         whole=np.zeros(layers),
         border=np.zeros(layers),
+        copied=np.zeros(first.size - 1),
+        copied_parts=np.zeros(first.size - 1),
     )
     for p in range(first.size - 1):
+        table = graph.offset[p]  # the first kernel looks words up
+        if copies[p]:
+            out.copied[p] = owned_weights(graph, shards, table)
+            out.copied_parts[p] = np.ceil(out.copied[p] / shards.owners[table])
         for row in range(graph.offset[p], graph.offset[p + 1]):
             at, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
             out.weights[at] += owned

@@ -20,18 +20,18 @@ from fastflow.distinct import kinds as kinds_of
 from fastflow.errors import InputError
 from fastflow.parallelism.layout_file import KEY as FILE
 from fastflow.parallelism.layout_file import read_layout
-from fastflow.parallelism.mesh import AXES, axes, devices_along
-from fastflow.parallelism.splits import (
+from fastflow.parallelism.mesh import AXES, DATA, axes, devices_along
+from fastflow.parallelism.splits import axes_that_split
+from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
+from fastflow.parallelism.ways import (
     SEQUENCE,
     ULYSSES,
     WAYS,
     Assignment,
     assignment_of,
     assignments,
-    axes_that_split,
     number_of,
 )
-from fastflow.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
 from fastflow.tables import Bools, Inputs, Ints, Reasons, Texts
 from fastflow.workload import family_of, layers_of
 from fastflow.workload.cutting import COLS, ROWS
@@ -48,6 +48,7 @@ class Layouts(NamedTuple):
 
     assignment: Ints  # what every axis cuts, of splits.assignments, (points, columns)
     degrees: Ints  # of mesh.AXES, the same stages for all, (points, columns, axes)
+    replicas: Ints  # parts of dp, each of which has all weights, (points,)
 
     def _along(self, side: str) -> Ints:
         """Return the devices among which a side of an activation is split, (points, columns)."""
@@ -111,10 +112,11 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
 
     inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; where
     that has no data parallelism, the devices that the cut leaves share the batch. `parallel.layers`, in place
-    of these, as `parse_layers` takes it. Raises InputError.
+    of these, as `parse_layers` takes it. `parallel.shards`. Raises InputError.
     """
     names, kinds, place = known = sections(inputs)
-    layouts = Layouts(*(np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2]))
+    cuts, degrees = (np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2])
+    layouts = Layouts(cuts, degrees, np.ones_like(place))
     tensor = np.flatnonzero(strategies.assignment == TENSOR)
     ways = (
         _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
@@ -137,6 +139,8 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
         elif own.devices != available:
             allowed = f"a cut that uses the {devices} of a layer under the strategy"
             reason.add(i, str(InputError(key, text, allowed)))
+        elif own.ep > 1:  # experts are dealt out for all layers alike
+            reason.add(i, str(InputError(key, text, "a cut without e, which parallel.strategy has")))
         layouts.assignment[i, columns] = own.kernel
         layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
     for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
@@ -155,7 +159,29 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
             if name not in every:
                 allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
                 reason.add(p, str(InputError(FILE, path, allowed)))
+    _replicate(inputs["parallel.shards"], layouts, layouts.differ | (FILE in inputs), reason)
     return layouts, reason.texts()
+
+
+def _replicate(shards: Ints, layouts: Layouts, own: Bools, reason: Reasons) -> None:
+    """Write how many times a stage's devices have all weights.
+
+    shards: devices that have parts of one, 0 for all; own: whether a point's layers have cuts of their own,
+    (points,).
+    """
+    if not shards.any():
+        return
+    sharing = devices_along(layouts.degrees, axes("cp", "ep", "dp")).max(axis=1)
+    some = np.where((shards > 0) & (shards < sharing), shards, sharing)
+    replicas = sharing // some
+    wrong = (sharing % some > 0) | (layouts.degrees[:, 0, DATA] % replicas > 0)
+    for p in np.flatnonzero(wrong | (own & (replicas > 1))).tolist():
+        allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
+        if own[p]:
+            allowed = "0, where layers have cuts of their own"
+        reason.add(p, str(InputError("parallel.shards", int(shards[p]), allowed)))
+        replicas[p] = 1
+    layouts.replicas[:] = replicas
 
 
 @lru_cache(maxsize=64)
@@ -199,6 +225,11 @@ def undivided(inputs: Inputs, strategies: Strategies) -> Texts:
     """
     points = strategies.assignment.size
     reason, divided = Reasons(points), family_of(inputs).divided if points else {}
+    for axis, key in (family_of(inputs).copied if points else {}).items():
+        degree, size = strategies.degrees[:, AXES.index(axis)], inputs[key]
+        for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
+            what = f"a divisor or a multiple of {key}={size[i]}"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
     for axis, key in divided.items():
         degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
         size = inputs[key]

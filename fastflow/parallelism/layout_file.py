@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fastflow.parallelism.mesh import AXES, PIPELINE
-from fastflow.parallelism.splits import Assignment, number_of
+from fastflow.parallelism.ways import Assignment, number_of
 from fastflow.workload.graph import LAYER_KINDS
 from fastflow.yaml_file import mapping_of, of_present, read_version, wrong
 

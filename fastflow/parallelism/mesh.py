@@ -18,6 +18,10 @@ MESHES = (
 """The axes that one mesh has at most: the first one that has all above 1 is a point's."""
 
 PIPELINE = AXES.index("lp")
+DATA = AXES.index("dp")
+SHARDS, REPLICAS = 1 << len(AXES), (1 << len(AXES) + 1) + (1 << DATA)
+"""What makes a set of axes one of shards, of which dp has but those of one replica; and the set of all
+replicas that have the same shards."""
 
 
 def axes(*names: str) -> int:

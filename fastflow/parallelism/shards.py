@@ -47,9 +47,10 @@ class Supergraph(NamedTuple):
     read_cols: Ints
     sync: CrossEdges  # follows the kernel, every launch, and is waited for
     relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
-    owners: Ints  # devices that have the same weights
+    owners: Ints  # devices that have the same weights, and parts of them under ZeRO
     fetch: CrossEdges  # of weights that devices have parts of (ZeRO), waited for
     gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
+    replicas: CrossEdges  # follows that, where several devices have the same part of the weights
     further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
     send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
     groups: Groups

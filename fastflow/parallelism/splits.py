@@ -13,12 +13,23 @@ A partial sum goes to the layout in which a pass over the tensor would be cut: t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from fastflow.parallelism.lies import (
+    added,
+    differentiated,
+    home,
+    is_shared,
+    lies_as_pass,
+    made,
+    read,
+    side,
+    turned,
+)
 from fastflow.parallelism.mesh import axes
+from fastflow.parallelism.ways import Assignment
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -45,68 +56,6 @@ Layout = tuple[str, ...]
 """How a tensor lies along every axis. It says which side is split, not in which dimension of the side: an
 assignment must not cut the batch of one kernel and the sequence of the next along the same axis."""
 
-Assignment = tuple[tuple[str, tuple[str, ...]], ...]
-"""Axes, and the dimensions that each of them cuts: a kernel's first one that it has. Beside the names that a
-network gives its dimensions, the sides of a kernel are dimensions: "rows", "inner" (of a product), "cols".
-"activations.heads" are heads of kernels without weights, "groups.experts" experts to whom rows are dealt,
-"inner.experts" those over which kernels deal copies of rows out or sum them up, "dense.feed_forward" columns
-of kernels whose rows are not dealt."""
-
-
-class Cut(NamedTuple):
-    """What an axis cuts, in a known way to split a network."""
-
-    axis: str
-    dimensions: tuple[str, ...]
-    source: str
-
-
-_ACTIVATIONS, _DENSE = "activations", "dense"
-_TENSOR = ("heads", "feed_forward", "gates", "vocabulary")
-_DATA = Cut("dp", (ROWS,), "data parallelism")
-_DEEPFLOW, _OPTIMUS, _3D = "DeepFlow, section 3.3", "Optimus, arXiv:2104.05343", "3-D, arXiv:2105.14450"
-WAYS = {
-    "": (_DATA,),
-    "RC": (Cut("kp1", (ROWS,), _DEEPFLOW), Cut("kp2", (COLS,), _DEEPFLOW), _DATA),
-    "CR": (Cut("kp1", (INNER, COLS), _DEEPFLOW), _DATA),
-    "TP": (
-        Cut("tp", _TENSOR, "Megatron-LM, arXiv:1909.08053"),
-        Cut("cp", ("sequence",), "ring attention, arXiv:2310.01889"),
-        Cut("ep", ("groups.experts", ROWS), "GShard, arXiv:2006.16668"),
-        _DATA,
-    ),
-    "2D": (Cut("kp1", (INNER, COLS), _OPTIMUS), Cut("kp2", (COLS,), _OPTIMUS), _DATA),
-    "3D": (Cut("kp1", (ROWS,), _3D), Cut("kp2", (COLS,), _3D), Cut("tp", (INNER, COLS), _3D), _DATA),
-}
-"""Known ways, by what a strategy calls them; its degrees are those of the axes, in their order."""
-SEQUENCE = Cut("tp", (*_TENSOR, "sequence"), "sequence parallelism, arXiv:2205.05198")
-"""Tensor parallelism that splits the tokens wherever it splits nothing else."""
-ULYSSES = Cut("cp", ("activations.heads", "sequence"), "DeepSpeed Ulysses, arXiv:2309.14509")
-"""Context parallelism that deals heads out in attention, by all-to-all."""
-NAMES = tuple(WAYS)
-
-
-def assignment_of(way: str, *others: Cut) -> Assignment:
-    """Return the assignment of a known way, with other cuts of some of its axes."""
-    cuts = {cut.axis: cut.dimensions for cut in (*WAYS[way], *others)}
-    return tuple(cuts.items())
-
-
-_known = {assignment_of(way): number for number, way in enumerate(WAYS)}
-_lock = threading.Lock()
-
-
-def assignments() -> tuple[Assignment, ...]:
-    """Return all assignments that are known in this process; columns have their places here."""
-    return tuple(_known)
-
-
-def number_of(assignment: Assignment) -> int:
-    """Return the place of an assignment among those known, after the last if it is new."""
-    with _lock:
-        return _known.setdefault(assignment, len(_known))
-
-
 # A row's maximum and sum, in fp32, as columns of 2-byte numbers; exact enough at fp32 too.
 STATISTICS_COLS = 4
 # A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
@@ -114,125 +63,6 @@ STATISTICS_COLS = 4
 STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
 _OF_ROWS = (ROWS, GROUPS)
 _READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
-
-
-def _qualified(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return a dimension without what stands before its dot, that, and the sides where it may be."""
-    of, _, one = name.rpartition(".")
-    return one, of, SIDES if of in ("", _ACTIVATIONS, _DENSE) else (of,)
-
-
-def cut_at(cuts: tuple[str, ...], form: Form) -> tuple[str, str]:
-    """Return the side of a kernel that an axis cuts, and by which name; "" for none.
-
-    cuts: dimensions.
-    """
-    for name in cuts:
-        one, of, sides = _qualified(name)
-        if of == _ACTIVATIONS and form.type.gradient != NO_GRADIENT:
-            continue
-        if of == _DENSE and form.dims.groups:
-            continue
-        if one in form.type.sides:
-            return form.type.sides[one], one
-        for where, names in zip(SIDES, form.dims, strict=True):
-            if one in names and where in form.type.makes and where in sides:
-                return where, one
-    return "", ""
-
-
-def side(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the side of a kernel that an axis cuts, "" for none."""
-    return cut_at(cuts, form)[0]
-
-
-def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return a side that an axis cuts in more than one dimension, and these; "" for none.
-
-    They make no layout: a tensor that is split by batch is not what is read by sequence.
-    """
-    found = {(cut_at(cuts, facts.form), facts.form.type) for facts in structure}
-    rows = {name for (where, name), of in found if where and of.makes[where] == ROWS}
-    if len(rows) > 1:
-        return ROWS, sorted(rows)
-    for facts in structure:
-        forms = [one for one in facts.readers if facts.phase == FORWARD and read(cuts, one) == COLS]
-        forms += [facts.form] if forms and made(cuts, facts.form) == COLS else []
-        cols = {cut_at(cuts, one)[1] for one in forms} - set(SIDES)  # a whole side suits all
-        if len(cols) > 1:
-            return COLS, sorted(cols)
-    return "", []
-
-
-def made(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout of a kernel's output along an axis, before anything is exchanged."""
-    cut = side(cuts, form)
-    return form.type.makes[cut] if cut else BROADCAST
-
-
-def home(cuts: tuple[str, ...], form: Form | None) -> str:
-    """Return the layout in which a tensor lies along an axis; form: of its maker, None outside."""
-    if form is None:
-        return BROADCAST
-    found = made(cuts, form)
-    return _lies(cuts, form.dims) if found == PARTIAL else found
-
-
-def _lies(cuts: tuple[str, ...], dims: Dims) -> str:
-    """Return the layout along an axis in which a pass over a tensor would be cut."""
-    for name in cuts:
-        one, of, sides = _qualified(name)
-        if of == _DENSE and dims.groups:
-            continue
-        for where, names in ((ROWS, dims.rows), (COLS, dims.cols), (GROUPS, dims.groups)):
-            if (one in names or one == where != GROUPS) and where in sides:
-                return where
-    return BROADCAST
-
-
-def taken(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel reads, by the kernel's own sides."""
-    cut = side(cuts, form)
-    return form.type.reads[form.operand][cut] if cut else BROADCAST
-
-
-def is_shared(cuts: tuple[str, ...], form: Form) -> bool:
-    """Say whether all that share an operand of a kernel need all of it, since others are cut."""
-    return form.operand > 0 and side(cuts, form) != "" and taken(cuts, form) == BROADCAST
-
-
-def read(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel reads: its inner side are the columns of that."""
-    found = taken(cuts, form)
-    return COLS if found == INNER else found
-
-
-def gradient(cut: str, lies: str) -> str:
-    """Return the layout along an axis of the gradient of a tensor that lies so there.
-
-    cut: the side of a kernel that the axis cuts. Of what all of its devices read each makes a part of the
-    gradient, and of a sum of their parts each needs all of it.
-    """
-    return {BROADCAST: PARTIAL, PARTIAL: BROADCAST}.get(lies, lies) if cut else lies
-
-
-def differentiated(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis in which backward kernels read the gradient of a kernel's output."""
-    return gradient(side(cuts, form), made(cuts, form))
-
-
-def added(cuts: tuple[str, ...], form: Form) -> str:
-    """Return the layout along an axis of what a kernel adds to the gradient of what it reads."""
-    return gradient(side(cuts, form), read(cuts, form))
-
-
-def turned(have: str, want: str) -> int:
-    """Return the collective that turns one layout into another."""
-    if have == PARTIAL:
-        return ALL_REDUCE if want == BROADCAST else REDUCE_SCATTER
-    if have in (want, BROADCAST):
-        return NO_EXCHANGE
-    return ALL_GATHER if want == BROADCAST else ALL_TO_ALL
 
 
 STATISTICS, SUMMED, READ, SHARED = 0, 1, 2, 3
@@ -254,7 +84,7 @@ class Exchange(NamedTuple):
 @lru_cache(maxsize=256)
 def axes_that_split(assignment: Assignment, where: str) -> int:
     """Return the axes that split a side of activations, as bits, whatever their dimensions are called."""
-    return axes(*(axis for axis, cuts in assignment if _lies(cuts, Dims()) == where))
+    return axes(*(axis for axis, cuts in assignment if lies_as_pass(cuts, Dims()) == where))
 
 
 class Split(NamedTuple):

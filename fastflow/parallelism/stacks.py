@@ -8,12 +8,12 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.iteration.blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
-from fastflow.iteration.layers import WAITS, LayerTimes
+from fastflow.iteration.layers import WEIGHTS, LayerTimes
 from fastflow.iteration.pipeline_order import ZERO_BUBBLE
 from fastflow.iteration.schedule import Timeline
 from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.layer_memory import LayerMemory, Offload
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, Graph
 from fastflow.workload.precision import Precision
 
@@ -59,12 +59,14 @@ def streamed(memory: LayerMemory, offload: Offload, numbers: Precision, zero: In
 
 def run_stacks(
     graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed,
+    streamed: Streamed, copies: Bools, taken: Floats,
 ) -> Stacks:  # fmt: skip
     """Return the iteration of every point.
 
     send_s: of what a kernel makes, to the next stage; reduce_s: of its weight gradients, once an iteration
-    [s], both of one layer, (kernels,); streamed: what layers move between device and host.
+    [s], both of one layer, (kernels,); streamed: what layers move between device and host; copies: whether
+    the last one of several stages has a copy of the first layer's weights; taken: the share of
+    bundles that a collective takes from blocks beside it, both (points,).
     """
     virtual = int(chunks.offset[-1])
     blocks = Blocks(
@@ -78,22 +80,30 @@ def run_stacks(
         gather_s=np.zeros(virtual),
         tail_s=np.zeros(virtual),
     )
-    update, offload = np.zeros((2, plan.stages.size))
-    waits = np.zeros((len(WAITS), plan.stages.size))
-    _lay_blocks(
-        graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, blocks, update, waits, offload
-    )
+    own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, taken, blocks)
+    waits, update, offload = _wait(chunks, layers, plan, own)
     return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, waits, offload)
 
 
+class _Stages(NamedTuple):
+    """What stages take beside their blocks [s]; those of point p begin where its virtual stages do."""
+
+    work: Floats  # of one micro-batch
+    beside: Floats  # how much longer it is in an iteration for what the host has
+    update: Floats
+    states: Floats  # to move what the host has of the optimizer
+
+
 @kernel
-def _lay_blocks(
+def _hold(
     graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed, blocks: Blocks, update: Floats, waits: Floats, offload: Floats,
-) -> None:  # fmt: skip
-    """Write what every virtual stage takes, the update, and the waits of the stage that has most to do."""
-    for p in range(update.size):
-        count, stages = chunks.layers[p], plan.stages[p]
+    streamed: Streamed, copies: Bools, taken: Floats, blocks: Blocks,
+) -> _Stages:  # fmt: skip
+    """Write the blocks of every virtual stage, and return what else it takes."""
+    own = np.zeros((4, blocks.forward_s.size))
+    work, beside, update, states = own
+    for p in range(chunks.layers.size):
+        count, stages, split = chunks.layers[p], plan.stages[p], plan.order[p] == ZERO_BUBBLE
         reduced, sent, hidden = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.bool_)
         table = np.zeros(count, dtype=np.bool_)  # whose gradients are ready last
         for row in range(graph.offset[p], graph.offset[p + 1]):
@@ -103,34 +113,36 @@ def _lay_blocks(
             table[layer] |= graph.layer_kind[row] == EMBEDDING
             if graph.sends_cols[row] > 0 and graph.phase[row] == FORWARD:
                 sent[layer] = send_s[row]
-        updated, most = np.zeros(stages), -1.0
-        work, waiting = np.zeros(stages), np.zeros((stages, waits.shape[0]))
-        states, beside = np.zeros(stages), np.zeros(stages)
-        split = plan.order[p] == ZERO_BUBBLE
-        for j in range(chunks.offset[p + 1] - chunks.offset[p]):
-            v, stage, held_layers, moved = chunks.offset[p] + j, j % stages, 0, 0.0
+        for v in range(chunks.offset[p], chunks.offset[p + 1]):
+            j, held_layers, moved = v - chunks.offset[p], 0, 0.0
+            stage, begin = chunks.offset[p] + j % stages, chunks.at[p] + j * count
             for layer in range(count):
-                held = chunks.held[chunks.at[p] + j * count + layer]
-                again, own = chunks.again[chunks.at[p] + j * count + layer], layers.first[p] + layer
+                held, again = chunks.held[begin + layer], chunks.again[begin + layer]
+                at = layers.first[p] + layer
                 core = held - again if chunks.core[p] else 0
-                blocks.forward_s[v] += held * layers.forward[own]
-                blocks.input_s[v] += held * layers.backward[own] + again * layers.forward[own]
-                blocks.input_s[v] += core * layers.core[own]
-                blocks.weight_s[v] += held * layers.weight[own]
+                # weights are gathered once for what is computed again and the backward pass, in that
+                recomputed = layers.forward[at] - layers.waits[FORWARD, WEIGHTS, at]
+                blocks.forward_s[v] += held * layers.forward[at]
+                blocks.input_s[v] += held * layers.backward[at] + again * recomputed
+                blocks.input_s[v] += core * layers.core[at]
+                blocks.weight_s[v] += held * layers.weight[at]
                 if table[layer]:
                     blocks.tail_s[v] += held * reduced[layer]
                 else:
                     blocks.reduce_s[v] += held * reduced[layer]
-                blocks.gather_s[v] += held * layers.gather[own]
-                updated[stage] += held * layers.update[own]
-                states[stage] += held * streamed.states[own]
-                moved += (held - again) * streamed.kept[own] + again * streamed.border[own]
+                blocks.gather_s[v] += held * layers.gather[at]
+                update[stage] += held * layers.update[at]
+                states[stage] += held * streamed.states[at]
+                moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
                 held_layers += held * hidden[layer]
-                for kind in range(waits.shape[0]):
-                    waiting[stage, kind] += (held + again) * layers.waits[FORWARD, kind, own]
-                    waiting[stage, kind] += held * layers.waits[BACKWARD, kind, own]
             blocks.layers[v] = max(held_layers, 1)
             blocks.send_s[v] = sent[chunks.last[v]]
+            # what is gathered and summed once an iteration, beside some of its blocks
+            once = taken[p] / plan.microbatches[p]
+            if plan.overlaps_gathers[p]:
+                blocks.forward_s[v] += once * blocks.gather_s[v]
+            if plan.overlaps_gradients[p]:
+                blocks.input_s[v] += once * blocks.reduce_s[v]
             # out beside the forward block, in beside the backward one
             later = max(0.0, moved - blocks.forward_s[v])
             blocks.forward_s[v] += later
@@ -141,9 +153,37 @@ def _lay_blocks(
             if not split:
                 blocks.input_s[v] += blocks.weight_s[v]
                 blocks.weight_s[v] = 0.0
+        if copies[p] and stages > 1:
+            last, first = chunks.offset[p + 1] - 1, layers.first[p]
+            blocks.reduce_s[last] += reduced[0]
+            blocks.gather_s[last] += layers.gather[first]
+            update[chunks.offset[p] + stages - 1] += layers.update[first]
+            states[chunks.offset[p] + stages - 1] += streamed.states[first]
+    return _Stages(work, beside, update, states)
+
+
+@kernel
+def _wait(chunks: Chunks, layers: LayerTimes, plan: BlockPlan, own: _Stages) -> tuple[Floats, Floats, Floats]:
+    """Return the waits of every point's stage that has most to do, the update, and what the host adds [s]."""
+    points, kinds = plan.stages.size, layers.waits.shape[1]
+    waits, update, offload = np.zeros((kinds, points)), np.zeros(points), np.zeros(points)
+    for p in range(points):
+        begin, end, stages = chunks.offset[p], chunks.offset[p + 1], plan.stages[p]
+        most, busiest = -1.0, 0
         for stage in range(stages):
-            update[p] = max(update[p], updated[stage], states[stage])
-            if work[stage] > most:
-                most = work[stage]
-                waits[:, p] = plan.microbatches[p] * waiting[stage]
-                offload[p] = beside[stage] + max(0.0, states[stage] - updated[stage])
+            updated, states = own.update[begin + stage], own.states[begin + stage]
+            update[p] = max(update[p], updated, states)
+            if own.work[begin + stage] > most:
+                most, busiest = own.work[begin + stage], stage
+                offload[p] = own.beside[begin + stage] + max(0.0, states - updated)
+        count = chunks.layers[p]
+        for j in range(busiest, end - begin, stages):
+            for layer in range(count):
+                at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
+                held, again = chunks.held[which], chunks.again[which]
+                for kind in range(kinds):
+                    run = held if kind == WEIGHTS else held + again
+                    waits[kind, p] += run * layers.waits[FORWARD, kind, at]
+                    waits[kind, p] += held * layers.waits[BACKWARD, kind, at]
+        waits[:, p] *= plan.microbatches[p]
+    return waits, update, offload

@@ -8,15 +8,24 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.columns import SCHEDULES
+from fastflow.columns.inputs import AUTO
 from fastflow.distinct import look_up
 from fastflow.errors import InputError
 from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
-from fastflow.parallelism.chunks import EVEN, NONE, Chunks, crossings, deal, most_of_chunks
+from fastflow.parallelism.chunks import (
+    BALANCED,
+    NONE,
+    Chunks,
+    Dealing,
+    crossings,
+    deal,
+    launched_again,
+    most_of_chunks,
+)
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies
 from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
 from fastflow.workload import in_blocks
-from fastflow.workload.family import Order
 from fastflow.workload.graph import BACKWARD, FORWARD, Graph
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
@@ -33,7 +42,11 @@ class Pipeline(NamedTuple):
     stage: Ints  # of every kernel, (kernels,)
     crosses: Ints  # from how many of its layers what a kernel makes goes to another stage, (kernels,)
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
-    chunks: Chunks | None  # what stages hold, where layers of the graph stand for several
+    # where layers of the graph stand for several
+    chunks: Chunks | None = None  # what stages hold
+    again: Ints | None = (
+        None  # launches of every kernel in an iteration, for what is computed again, (kernels,)
+    )
 
     def most_of_a_stage(self, graph: Graph, values: Floats) -> Floats:
         """Return the sum of a quantity of kernels over the stage that has most of it, (points,)."""
@@ -87,16 +100,16 @@ def microbatches(
 def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stacked: bool) -> Texts:
     """Say for every point why its schedule is none for its pipeline; or "", (points,).
 
-    inputs: `parallel.schedule`, `.recompute`; microbatched: micro-batches; stacked: of models whose layers
-    stand for several.
+    inputs: `parallel.schedule`, `.strategy`, `.recompute`, `.offload`; microbatched: micro-batches; stacked:
+    of models whose layers stand for several.
     """
     schedule, chunks, stages = inputs["parallel.schedule"], strategies.chunks, strategies.lp
     order, reason = look_up(ORDERS, schedule), Reasons(schedule.size)
     if not stacked:
         for i in reason.without(chunks > 1):
             allowed = "pipeline stages without chunks, which layers of transformers alone are dealt to"
-            reason.add(i, str(InputError("parallel.strategy", f"p{stages[i]}x{chunks[i]}", allowed)))
-        for i in reason.without(inputs["parallel.recompute"] != NONE):
+            reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
+        for i in reason.without(~np.isin(inputs["parallel.recompute"], (AUTO, NONE))):
             allowed = f"{NONE}, but for a transformer"
             reason.add(i, str(InputError("parallel.recompute", inputs["parallel.recompute"][i], allowed)))
         for i in reason.without(inputs["parallel.offload"] != NONE):
@@ -160,32 +173,29 @@ def _split(
 
 
 def pipeline(
-    inputs: Inputs, graph: Graph, order_of: Order | None, strategies: Strategies, microbatched: Ints,
-    kernel_s: Floats,
+    inputs: Inputs, graph: Graph, dealing: Dealing | None, strategies: Strategies, microbatched: Ints,
+    launches: Ints, kernel_s: Floats,
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
     Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
 
-    inputs: `parallel.schedule` and `parallel.split`; order_of: their models' layers, where some stand for
-    several; strategies, microbatched (micro-batches): (points,); kernel_s: what every kernel takes in an
-    iteration [s], (kernels,).
+    inputs: `parallel.schedule` and `parallel.split`; dealing: of their models' layers, where some stand
+    for several; strategies, microbatched (micro-batches): (points,); launches of every kernel in an
+    iteration, kernel_s: what one takes [s], (kernels,).
     """
     stages = strategies.lp
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
-    if order_of is not None:
+    if dealing is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
-        even = inputs["parallel.split"] == EVEN
-        chunks = deal(
-            graph, order_of, stages, strategies.chunks, even, inputs["parallel.recompute"], kernel_s
-        )
+        even = inputs["parallel.split"] != BALANCED
+        chunks = deal(graph, dealing, even, inputs["parallel.recompute"], launches * kernel_s)
+        again = launched_again(graph.numbers, chunks, microbatched)
         none = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)
-        busiest = most_of_chunks(graph.numbers, chunks, stages, kernel_s)
-        return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks)
-    stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, kernel_s)
-    busiest = most_of_a_stage(graph.offset, stage, stages, kernel_s)
-    return Pipeline(
-        stages=stages, microbatches=microbatched, order=order, stage=stage, crosses=crosses, busiest=busiest,
-        chunks=None,
-    )  # fmt: skip
+        busiest = most_of_chunks(graph.numbers, chunks, stages, (launches + again) * kernel_s)
+        return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks, again)
+    spent = launches * kernel_s
+    stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, spent)
+    busiest = most_of_a_stage(graph.offset, stage, stages, spent)
+    return Pipeline(stages, microbatched, order, stage, crosses, busiest)

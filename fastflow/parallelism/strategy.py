@@ -12,7 +12,7 @@ import numpy as np
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import AXES, PIPELINE, axes, devices_along
-from fastflow.parallelism.splits import NAMES, WAYS
+from fastflow.parallelism.ways import NAMES, WAYS
 from fastflow.tables import Bools, Ints, Reasons, Texts
 
 NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
@@ -125,6 +125,13 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     return strategy
 
 
+@lru_cache(maxsize=16384)
+def _laid(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
+    """Return degrees and axes of dealt experts where TP cuts experts and where not, and how it is printed."""
+    cut, whole = strategy.on_mesh(False), strategy.on_mesh(True)
+    return (cut[0], whole[0]), (cut[1], whole[1]), str(strategy)
+
+
 def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
     """Read a column of strategies; return them, and each as it is printed, shape (points,).
 
@@ -133,19 +140,19 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
     known, place = vocabulary(texts)
     parsed = [parse(text) for text in known]
     whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
-    meshes = [[one.on_mesh(False), one.on_mesh(True)] for one in parsed]
+    laid = [_laid(one) for one in parsed]
 
     def column(values: list[Any]) -> Ints:
         return np.array(values, dtype=np.int64)[place]
 
     strategies = Strategies(
         assignment=column([one.kernel for one in parsed]),
-        degrees=np.array([[own for own, _ in both] for both in meshes], dtype=np.int64)[place, whole],
+        degrees=np.array([degrees for degrees, _, _ in laid], dtype=np.int64)[place, whole],
         chunks=column([one.chunks for one in parsed]),
         experts=column([one.ep for one in parsed]),
-        dealing=np.array([[own for _, own in both] for both in meshes], dtype=np.int64)[place, whole],
+        dealing=np.array([dealing for _, dealing, _ in laid], dtype=np.int64)[place, whole],
     )
-    return strategies, np.array([str(strategy) for strategy in parsed])[place]
+    return strategies, np.array([printed for _, _, printed in laid])[place]
 
 
 def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
@@ -183,13 +190,19 @@ def _sharing(strategy: Strategy) -> str:
     return ", or ".join(texts)
 
 
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, in growing order."""
+    low = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return sorted({*low, *(number // one for one in low)})
+
+
 def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
     """Return every way to write a number as an ordered product of some factors."""
     if parts == 1:
         return [(number,)]
-    small = [low for low in range(1, int(number**0.5) + 1) if number % low == 0]
-    divisors = sorted({*small, *(number // low for low in small)})
-    return [(first, *rest) for first in divisors for rest in _factorisations(number // first, parts - 1)]
+    return [
+        (first, *rest) for first in divisors(number) for rest in _factorisations(number // first, parts - 1)
+    ]
 
 
 def every_strategy(devices: int, layers: int) -> list[Strategy]:

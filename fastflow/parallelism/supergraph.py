@@ -18,9 +18,13 @@ from fastflow.parallelism.cuts import STAGES, Cuts, Slot, tables_of
 from fastflow.parallelism.exchanges import (
     Shares,
     ceil_div,
+    crowds_heads,
+    write_copies,
     write_fetch,
     write_gradient,
+    write_heads,
     write_relayout,
+    write_replicas,
     write_send,
     write_sync,
 )
@@ -88,10 +92,13 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
             out.elements[row] = 1.0 * rows * activation_cols
         elif kind == ON_WEIGHTS:
             out.elements[row] = 1.0 * out.batch[row] * inner * cols
-            if shares.zero[p] > 0:  # each device updates its part
-                out.elements[row] = np.ceil(out.elements[row] / ways[here + cuts.sharing[k]])
+            if shares.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its part
+                out.elements[row] = np.ceil(
+                    out.elements[row] * shares.replicas[p] / ways[here + cuts.sharing[k]]
+                )
         out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
-        out.activation_cols[row], out.owners[row] = activation_cols, ways[here + cuts.sharing[k]]
+        out.activation_cols[row] = activation_cols
+        out.owners[row] = max(ways[here + cuts.sharing[k]] // shares.replicas[p], 1)
 
 
 @kernel
@@ -104,16 +111,17 @@ def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) 
 
 def cut(
     graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, reshards: Bools,
-    precision: Precision,
+    precision: Precision, copies: Bools,
 ) -> Supergraph:  # fmt: skip
     """Cut every kernel of the graph as its point's strategy says.
 
     stages, microbatches, zero (its stage), reshards (whether stage 3 gives weights up after the forward
-    pass): shape (points,).
+    pass), copies (whether the last stage has one of the first one's embedding): shape (points,).
     """
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
-    tables = tables_of(graph.structures, tuple(used.tolist()))
+    replicated = layouts.replicas > 1
+    tables = tables_of(graph.structures, tuple(used.tolist()), bool(replicated.any()))
     sets, place = tables.groups.sets, np.searchsorted(used, layouts.assignment)
     shares = Shares(
         first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
@@ -126,6 +134,7 @@ def cut(
         microbatches=microbatches,
         zero=np.array(zero),  # columns that kernels take
         reshards=np.array(reshards),
+        replicas=layouts.replicas,
         weight=precision.weight,
         activation=precision.activation,
         gradient=precision.gradient,
@@ -149,6 +158,7 @@ def cut(
             return nothing
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
+    crowded = crowds_heads(graph, tables.cuts, shares)
     moves, stacked, shared = shares.differ.any(), (stages > 1).any(), (zero > 0).any()
     out = Supergraph(
         m=column(),
@@ -166,8 +176,9 @@ def cut(
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
-        relayout=rare(moves),
+        relayout=rare(moves | copies.any() | crowded.any()),
         gradient=edges(),
+        replicas=rare(replicated.any()),
         further=tuple(edges() for _ in tables.slots[1:]),
         send=rare(stacked),
         groups=tables.groups,
@@ -181,6 +192,12 @@ def cut(
         write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
     if shared:
         write_fetch(graph, tables.cuts, shares, out, out.fetch)
+    if replicated.any():
+        write_replicas(graph, shares, sets, out)
+    if crowded.any():
+        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(crowded), out.relayout)
+    if copies.any():
+        write_copies(graph, shares, out, sets.index(STAGES), copies, out.relayout)
     if stacked:
         write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
     return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
@@ -230,7 +247,9 @@ def _share(
         elements=local.elements[rows],
         turns=shares.microbatches[point],
         operand=precision.operand[point],
-        output=precision.output[point],
+        output=np.where(
+            graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+        ),
         activation=precision.activation[point],
         attention=precision.attention[point],
         cache=precision.cache[point],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.tables import Inputs, Ints
+from fastflow.columns.inputs import AUTO, MICROBATCH
+from fastflow.tables import Bools, Inputs, Ints
 from fastflow.workload import in_blocks
 
 
@@ -13,6 +14,32 @@ def zero_stage(inputs: Inputs) -> Ints:
 
     A transformer's optimizer is shared out unless told otherwise (Megatron-LM's distributed optimizer).
     """
-    usual = np.full(inputs["model.name"].size, int(in_blocks(inputs)))
-    found: Ints = inputs.get("parallel.zero", usual)
+    asked = inputs["parallel.zero"]
+    found: Ints = np.where(asked < 0, int(in_blocks(inputs)), asked)
+    return found
+
+
+def copies_embedding(inputs: Inputs) -> Bools:
+    """Return whether the last one of several stages has a copy of the first one's embedding, (points,).
+
+    So where the head is tied to it, or modules look further tokens up: Megatron-LM keeps weights, gradients
+    and optimizer states there too, and sums the gradients of both once an iteration
+    (megatron/core/distributed/finalize_model_grads.py at 00c2c0a).
+    """
+    if "model.tied" not in inputs:
+        return np.zeros(inputs["model.name"].size, dtype=np.bool_)
+    found: Bools = inputs["model.training"] & (inputs["model.tied"] | (inputs["model.mtp"] > 0))
+    return found
+
+
+def sums_each_microbatch(inputs: Inputs) -> Bools:
+    """Return whether every micro-batch's gradients are summed over devices (`parallel.reduce`), (points,).
+
+    By itself so where they are dealt out, since no device has room for all of its own: DeepSpeed's stages 2
+    and 3 (deepspeed/runtime/zero/stage_1_and_2.py), and FSDP without `no_sync` (pytorch/pytorch#126166). Of
+    models whose graph has layers that stand for several.
+    """
+    asked = inputs["parallel.reduce"]
+    by_itself = (asked == AUTO) & (zero_stage(inputs) >= 2)
+    found: Bools = (by_itself | (asked == MICROBATCH)) & in_blocks(inputs)
     return found

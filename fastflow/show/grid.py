@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fastflow.dataset.store import Store
+    from fastflow.optimize.layouts import Search
     from fastflow.show.progress import Progress
 
 _MOST_ROWS = 20  # of a grid on screen; the dataset holds all
@@ -68,8 +69,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     """Print a grid in short, and how fast it came."""
     out = console()
     columns = grid.keys
-    trained = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else []
-    results = ["time_s", *trained, "bound_by", "feasible"]
+    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else ["bound_by"]
+    results = ["time_s", *told, "feasible"]
     asked = list(dict.fromkeys(["point", *columns, "strategy", "cuts", *results, "reason"]))
 
     @cache
@@ -118,17 +119,40 @@ def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list
     return [*columns[:place], *won, *cuts, *columns[place:]]
 
 
-def show_ranking(rows: pa.Table, shown: str) -> None:
-    """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset."""
+def show_ranking(rows: pa.Table, shown: str, search: Search | None) -> None:
+    """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset.
+
+    search: through the layouts of a transformer, of which these are the best.
+    """
     out = console()
-    columns = ["strategy", "placement", "time_s", "footprint_B", "bound_by", "feasible"]
+    chosen = ["microbatch", "recompute", "zero"] if search else ["placement"]
+    told = ["mfu", "bubble_s", "footprint_B"] if search else ["footprint_B", "bound_by"]
+    columns = ["strategy", *chosen, "time_s", *told, "feasible"]
     different: dict[Any, dict[str, Any]] = {}
     for row in rows.select(["point", *columns]).to_pylist():
         different.setdefault((row["time_s"], row["footprint_B"]), row)
-    many = rows.num_rows
-    title = f"Best of {many:,} {'strategy' if many == 1 else 'strategies'}, identical results shown once"
+    if search:
+        of_all = counted(search.layouts, "layout")
+    else:
+        of_all = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
+    title = f"Best of {of_all}, identical results shown once"
     out.print(listing(title, columns, list(different.values())[:_FIRST]))
+    if search:
+        print(_searched(search, rows.num_rows))
     print(f"Ranking: {shown}")
+
+
+def _searched(search: Search, ranked: int) -> str:
+    """Say what was predicted of all layouts, and why the others are not in the ranking."""
+    parts = [f"{search.predicted:,} of {counted(search.layouts, 'layout')} predicted"]
+    if search.lacking:
+        parts.append(f"{search.lacking:,} lack memory")
+    if search.untimed:
+        parts.append(f"{search.untimed:,} have no time")
+    others = search.layouts - search.predicted - search.lacking - search.untimed
+    if others > 0:
+        parts.append(f"{others:,} compute too long to be among the {ranked:,} best")
+    return "; ".join(parts)
 
 
 def _speed(grid: Grid, progress: Progress) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow import units
+from fastflow.configuration.wording import counted
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
 from fastflow.show.training import show_training
@@ -34,6 +35,9 @@ def breakdown(
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
     if "tokens_per_s" in row:
+        sequences = counted(row["microbatch"], "sequence")
+        beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        out.print(f"{beside}, ZeRO {row['zero']}")
         show_training(out, row)
     out.print(_chip(row, levels))
     if row["devices"] > 1:

@@ -32,7 +32,8 @@ def labels_of(names: Sequence[str]) -> list[str]:
     """Return the columns that may tell candidates apart: choices, what was swept, the strategy."""
     shares = tuple(f"chip.{budget}." for budget in BUDGETS)
     swept = [name for name in names if "." in name and not name.startswith(shares)]
-    return [name for name in (*CHOICES, *swept, "strategy") if name in names]
+    chosen = ("strategy", "microbatch", "recompute", "zero")
+    return [name for name in (*CHOICES, *swept, *chosen) if name in names]
 
 
 def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Schema) -> Sheet:

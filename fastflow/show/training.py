@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +27,15 @@ _NOTES = {
 DAY = 86_400.0  # [s]
 JOULES_OF_A_KWH = 3.6e6
 _MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
+
+
+def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield what an iteration's time is made of: kernels by kind, what is waited for, and the bubble [s]."""
+    for name in _KERNELS:
+        yield name.replace("_", " "), float(row[f"{name}_s"])
+    for name in _WAITS:
+        yield f"waits: {name}", float(row[f"{name}_wait_s"])
+    yield "bubble", float(row["bubble_s"])
 
 
 def show_training(out: Console, row: Mapping[str, Any]) -> None:

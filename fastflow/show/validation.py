@@ -12,6 +12,7 @@ from fastflow.configuration.wording import counted
 from fastflow.measured.accuracy import ALL
 from fastflow.measured.measurements import naming_columns
 from fastflow.show.tables import console, new_sheet, records
+from fastflow.show.training import parts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +52,9 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    keys = [name for name in own if "." in name or name == "model"]
-    naming = (*naming_columns(dataset.about("kind")), *keys)
-    out.print("\n[bold]Worst rows[/]: time of each resource alone, and how the GEMM was tiled (m x k x n)")
+    naming = naming_columns(dataset.about("kind")) or [name for name in own if "." in name or name == "model"]
+    alone = "time of each resource alone, and how the GEMM was tiled (m x k x n)"
+    out.print(f"\n[bold]Worst rows[/]: {'where the time goes' if 'attention_s' in rows else alone}")
     for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
         if row["predicted_s"] == row["predicted_s"]:
             head, *more = _explained(row, naming)
@@ -105,6 +106,10 @@ def _explained(row: Mapping[str, Any], naming: Sequence[str]) -> Iterator[str]:
         f"line {row['line']}: {_named(row, naming)}: measured {measured}, predicted {time} "
         f"({row['ratio']:.2f}x), bound by {row['bound_by']}"
     )
+    if _is_there(row.get("attention_s")):
+        parts = [(label, seconds) for label, seconds in parts_of(row) if seconds > 0.001 * row["predicted_s"]]
+        yield ", ".join(f"{label} {units.show(seconds, 's')}" for label, seconds in parts)
+        return
     names = [name for name in row if name.startswith("needs_")]
     names += [name for name in ("latency_s", "exposed_comm_s", "bubble_s") if name in row]
     alone = [(name.removeprefix("needs_").removesuffix("_s"), row[name]) for name in names]

@@ -1,4 +1,4 @@
-"""The paper's studies: the claims of each, judged on a dataset, and its figure (sections 2 and 9)."""
+"""Studies of the paper and of today's models: claims, judged on a dataset, and a figure (sections 2, 9)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from fastflow.studies.claims import Claim
 
-STUDIES = ("fig01", "fig09", "fig10", "fig11")
+STUDIES = ("fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology")
 """Names that a study's `report:` may have; each is a module of this room."""
 SEARCHED = ("fig10", "fig11")
 """Those that judge the ranking of a search."""

@@ -201,7 +201,10 @@ def _networks_gain_more(case: CaseStudy) -> tuple[str, bool]:
     return "NDR to GDR against N3 to N1: " + ", ".join(words), holds
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+TITLE = "Scaling logic, memory and network technology (section 9.1)"
+
+
+def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
     """Draw iteration time over nodes, a panel a network, and what limits kernels, a panel a memory."""
     case = CaseStudy(frame)
     nodes, memories, networks = (
@@ -210,7 +213,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     )
     figure = Figure(figsize=(13.0, 7.0))
     about = "time of one iteration by logic node, and limiters of the kernels of a device"
-    head(figure, "Scaling logic, memory and network technology (section 9.1)", about)
+    head(figure, title, about)
     above, below = (
         figure.add_gridspec(1, max(1, columns), left=0.055, right=0.985, bottom=bottom, top=top, wspace=space)
         for columns, bottom, top, space in (

@@ -66,8 +66,12 @@ class Device(NamedTuple):
     batched_blocks: Texts  # and for batched ones
 
 
-def device(inputs: Inputs, chip: Chip) -> Device:
-    """Return the device that a chip makes for its kernels; raises InputError for blocks that are none."""
+def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
+    """Return the device that a chip makes for its kernels; raises InputError for blocks that are none.
+
+    lasts: whether kernels run for minutes. In a burst cores and caches have the whole power budget for a
+    while; later memory, links and the leakage of a hot die have their share of it.
+    """
     dtype = inputs["model.dtype"]
     vector = np.full(dtype.size, VECTOR_DTYPE)
     by_matrix = _of_dtype(inputs, "chip.matrix", dtype)
@@ -80,6 +84,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
     latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
+    budget = inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0)
     boost = inputs.get("chip.pinned.boost_W", np.zeros(dtype.size))
     one = np.ones(dtype.size)
     partitions = [inputs.get(f"chip.memory.l{number}.partitions", one) for number in range(len(chip.levels))]
@@ -122,7 +127,7 @@ def device(inputs: Inputs, chip: Chip) -> Device:
             splits=dtype != SCALED,
             promotion=np.where(promoted, PROMOTION * peak / (SCALED_AT_ONCE * vector_peak), 0.0),
             launch=inputs["chip.launch_overhead"],
-            drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / inputs["chip.tdp"],
+            drive=np.where(by_matrix, inputs["chip.matrix_power"], 1.0) * boost / budget,
             strided=inputs["chip.strided.cost"],
             reach=inputs["chip.strided.reach"],
             miss=inputs["chip.strided.miss"],

@@ -13,22 +13,24 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.timing.blocks import Launched, empty_launched
-from fastflow.timing.device import Device, Library
-from fastflow.timing.flash_attention import (
+from fastflow.timing.attention_pairs import (
     Attentions,
     Bundles,
     Pairs,
     bundles_of,
     count_tiles,
+    instructions_of,
     keys_of_first,
     run_pairs,
 )
+from fastflow.timing.blocks import Launched, empty_launched
+from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 KEYS = 128.0  # of a block of the backward pass (Dao-AILab/flash-attention, heads of up to 128)
 QUERIES = 64.0
 WARP = (16.0, 64.0)  # tile of a warp in its products (the same, eight warps)
+FIRST_WARPS = 8.0  # of a block of FlashAttention 1 (the same, csrc/flash_attn/src/fmha_bwd_hdim128.cu)
 PRODUCTS_OF_KEYS, PRODUCTS_OF_VALUES = 3.0, 2.0  # scores, dQ, dK; dP, dV
 # Of vector lanes a score: scaled difference, two of dS = P (dP - row sum), conversions of P and dS to
 # operands and their stores
@@ -36,7 +38,9 @@ OPERATIONS = 7.0
 
 
 @lean_kernel
-def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses: float) -> Pairs:
+def _lay_backward(
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
+) -> Pairs:  # fmt: skip
     """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
     q, kv = float(work.q_len[g]), float(work.kv_len[g])
     d, dv = float(work.head_dim[g]), float(work.value_dim[g])
@@ -58,6 +62,8 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
     else:
         registers = flop * size * accesses
         inner = 0.5 * flop * size * (1.0 / WARP[0] + 1.0 / WARP[1])
+        if work.flash[g] == 1:  # each warp has a part of the keys: their sums of dQ meet in L1
+            inner += 2.0 * FIRST_WARPS * PARTIAL_SUM_BYTES * b * d
     return Pairs(
         rows=a,
         columns=b,
@@ -69,6 +75,7 @@ def _lay_backward(work: Attentions, g: int, shared: bool, warp: float, accesses:
         sums=PARTIAL_SUM_BYTES * a * (b + both),
         tiles=(a + b) * both * size,
         flop=flop,
+        rate=rate,
         registers=registers,
         inner=inner + 2.0 * scores * size + b * both * size,
         operations=OPERATIONS * scores,
@@ -88,7 +95,8 @@ def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library
     out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
     for g in range(kernels):
         p = work.point[g]
-        pairs = _lay_backward(work, g, library.shared[p], library.warp_m[p], bundles.accesses[p])
+        shared, rate = instructions_of(library.shared[p], work.flash[g])
+        pairs = _lay_backward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
         sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
         run_pairs(pairs, bundles, library, p, sides, limits, out, g)
     return out

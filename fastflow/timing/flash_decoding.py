@@ -29,9 +29,9 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
+from fastflow.timing.attention_pairs import TRIPS
 from fastflow.timing.blocks import ORDER, STAGES, STEP_BYTES, Launched, empty_launched
 from fastflow.timing.device import Device, Library
-from fastflow.timing.flash_attention import TRIPS
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
 # What kernels run: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:

@@ -162,6 +162,14 @@ def in_blocks(inputs: Inputs) -> bool:
     return bool(inputs["model.name"].size) and family_of(inputs).order is not None
 
 
+def is_iteration(inputs: Inputs) -> bool:
+    """Say whether points are iterations of models, which are run for minutes, and no single operations.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return bool(inputs["model.name"].size) and family_of(inputs).layers is not None
+
+
 def is_stacked(inputs: Mapping[str, Any]) -> bool:
     """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
     family = FAMILIES.get(inputs.get("model.name", ""))
@@ -231,6 +239,11 @@ def unsuited(inputs: Inputs) -> Texts:
             said = allowed.format(int(inputs[other][i]))
             reason.add(i, str(InputError(one, int(inputs[one][i]), said)))
     return reason.texts()
+
+
+def trained_types(inputs: Inputs) -> tuple[str, ...]:
+    """Return the types of products alone that points' models train in; inputs: at least `model.name`."""
+    return family_of(inputs).trained if inputs["model.name"].size else ()
 
 
 def _structures(inputs: Inputs) -> Iterator[Ints]:

@@ -14,7 +14,7 @@ from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN, Dims
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
 from fastflow.workload.types import elementwise
-from fastflow.workload.types.attention import attention
+from fastflow.workload.types.attention import MOST_QUERIES, attention
 from fastflow.workload.types.kv_cache import before_decoding, kv_cache
 
 PREFILL, DECODE = "prefill", "decode"
@@ -23,7 +23,7 @@ PHASE = text(
 )
 SIZES = (
     count("model.batch", "sequences of the global batch"),
-    count("model.q_len", "queries of a sequence, the last of its tokens"),
+    count("model.q_len", "queries of a sequence, the last of its tokens", high=MOST_QUERIES),
     count("model.kv_len", "keys of a sequence, its queries' own among them; q_len where it is less"),
     count("model.heads", "heads of attention"),
 )

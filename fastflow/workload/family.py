@@ -58,6 +58,7 @@ class Family(NamedTuple):
     # whether points differ in more: columns, those of one graph agree in all of them
     differ: Callable[[Inputs], Sequence[Bools]] = lambda inputs: ()
     quantizes: bool = False  # so do points that differ in `model.dtype`
+    trained: tuple[str, ...] = ()  # types of products alone that it trains in
     kernels: Callable[[Network, Inputs, Precision], list[Kernel]] = iteration
     layers: Callable[[Inputs], Ints] | None = None  # that a pipeline can cut between; None: it is one
     # of points that agree in the structure: weights, and those that a row meets, each (points,)
@@ -69,5 +70,6 @@ class Family(NamedTuple):
     order: Callable[[Inputs], Order] | None = None
     tokens: Callable[[Inputs], Ints] | None = None  # of an iteration; of those too
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
+    copied: Mapping[str, str] = MappingProxyType({})  # the same, where a multiple does too; 0: no such size
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -13,7 +13,7 @@ from fastflow.tables import Floats, Inputs
 from fastflow.workload.family import Family, alone, independent
 from fastflow.workload.graph import HIDDEN
 from fastflow.workload.layers import INPUT, Layer, Network, Node, connect
-from fastflow.workload.precision import OUTPUT_BYTES, QUANTIZED_BYTES
+from fastflow.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTIZED_BYTES
 from fastflow.workload.types import elementwise, product, quantise, rowwise
 
 
@@ -47,7 +47,7 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     rows, k = points["model.m"] * points["model.batch"], points["model.k"]
     once = Node(
         name="quantise", type=quantise.TYPE, rows=rows, cols=k, moves=written,
-        flop=quantise.MAXIMUM_FLOP + quantise.QUANTISE_FLOP, keeps=0, keeps_whole=0,
+        flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
     )  # fmt: skip
     if points["model.dtype"][0] != "fp8":
         return [once]
@@ -57,11 +57,9 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
     )  # fmt: skip
     return [
         scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
-        once._replace(
-            name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=quantise.MAXIMUM_FLOP
-        ),
+        once._replace(name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP),
         scale,
-        once._replace(reads=("scale",), flop=quantise.QUANTISE_FLOP),
+        once._replace(reads=("scale",), flop=QUANTISE_FLOP),
     ]
 
 

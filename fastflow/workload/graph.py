@@ -138,6 +138,7 @@ class Kernel(NamedTuple):
     side: int = 0  # 1 where only the update reads the result: weight gradients
     sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
     part: int = OTHER  # of PARTS
+    wide: int = 0  # 1 of a product that computes in the type of activations, whatever others do
     selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
     own: Own = NOTHING
 
@@ -188,6 +189,7 @@ class Graph(NamedTuple):
     side: Ints
     sends_cols: Ints
     part: Ints
+    wide: Ints
     selective: Ints
     own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
 

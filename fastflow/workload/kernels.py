@@ -69,7 +69,8 @@ def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
     return Kernel(
         label=label, form=node.form, phase=phase, kind=node.type.kind,
         rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
-        times=placed.times, part=node.part, layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+        times=placed.times, part=node.part, wide=int(node.wide),
+        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
     )  # fmt: skip
 
 

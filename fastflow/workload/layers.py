@@ -76,6 +76,12 @@ class Node(NamedTuple):
     keeps_whole: Size | None = None  # columns kept as a product reads them
     vectors: Size = 0  # weights beside those of inner x cols: gains, biases; only their gradients take time
     gathers_again: bool = False  # of a product: what it reads is kept in parts, and gathered anew backward
+    wide: bool = False  # of a product: computes in the type of activations, whatever others do
+    quantises_input: bool = False  # of a product: by a pass of its own; its maker may have done so
+    quantises_gradient: bool = False  # of its output, when training
+    adds_apart: bool = (
+        False  # of a product: a pass adds its weights' gradient to the sum of all micro-batches
+    )
     part: int = 0  # of graph.PARTS
     # 1: selective recomputation keeps of it what products read, and launches it again
     selective: int = 0

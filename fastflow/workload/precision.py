@@ -5,8 +5,10 @@ others is held, moved and summed. By default weights, activations and gradients 
 and every 2-byte weight has a 4-byte master copy that the optimizer updates (Micikevicius et al., Mixed
 Precision Training, ICLR 2018). Momentum keeps one state a weight, Adam two, of 4 bytes each.
 
-Types of fewer than 2 bytes are of products alone: their results, and so activations, are bf16, and they do
-not train.
+Types of fewer than 2 bytes are of products alone: their results, and so activations, are bf16. Some of them
+train (Micikevicius et al., FP8 Formats for Deep Learning, arXiv:2209.05433): weights and gradients are bf16
+then, and of every weight there are two copies to multiply, as it lies and transposed, which an iteration
+makes once (Transformer Engine keeps them between micro-batches).
 """
 
 from __future__ import annotations
@@ -50,6 +52,11 @@ QUANTIZED_BYTES = {name: one.quantized for name, one in FORMATS.items()}
 OPERAND_BYTES = {name: one.operand for name, one in FORMATS.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
+# Operations: find the largest magnitude, its sign off, compare; multiply by the scale, round
+MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
+TRAINED = ("fp8", "fp8_block")
+"""Types of products alone that a transformer trains in."""
+COPIES = 2.0  # of what is quantised to train: Hopper multiplies fp8 along the inner dimension alone
 OPERAND, AUTO, NONE = "operand", "auto", "none"
 ROLE_TYPES = (OPERAND, *_ROLE_BYTES)
 MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
@@ -66,11 +73,14 @@ class Precision(NamedTuple):
 
     operand: Floats  # of products
     output: Floats  # of products
+    quantised: Floats  # that quantising an operand writes, all copies of it; 0 where nothing is quantised
     weight: Floats
+    copies: Floats  # of a weight, quantised to train; 0 where it is not
     activation: Floats  # and the gradients of activations
     cache: Floats  # of the keys and values of tokens that were read before
     attention: Floats  # of what attention multiplies
     gradient: Floats  # of a weight
+    summed: Floats  # that a product moves of each gradient that it makes: its output, or a sum in and out
     master: Floats  # of a separate master weight; 0 where there is none
     state: Floats  # optimizer state a weight
     update_flop: Floats
@@ -79,7 +89,8 @@ class Precision(NamedTuple):
     def update_traffic(self) -> Floats:
         """Return the bytes that updating one weight moves: gradient in, weight and states in and out."""
         weight = np.where(self.master > 0.0, 2.0 * self.master + self.weight, 2.0 * self.weight)
-        return self.gradient + weight + 2.0 * self.state
+        quantising = np.where(self.copies > 0.0, self.weight + self.copies, 0.0)
+        return self.gradient + weight + 2.0 * self.state + quantising
 
 
 UNSIZED = Precision(*np.zeros((len(Precision._fields), 1)))
@@ -94,22 +105,29 @@ def precision(inputs: Inputs) -> Precision:
     training, how = inputs["model.training"], inputs["precision.master"]
     operand = look_up(OPERAND_BYTES, inputs["model.dtype"])
     output = look_up(OUTPUT_BYTES, inputs["model.dtype"])
+    quantised = look_up(QUANTIZED_BYTES, inputs["model.dtype"]) * np.where(training, COPIES, 1.0)
+    trained = np.where(training & (quantised > 0.0), output, operand)
 
     def of(role: str, default: Floats = operand) -> Floats:
         own = look_up(_OWN_BYTES, inputs[f"precision.{role}"])
         return np.where(own > 0.0, own, default)
 
-    weight = of("weight")
+    weight, gradient = of("weight", trained), of("gradient", trained)
+    fused = inputs.get("model.fused_gradients", np.zeros(output.size, dtype=np.bool_))
+    adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
     master = np.where(how == AUTO, needed, np.where(how == NONE, 0.0, of("master")))
     return Precision(
         operand=operand,
         output=output,
+        quantised=quantised,
         weight=weight,
+        copies=np.where(training, quantised, 0.0),
         activation=of("activation", output),
         cache=of("cache", output),
         attention=look_up(OPERAND_BYTES, attention_type(inputs)),
-        gradient=of("gradient"),
+        gradient=gradient,
+        summed=np.where(adds, 2.0 * gradient, output),
         master=np.where(training, master, 0.0),
         state=np.where(training, of("state") * look_up(STATES, inputs["model.optimizer"]), 0.0),
         update_flop=look_up(UPDATE_FLOP, inputs["model.optimizer"]),
@@ -133,11 +151,14 @@ def attention_type(inputs: Inputs) -> Texts:
     return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
 
 
-def untrainable(inputs: Inputs) -> Texts:
-    """Say for every point that trains in a data type of inference alone so; empty where it can, (points,)."""
+def untrainable(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:
+    """Say for every point that trains in a data type of inference alone so; empty where it can, (points,).
+
+    quantised: types of products alone that the model trains in.
+    """
     types, training = inputs["model.dtype"], inputs["model.training"]
     reason = Reasons(types.size)
-    for i in np.flatnonzero(training & (look_up(QUANTIZED_BYTES, types) > 0.0)):
-        able = ", ".join(name for name, size in QUANTIZED_BYTES.items() if size == 0.0)
+    for i in np.flatnonzero(training & (look_up(QUANTIZED_BYTES, types) > 0.0) & ~np.isin(types, quantised)):
+        able = ", ".join([*(name for name, size in QUANTIZED_BYTES.items() if size == 0.0), *quantised])
         reason.add(i, str(InputError("model.dtype", types[i], f"one of {able} where model.training=true")))
     return reason.texts()

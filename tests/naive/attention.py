@@ -48,6 +48,7 @@ class Task(NamedTuple):
     size: int
     cache: int
     output: int
+    flash: int = 0  # version of FlashAttention; 0: the library's kernel
 
 
 class Run(NamedTuple):
@@ -84,17 +85,30 @@ def walk(seen, rows, columns, a, b):
     return blocks
 
 
+def old(chip):
+    """Return a chip as kernels of A100's instructions see it."""
+    return chip._replace(shared=False, flops=chip.flops * (0.629 if chip.shared else 1))
+
+
+def walked(task, a, b):
+    """Return the keys of a tile, the pairs of every block, and the heads of all sequences."""
+    b = max(32, min(b, 2 ** ceil(log2(task.kv_len))))
+    blocks = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, a, b)
+    return b, blocks, task.sequences * task.heads
+
+
 def forward(chip, task):
     """Return the run of an attention."""
     d, dv, size = task.head_dim, task.value_dim, task.size
+    trips, versions = 12 if chip.shared else 8, {1: first, 2: second}
+    if task.flash:
+        return versions[task.flash](old(chip), task, trips)
     a = 64
     if task.q_len > 64 and (chip.shared or d * size <= 128):
         a = 128
     b = 2 ** floor(log2(32768 / (d * size)))
     b = max(64, min(b, 256 if chip.shared else 128))
-    b = max(32, min(b, 2 ** ceil(log2(task.kv_len))))
-    blocks = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, a, b)
-    tensor = task.sequences * task.heads
+    b, blocks, tensor = walked(task, a, b)
     rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
     flop = 2 * a * b * d + 2 * a * b * dv
@@ -118,6 +132,58 @@ def forward(chip, task):
     )
 
 
+def first(chip, task, trips):
+    """Return the run by FlashAttention 1: four warps, each with a quarter of the keys of a tile."""
+    d, dv, size = task.head_dim, task.value_dim, task.size
+    a, b = 64, 256 if d * size <= 128 else 128
+    b, blocks, tensor = walked(task, a, b)
+    outputs = 4 * a * dv  # in fp32
+    return _run(
+        chip,
+        blocks * tensor,
+        of_a_head=len(blocks),
+        scores=a * b,
+        sums=4 * a * (b + dv),
+        tiles=size * (a * d + b * (d + dv)),
+        flop=2 * a * b * (d + dv),
+        inner=4 * a * d * size + b * (d + dv) * size + 4 * 2 * outputs,
+        operations=3.5 * a * b + 3 * a * dv,
+        cut=19 * a * b,
+        outer=b * (d + dv) * size,
+        added=2 * outputs if task.kv_len > b else 0,
+        once=tensor * task.q_len * (d * size + dv * task.output),
+        streamed=tensor * task.kv_len * (d + dv) * size,
+        size=size,
+        trips=trips,
+    )
+
+
+def second(chip, task, trips):
+    """Return the run by FlashAttention-2: four warps of 32 queries each."""
+    d, dv, size = task.head_dim, task.value_dim, task.size
+    a, b = 128, 128 if d * size <= 128 else 64
+    b, blocks, tensor = walked(task, a, b)
+    keys_and_values = b * (d + dv)
+    return _run(
+        chip,
+        blocks * tensor,
+        of_a_head=len(blocks) * task.heads / task.kv_heads,
+        scores=a * b,
+        sums=4 * a * (b + dv),
+        tiles=size * (a * d + keys_and_values),
+        flop=2 * a * keys_and_values,
+        inner=keys_and_values * task.cache + 4 * keys_and_values * size,
+        operations=3.5 * a * b + (keys_and_values if task.cache < size else 0),
+        cut=(60 if size == 1 else 19) * a * b,
+        outer=keys_and_values * task.cache,
+        added=0,
+        once=tensor * task.q_len * (d * size + dv * task.output),
+        streamed=task.sequences * task.kv_heads * task.kv_len * (d + dv) * task.cache,
+        size=size,
+        trips=trips,
+    )
+
+
 def backward(chip, task):
     """Return the run of its backward pass: blocks of 128 keys, in tiles of 64 queries."""
     d, dv, size = task.head_dim, task.value_dim, task.size
@@ -127,11 +193,14 @@ def backward(chip, task):
     tensor = task.sequences * task.heads
     products = [(b, a, d), (b, a, dv), (a, dv, b), (a, d, b), (b, d, a)]  # scores, dP, dV, dK, dQ
     flop = sum(2 * m * n * k for m, n, k in products)
+    trips, chip = 12 if chip.shared else 8, old(chip) if task.flash else chip
     if chip.shared:
         rows = min(chip.warp[0], b)
         inner = size * sum(k * (m + n * m / rows) for m, n, k in products) + 2 * 4 * b * d
     else:
         inner = sum(m * n * k * size * (1 / 16 + 1 / 64) for m, n, k in products)
+    if task.flash == 1:  # eight warps have a sum of dQ each
+        inner += 2 * 8 * 4 * b * d
     return _run(
         chip,
         blocks * tensor,
@@ -148,6 +217,7 @@ def backward(chip, task):
         once=2 * tensor * task.kv_len * (d + dv) * size,
         streamed=tensor * task.q_len * ((d + dv) * size + 4 * d),
         size=size,
+        trips=trips,
     )
 
 
@@ -168,6 +238,7 @@ def _run(
     streamed,
     size,
     launches=1,
+    trips=0,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each."""
     each = chip.bundles
@@ -180,7 +251,7 @@ def _run(
     lane = chip.vector_peak / 2 / each
     softmax = scores / (chip.exponentials / each) + operations / lane
     pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
-    begin = (12 if chip.shared else 8) * chip.latency
+    begin = (trips or (12 if chip.shared else 8)) * chip.latency
     pairs, cuts = sum(shown for shown, _ in blocks), sum(n for _, n in blocks)
     work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
     most = max(shown for shown, _ in blocks)

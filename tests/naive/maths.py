@@ -30,6 +30,11 @@ class Op(NamedTuple):
     spread: bool = False  # whether it has a row for every expert
     grouped: bool = False  # whether those are dealt to the experts
 
+    @property
+    def deals(self):
+        """Whether it deals copies of rows out to experts, or sums them up; linear, unlike other passes."""
+        return self.type in ("dispatch", "combine")
+
 
 class Net(NamedTuple):
     """A network, and numbers for it."""
@@ -106,28 +111,38 @@ def both(op):
     return op.reads * 2 if op.type == "batched_gemm" and len(op.reads) == 1 else op.reads
 
 
-def per_expert(net):
-    return (1.0 + np.arange(net.experts) / net.experts)[None, :, None]
+def per_expert(net, experts=None):
+    """Return a factor for each of some experts, or of all."""
+    return (1.0 + (np.arange(net.experts) if experts is None else experts) / net.experts)[None, :, None]
 
 
-def spread(net, op, read, x):
-    """Return what a pass reads with the rows that it makes: one for every expert, or their sum."""
+def dealt(x, factor):
+    """Return a row for each of the factor's experts."""
+    return (x[:, None, :] * factor).reshape(-1, x.shape[1])
+
+
+def summed(x, factor):
+    """Return the sum of the rows of the factor's experts."""
+    return (x.reshape(-1, factor.size, x.shape[1]) * factor).sum(axis=1)
+
+
+def spread(net, op, read, x, experts=None):
+    """Return what a pass reads with the rows that it makes: one for every expert, or their sum.
+
+    experts: those that there are on a device; None: all.
+    """
     there = read != INPUT and net.op(read).spread
     if op.spread and not there:
-        return (x[:, None, :] * per_expert(net)).reshape(-1, x.shape[1])
-    if there and not op.spread:
-        return (x.reshape(-1, net.experts, x.shape[1]) * per_expert(net)).sum(axis=1)
-    return x
+        return dealt(x, per_expert(net, experts))
+    return summed(x, per_expert(net, experts)) if there and not op.spread else x
 
 
-def unspread(net, op, read, dx):
+def unspread(net, op, read, dx, experts=None):
     """Return the gradient of what a pass reads, of that with the rows that it makes."""
     there = read != INPUT and net.op(read).spread
     if op.spread and not there:
-        return (dx.reshape(-1, net.experts, dx.shape[1]) * per_expert(net)).sum(axis=1)
-    if there and not op.spread:
-        return (dx[:, None, :] * per_expert(net)).reshape(-1, dx.shape[1])
-    return dx
+        return summed(dx, per_expert(net, experts))
+    return dealt(dx, per_expert(net, experts)) if there and not op.spread else dx
 
 
 def is_scores(op):
@@ -139,11 +154,14 @@ def root(net, op, total, x):
     return np.sqrt(1.0 + total((x * x).sum(axis=1, keepdims=True)) / size(op.cols))
 
 
-def forward(net, op, xs, weights=None, first=None, total=lambda rows: rows):
+def forward(net, op, xs, weights=None, first=None, total=lambda rows: rows, experts=None):
     """Return what a kernel makes of its operands, or of parts of them.
 
     first: of a lookup, the ids of the table's rows. total: sums numbers a row over parts of the columns.
+    experts: those to whom it deals rows out, or whose rows it sums up.
     """
+    if op.deals:
+        return spread(net, op, op.reads[0], xs[0], experts)
     if op.type == "gemm":
         x = np.concatenate(xs, axis=1)
         return np.einsum("tei,eio->teo", x.reshape(-1, *weights.shape[:2]), weights).reshape(x.shape[0], -1)
@@ -160,8 +178,12 @@ def forward(net, op, xs, weights=None, first=None, total=lambda rows: rows):
     return np.einsum(form, left, right).reshape(xs[0].shape[0], -1)
 
 
-def backward(net, op, xs, y, dy, weights=None, first=None, roots=None, total=lambda rows: rows):
+def backward(
+    net, op, xs, y, dy, weights=None, first=None, roots=None, total=lambda rows: rows, experts=None
+):  # fmt: skip
     """Return the gradients of the operands, and of the weights or None; roots: of a row-wise kernel."""
+    if op.deals:
+        return [unspread(net, op, op.reads[0], dy, experts)], None
     if op.type == "gemm":
         borders = np.cumsum([x.shape[1] for x in xs])[:-1]
         x = np.concatenate(xs, axis=1).reshape(-1, *weights.shape[:2])

@@ -16,6 +16,9 @@ from tests.naive import maths
 from tests.naive.maths import INPUT, both, size
 from tests.naive.mesh import BROADCAST, PARTIAL, PlanError, Tensor, collective, joined, splits
 
+DEALT = "dealt"  # the side of passes that deal rows out to experts, or sum them up
+OF_EXPERTS = ("rows", "experts")
+
 
 def names(mask):
     """Return the axes of a set."""
@@ -76,6 +79,12 @@ class Machine:
                 if not op.grouped:
                     continue
                 name = name.removeprefix("groups.")
+            if name.startswith("dense."):
+                if op.grouped:
+                    continue
+                name = name.removeprefix("dense.")
+            if name in ("inner.experts", "experts") and op.deals and self.named and contracted:
+                return DEALT, "experts"  # to whom rows are dealt out, or whose rows are summed up
             if name == "inner" and op.type == "gemm" and contracted:
                 return "inner", None
             if name == "rows":
@@ -98,20 +107,22 @@ class Machine:
         """Return the layout in which a tensor lies."""
         if name == INPUT:
             return dict.fromkeys(self.assignment, BROADCAST)
-        op, cuts = self.net.op(name), self.cuts(self.net.op(name))
+        op, made = self.net.op(name), self.made(self.net.op(name))
         return {
-            axis: self.cut(op, axis, contracted=False) if found[0] == "inner" else found
-            for axis, found in cuts.items()
+            axis: self.cut(op, axis, contracted=False) if found == PARTIAL else found
+            for axis, found in made.items()
         }
 
     def made(self, op):
-        """Return the layout of what a kernel makes."""
-        return {axis: PARTIAL if found[0] == "inner" else found for axis, found in self.cuts(op).items()}
+        """Return the layout of what a kernel makes: partial sums of what it contracts, or of own experts."""
+        turned = {"inner": lambda _: PARTIAL, DEALT: lambda _: OF_EXPERTS if op.spread else PARTIAL}
+        return {axis: turned.get(cut[0], lambda one: one)(cut) for axis, cut in self.cuts(op).items()}
 
     def read(self, op, name, operand=0):
         """Return the layout in which a kernel reads a tensor: all keys, of the queries that it has."""
         if op.type != "gemm":
             cuts = self.cuts(op)
+            cuts |= dict.fromkeys(self.dealing(op), BROADCAST if op.spread else OF_EXPERTS)
             return cuts | dict.fromkeys(self.by_queries(op) if operand else (), BROADCAST)
         found = {}
         for axis, (side, *dim) in self.cuts(op).items():
@@ -122,7 +133,11 @@ class Machine:
 
     def differentiated(self, op):
         """Return the layout in which a kernel's backward pass reads its output's gradient."""
-        return {axis: BROADCAST if found[0] == "inner" else found for axis, found in self.cuts(op).items()}
+        return {axis: BROADCAST if found == PARTIAL else found for axis, found in self.made(op).items()}
+
+    def dealing(self, op):
+        """Return the axes along which a pass has other experts, to whom it deals rows or whose it sums."""
+        return {axis for axis, cut in self.cuts(op).items() if cut[0] == DEALT}
 
     def by_queries(self, op):
         """Return the axes along which products by heads have other queries, and the same keys."""
@@ -132,8 +147,8 @@ class Machine:
     def added(self, op, name, operand=0):
         """Return the layout of what a kernel adds to a tensor's gradient."""
         if op.type != "gemm":
-            cuts = self.cuts(op)
-            return cuts | dict.fromkeys(self.by_queries(op) if operand else (), PARTIAL)
+            whole = self.dealing(op) if op.spread else self.by_queries(op) if operand else ()
+            return self.read(op, name, operand) | dict.fromkeys(whole, PARTIAL)
         partial = {axis for axis, found in self.cuts(op).items() if found[0] == "cols"}
         return self.read(op, name) | dict.fromkeys(partial, PARTIAL)
 
@@ -197,6 +212,9 @@ class Machine:
                 side = "products"
             elif is_batched and side == "cols":
                 expected["products"].add(axis)
+            if side == DEALT:  # it makes some of the rows, or reads some of the products
+                expected["rows" if op.spread else "products"].add(axis)
+                side = "inner"
             if kernel.phase != UPDATE or side != "rows":
                 expected[side].add(axis)
         for side, mask in found.items():
@@ -253,7 +271,10 @@ class Machine:
         return found
 
     def on(self, op, device):
-        """Return the weights of a device, and of a table the ids of its rows."""
+        """Return the weights of a device, and of a table the ids of its rows; or the experts of its rows."""
+        if op.deals:
+            own = dict.fromkeys(self.dealing(op), "experts")
+            return {"experts": self.mesh.numbers(device, (("experts", self.net.experts),), own)}
         if op.name not in self.own_weights:
             return {}
         return {"weights": self.own_weights[op.name][device], "first": self.weight_numbers(op, device)[1]}
@@ -381,8 +402,8 @@ class Machine:
         return self.pick(self.completed(op), self.differentiated(op), f"{op.name} reads its gradient")
 
     def gradient_lies(self, name):
-        """Return the layout in which a tensor's gradient is summed: of a table, as the table reads it."""
-        if name != INPUT and self.net.op(name).type == "lookup":
+        """Return the layout in which a tensor's gradient is summed: of a pass's, as the pass reads it."""
+        if name != INPUT and self.net.op(name).type != "gemm":
             return self.differentiated(self.net.op(name))
         return self.lies(name)
 
@@ -413,7 +434,8 @@ class Machine:
             self.complete(kernel, split, ends, more=True)
         dy = self.gradient(op)
         xs = self.operands(op)
-        y = None if op.name in self.own_weights else self.pick(self.copies[op.name], self.cuts(op), op.name)
+        own = op.name not in self.own_weights and not op.deals
+        y = self.pick(self.copies[op.name], self.cuts(op), op.name) if own else None
 
         def work(device, total):
             parts = [x.parts[device] for x in xs] or [self.row_numbers(op, device)]

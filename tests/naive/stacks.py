@@ -40,7 +40,19 @@ def walk(rows):
     return max(now, last)
 
 
-def hidden(wait, product, ranks):
-    """Return what is left of an exchange in as many parts as devices, all but one behind a product."""
+def hidden(wait, product, ranks, taken):
+    """Return what is left of an exchange in as many parts as devices, all but one behind a product.
+
+    And how much longer that takes, which has all bundles but those taken, a share of them.
+    """
     part = wait / ranks
-    return part + max(0.0, (wait - part) - product * (ranks - 1) / ranks)
+    left = part + max(0.0, (wait - part) - product * (ranks - 1) / ranks)
+    return left + (product / (1.0 - taken) - product if wait else 0.0)
+
+
+def beside(busy, exchanged, taken):
+    """Return how long kernels and exchanges beside them take.
+
+    While an exchange is on its way the kernels lose a share of what they do.
+    """
+    return busy + max(exchanged - busy, 0.0) + taken * min(exchanged, busy)

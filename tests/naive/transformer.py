@@ -53,3 +53,26 @@ def llama_bytes(tokens, hidden, heads, kv_heads, head_dim, ffn, normed):
     of_attention = queries + 2 * keys + queries + 2 * heads  # and a sum in fp32 for each query
     again = queries + keys if normed else 0
     return 2 * tokens * (of_norms + of_attention + again + 3 * ffn)
+
+
+def bytes_of_a_layer(rows, hidden, keys, tensor=1, context=1, stages=1, topk=0):
+    """Bytes that a device exchanges for a micro-batch of a layer in 16 bits, by collective and axis.
+
+    rows: of those that share them by tensor alone; keys: columns of keys and values. Each tensor counts
+    whole, as those that exchange it have it together. Korthikanti et al. (arXiv:2205.05198, figure 5) gather
+    tokens before two products and scatter them after, each way, and gather them again for gradients of
+    weights. Liu et al. (arXiv:2310.01889) send keys and values round forward and backward, and their
+    gradients. Experts (Lepikhin et al., arXiv:2006.16668) get topk rows a token and send them back, each way.
+    """
+    own = 2 * rows * hidden
+    found = {}
+    if tensor > 1:
+        found |= {"all-gather along tp": 6 * own, "reduce-scatter along tp": 4 * own}
+    if context > 1:
+        of_keys = 2 * context * rows * keys // tensor
+        found |= {"all-gather along cp": 2 * of_keys, "reduce-scatter along cp": of_keys}
+    if topk:
+        found |= {"all-to-all along ep": 4 * topk * own}
+    if stages > 1:
+        found |= {"point-to-point along lp": 2 * own // tensor}
+    return found

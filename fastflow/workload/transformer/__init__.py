@@ -6,6 +6,7 @@ import numpy as np
 
 from fastflow.tables import Bools, Inputs, Ints
 from fastflow.workload.family import Family
+from fastflow.workload.precision import TRAINED
 from fastflow.workload.transformer import pattern
 from fastflow.workload.transformer.counts import parameters
 from fastflow.workload.transformer.network import network
@@ -38,6 +39,9 @@ FAMILY = Family(
     tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
     parameters=parameters,
     unfit=unfit,
+    quantizes=True,
+    trained=TRAINED,
     divided={"tp": "model.heads", "ep": "model.experts"},
+    copied={"tp": "model.kv_heads"},
     multiplied=("model.batch", "model.sequence"),
 )

@@ -77,7 +77,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)
         gate = activation(middle, size, kind, False, up, ffn, rows=rows, groups=size.experts, dims=of_groups)
     nodes = [
-        gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased),
+        gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
         a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
         a_pass("dispatch", rows, size.hidden, read, HIDDEN, 1.0 + 1.0 / topk),
         product(up, size.hidden, 2 * ffn if gated else ffn, "dispatch", True),

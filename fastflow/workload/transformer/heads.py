@@ -20,7 +20,7 @@ from fastflow.workload.transformer.parts import (
     mask,
     norm,
 )
-from fastflow.workload.transformer.sizes import ALL, OF_ATTENTION, OF_QKV, RMS, ROTARY, Sizes
+from fastflow.workload.transformer.sizes import ALL, KERNELS, OF_ATTENTION, OF_QKV, RMS, ROTARY, Sizes
 from fastflow.workload.types import batched_product, operators
 from fastflow.workload.types.attention import attention
 
@@ -47,6 +47,7 @@ def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list
                 "attention", (nodes[-1].name,), size.sequences, size.sequence, size.sequence, size.heads,
                 heads, head_dim, size.value_dim, window, True, expanded=True, dims=_CORE,
                 keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
+                flash=KERNELS.index(str(points["model.attention_kernel"][0])),
             )
         ]  # fmt: skip
     else:
@@ -133,7 +134,7 @@ def _unfused(size: Sizes, head_dim: Size, read: str, dropout: bool) -> list[Node
     def product(name: str, inner: Size, cols: Size, reads: tuple[str, ...], **more: Any) -> Node:
         return Node(
             name=name, type=batched_product.TYPE, batch=batch, rows=size.sequence, inner=inner, cols=cols,
-            width=size.heads * cols, reads=reads, dims=_CORE, **more,
+            width=size.heads * cols, reads=reads, dims=_CORE, wide=True, **more,
         )  # fmt: skip
 
     def a_pass(name: str, read: str, **more: Any) -> Node:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fastflow.distinct import look_up
 from fastflow.tables import Inputs, single
 from fastflow.workload.graph import (
     ATTENTION,
+    DENSE,
     EMBEDDING,
     FEED_FORWARD,
     HEAD,
@@ -24,11 +26,13 @@ from fastflow.workload.graph import (
 from fastflow.workload.graph import EXPERTS as MIXTURE
 from fastflow.workload.layers import INPUT, KernelType, Layer, Network, Node, Size, connect
 from fastflow.workload.lstm import LOSS_BACKWARD_FLOP, LOSS_FLOP
+from fastflow.workload.precision import QUANTIZED_BYTES
 from fastflow.workload.transformer.feed_forward import dense, mixture
 from fastflow.workload.transformer.heads import PROJECTION, attention_of
 from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
 from fastflow.workload.transformer.parts import TOKENS, VOCABULARY, gemm, mask, norm, residual
 from fastflow.workload.transformer.pattern import EXPERTS, KEY, WINDOW, parse, times
+from fastflow.workload.transformer.quantised import quantised
 from fastflow.workload.transformer.sizes import (
     ALL,
     LEARNED,
@@ -45,12 +49,17 @@ from fastflow.workload.types import lookup, operators, product, rowwise
 TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT)
 TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
 """Kernels whose weights another one of the model owns: those of the embedding or of the head."""
+SHARED_LOOKUP = replace(lookup.TYPE, title="lookup, shared", gradient=DENSE)
+"""Owns the weights that a tied head multiplies by, whose gradient has all rows."""
 LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
-# Bytes that the loss moves for each logit, in fp32 as Megatron-LM's cross_entropy.py does: conversion (6),
-# maximum (4), difference to it (8), exponentials (8), their sum (4) and shares of it (8); of the gradient,
-# scaling (8) and conversion (6)
+# Bytes that the loss moves for each logit, in fp32 (NVIDIA/Megatron-LM, megatron/core/tensor_parallel/
+# cross_entropy.py at 00611e6): conversion (6), maximum (4), difference to it (8), exponentials (8), their sum
+# (4) and shares of it (8), each in place; of the gradient, scaling (8) and conversion (6). Its fused variant
+# (megatron/core/fusions/fused_cross_entropy.py at 0cb4a9c) makes one pass of difference and exponentials.
 LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
 LAST = "add"  # of a layer
+KEPT_IN_PARTS = tuple(operators.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
+"""Types whose output every device keeps as it lies there, under sequence parallelism its own tokens."""
 
 
 def network(points: Inputs) -> Network:
@@ -71,13 +80,28 @@ def network(points: Inputs) -> Network:
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=further),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, made, tied)))
-    return connect(layer._replace(nodes=tuple(map(_gathering, layer.nodes))) for layer in layers)
+    if points["model.training"][0] and look_up(QUANTIZED_BYTES, points["model.dtype"][:1])[0] > 0.0:
+        layers = [layer._replace(nodes=quantised(layer.nodes, size)) for layer in layers]
+    if not points["model.fused_gradients"][0]:
+        layers = [layer._replace(nodes=tuple(map(_adding, layer.nodes))) for layer in layers]
+    return connect(layer._replace(nodes=_gathering(layer.nodes)) for layer in layers)
 
 
-def _gathering(node: Node) -> Node:
-    """Let a product gather again for the backward pass what is kept of it in parts: what a norm made."""
-    normed = node.type.kind == PRODUCT and node.reads[0].endswith("norm")
-    return node._replace(gathers_again=True) if normed else node
+def _adding(node: Node) -> Node:
+    """Let a pass of its own add a product's weight gradient to the sum of all micro-batches."""
+    return node._replace(adds_apart=True) if node.type.kind == PRODUCT else node
+
+
+def _gathering(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Let products gather again for the backward pass what is kept in parts: what norms and sums made.
+
+    So does Megatron-LM (core/tensor_parallel/layers.py at 000c4ac): a product keeps what is not gathered yet.
+    """
+    parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_IN_PARTS)}
+    return tuple(
+        node._replace(gathers_again=True) if node.type.kind == PRODUCT and node.reads[0] in parts else node
+        for node in nodes
+    )
 
 
 def _of(part: int, nodes: Iterable[Node]) -> list[Node]:
@@ -160,7 +184,8 @@ def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.
     """
     learned, dropout = points["model.position"][0] == LEARNED, bool(points["model.dropout"][0])
-    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, lookup.TYPE)]
+    own = SHARED_LOOKUP if points["model.tied"][0] else lookup.TYPE
+    nodes = [_table("embedding", size, size.vocabulary, VOCABULARY, own)]
     if learned:
         nodes.append(_table("positions", size, size.positions, (), lookup.TYPE))
     reads = tuple(node.name for node in nodes)
@@ -173,7 +198,7 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
     last = _norm(points, size, "head norm", read)
     logits = gemm(
         "logits", size, size.hidden, size.vocabulary, last.name, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
-        keeps_whole=0,
+        keeps_whole=0, wide=True,
     )  # fmt: skip
     loss = Node(
         name="loss", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),

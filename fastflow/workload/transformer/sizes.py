@@ -14,10 +14,12 @@ from fastflow.workload.layers import Size
 from fastflow.workload.precision import OUTPUT_BYTES
 from fastflow.workload.transformer.pattern import EXPERTS, KEY, MOST_LAYERS, WINDOW, fewest_layers, kinds_of
 from fastflow.workload.types import experts as mixtures
+from fastflow.workload.types.attention import MOST_QUERIES
 
 RMS, LAYER = "rms", "layer"
 PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
+KERNELS = ("library", "flash1", "flash2")
 ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
 # operations of an element: those of operators of these names; ReLU, then its square (So et al., Primer,
 # arXiv:2109.08668)
@@ -75,6 +77,13 @@ STRUCTURE = (
     Column(
         "model.fused_attention", "bool", "", "false: scores, softmax and context are kernels of their own"
     ),
+    text("model.attention_kernel", "kernel of fused attention; library: the newest for the chip", KERNELS),
+    Column(
+        "model.fused_gradients",
+        "bool",
+        "",
+        "products add to wider sums of weight gradients themselves; false: a pass adds what they make",
+    ),
 )
 DEFAULTS: Mapping[str, Any] = {
     "model.batch": 1024, "model.sequence": 4096, "model.layers": 32, "model.hidden": 4096,
@@ -85,6 +94,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
     "model.dropout": False, "model.train_tokens": 1e12, "model.fused_attention": True,
+    "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
 }  # fmt: skip
 """What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
 
@@ -126,16 +136,21 @@ def ffn_of(hidden: Any, gated: bool) -> Any:
 
 
 def sizes_of(points: Inputs) -> Sizes:
-    """Return the sizes of models with one structure, what is left at 0 filled in."""
+    """Return the sizes of models with one structure, what is left at 0 filled in.
+
+    Models whose sizes do not go together have a network, too: one may ask for its layers before they are
+    refused.
+    """
     given = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
     batch, hidden, heads = single(points["model.batch"]), given["hidden"], given["heads"]
-    head_dim = _or(given["head_dim"], hidden // heads)
+    head_dim = _or(given["head_dim"], _or(hidden // heads, 1))
     ffn = _or(given["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
     expert_ffn = _or(given["expert_ffn"], ffn)
     shared = _or(given["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
     known = {
         "sequences": batch, "tokens": batch * given["sequence"], "head_dim": head_dim, "ffn": ffn,
         "kv_heads": _or(given["kv_heads"], heads), "value_dim": _or(given["value_dim"], head_dim),
+        "experts": _or(given["experts"], 1), "topk": _or(given["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
         "positions": _or(given["positions"], given["sequence"]),
         "activation_bytes": single(look_up(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
@@ -187,11 +202,13 @@ def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
 
 
 def _too_large(inputs: Inputs) -> Iterator[Unfit]:
-    """Yield which points have tensors that 64-bit integers do not count."""
+    """Yield which points have too many tokens, or tensors that 64-bit integers do not count."""
     size = {name: 1.0 * inputs[f"model.{name}"] for name in (
         "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
         "topk", "shared_ffn", "vocabulary",
     )}  # fmt: skip
+    wrong = size["sequence"] > MOST_QUERIES
+    yield wrong, "model.sequence", "model.sequence", f"at most {MOST_QUERIES:g} tokens"
     wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
     wrong = size["heads"] * wide > _MOST_WIDE
     yield (

@@ -17,9 +17,10 @@ import numpy as np
 
 from fastflow.distinct import once_a_row
 from fastflow.tables import Bools, Floats, Ints, take
+from fastflow.timing.attention_pairs import Attentions
 from fastflow.timing.blocks import Launched
 from fastflow.timing.device import Device
-from fastflow.timing.flash_attention import Attentions, time_attention
+from fastflow.timing.flash_attention import time_attention
 from fastflow.timing.flash_attention_backward import time_attention_backward
 from fastflow.timing.flash_decoding import Decodes, time_decoding
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
@@ -32,6 +33,8 @@ from fastflow.yaml_file import MOST, listed, wrong
 
 FEW_QUERIES = 16
 """Of a sequence, for which kernels of a file are those for decoding, where it has more keys."""
+MOST_QUERIES = 1e9
+"""Of a sequence: kernels count the tiles of 128 one by one, which takes 0.1 s."""
 _FP32 = 4.0
 _SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
 
@@ -40,14 +43,15 @@ def attention(
     name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
     kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
     decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
-    output: Floats | float = 0.0, **more: Any,
+    output: Floats | float = 0.0, flash: int = 0, **more: Any,
 ) -> Node:  # fmt: skip
     """Return a kernel of attention; sizes are numbers or columns of shape (points,).
 
     Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
     window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
     values are columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys
-    do; output: bytes of an element, 0 for those of a product.
+    do; output: bytes of an element, 0 for those of a product; flash: the version of
+    FlashAttention whose kernel it is, 0 for the library's.
     """
     seen = _seen(q_len, kv_len, window, causal)
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
@@ -58,6 +62,7 @@ def attention(
         "shared": 1.0 * shared,
         "expanded": float(expanded),
         "output": output,
+        "flash": float(flash),
     }
     return Node(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sequences * heads, rows=q_len,
@@ -145,6 +150,7 @@ def _work(share: Share) -> Attentions:
         value_dim=size["value_dim"],
         window=size["window"],
         causal=causal,
+        flash=own["flash"].astype(np.int64),
         size=share.operand,
         cache=np.where(own["expanded"] > 0.0, share.operand, share.cache),
         output=np.where(own["output"] > 0.0, own["output"], share.output),
@@ -203,6 +209,8 @@ def _of_file(
     if sequences * q_len != model.size:
         allowed = f"such that batch x rows is the {model.size} rows of the model"
         raise wrong(f"{where}.batch", allowed, sequences)
+    if q_len > MOST_QUERIES:
+        raise wrong(f"{where}.rows", f"at most {MOST_QUERIES:g}", q_len)
     kv_heads, kv_len = size("kv_heads", "heads"), size("kv_len", "rows")
     if heads % kv_heads:
         raise wrong(f"{where}.kv_heads", f"a divisor of its {heads} heads", kv_heads)

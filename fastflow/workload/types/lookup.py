@@ -24,7 +24,10 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     flop = SCATTER_FLOP if node.backward_flop is None else node.backward_flop
     return [
         kernel._replace(
-            bytes_per_element=moves * numbers.activation, flop_per_element=flop, gradient=SPARSE, side=1
+            bytes_per_element=moves * numbers.activation,
+            flop_per_element=flop,
+            gradient=node.type.gradient,
+            side=1,
         )
     ]
 

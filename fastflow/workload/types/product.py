@@ -15,16 +15,51 @@ from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, R
 from fastflow.workload.graph import (
     DENSE,
     INPUT_GRADIENT,
+    NO_GRADIENT,
     ON_ACTIVATIONS,
+    ON_WEIGHTS,
     PRODUCT,
     WEIGHT_GRADIENT,
     Again,
+    Dims,
+    Form,
     Kernel,
     Sum,
 )
 from fastflow.workload.layers import OUTSIDE, KernelType, Network, Node
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Precision
+from fastflow.workload.types.elementwise import TYPE as PASS
 from fastflow.yaml_file import listed, wrong
+
+
+def _inside(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    """Return the pass that quantises what it reads, where a product has one of its own."""
+    node = network.nodes[i].node
+    if not node.quantises_input:
+        return []
+    form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
+    return [_quantising(kernel._replace(form=form, cols=node.inner), numbers)]
+
+
+def _quantising(kernel: Kernel, numbers: Precision) -> Kernel:
+    """Return a pass that reads activations once and writes all copies of them that products read.
+
+    Scales are those of the steps before, whose largest magnitudes are kept (Transformer Engine's delayed
+    scaling), or of blocks.
+    """
+    return kernel._replace(
+        label=f"{kernel.label} quantise", kind=ON_ACTIVATIONS, inner=1,
+        bytes_per_element=numbers.activation + numbers.quantised,
+        flop_per_element=MAXIMUM_FLOP + QUANTISE_FLOP,
+    )  # fmt: skip
+
+
+def _adding(product: Kernel, numbers: Precision) -> Kernel:
+    """Return the pass that reads a weight gradient and adds it to the sum of all micro-batches."""
+    return product._replace(
+        label=f"{product.label} sum", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
+        bytes_per_element=numbers.output + 2.0 * numbers.gradient, flop_per_element=1.0,
+    )  # fmt: skip
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
@@ -42,14 +77,17 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
         label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
         bytes_per_element=numbers.activation,
     )  # fmt: skip
-    summed_over = [biases] if np.any(node.vectors) else []
+    first = [_quantising(kernel, numbers)] if node.quantises_gradient else []
+    if np.any(node.vectors):
+        first.append(biases)
     to_weights = kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
         products=node.groups, gradient=DENSE, side=1,
     )  # fmt: skip
     wanted = [read for read in placed.reads if network.wants(read)]
+    last = [to_weights, _adding(to_weights, numbers)] if node.adds_apart else [to_weights]
     if not wanted:
-        return [*summed_over, to_weights]
+        return [*first, *last]
     inner = node.inner
     if len(wanted) < len(placed.reads):
         inner = sum((network.nodes[read].node.output for read in wanted), 0)
@@ -71,7 +109,7 @@ def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> l
     if node.gathers_again:  # hidden as the sum of the input's gradient is
         again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
         product = product._replace(again=again, shared_cols=node.inner)
-    return [*summed_over, product, to_weights]
+    return [*first, product, *last]
 
 
 def _adders(network: Network, i: int, read: int) -> list[int]:
@@ -111,5 +149,6 @@ TYPE = KernelType(
     takes=("rows", "steps", "groups", "reads"),
     forward=_forward,
     backward=_backward,
+    inside=_inside,
     check=_check,
 )

@@ -8,12 +8,9 @@ from typing import Any
 
 from fastflow.workload.graph import Kernel
 from fastflow.workload.layers import KernelType, Network, Node, Side
-from fastflow.workload.precision import QUANTIZED_BYTES, Precision
+from fastflow.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, QUANTIZED_BYTES, Precision
 from fastflow.workload.types.elementwise import TYPE as PASS
 from fastflow.yaml_file import choice_of
-
-# Find the largest magnitude of a block: its sign off, compare. Quantise: multiply by the scale, round.
-MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
 
 
 def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:

@@ -27,12 +27,15 @@ ROWS = {
     "mla_h100": 120,
     "moe_a100": 120,
     "moe_h100": 240,
+    "training": 80,
 }
+LICENSED = {"training": ("mosaicml/llm-foundry", "NVIDIA/", "pytorch/torchtitan")}
+"""Of a file of several sources, those whose rows may be passed on; the source is in the second column."""
 
 
 def drawn(name, lines):
     """Return the header and the rows of a file's sample; lines: of the whole file, with its header."""
-    rows = lines[1:]
+    rows = [line for line in lines[1:] if line.split(",")[1].startswith(LICENSED.get(name, ""))]
     chosen = np.random.default_rng(SEED).choice(len(rows), ROWS[name], replace=False)
     return [lines[0], *(rows[i] for i in sorted(chosen.tolist()))]
 

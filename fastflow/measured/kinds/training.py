@@ -1,0 +1,320 @@
+"""Training runs of language models: a row is a transformer, trained on a system with one layout.
+
+What a row leaves unsaid follows from what its framework does by itself, and from the family of its model, by
+the tables of conf/training.yaml; docs/validation.md lists the defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import Scalar, convert
+from fastflow.errors import CompositionError, InputError
+from fastflow.grid.grid import Grid
+from fastflow.grid.plan import plan
+from fastflow.grid.run import Run
+from fastflow.measured.csv_file import Given, listed, shown
+from fastflow.measured.kind import Measurements, Options, TimedRows, register, several_values
+from fastflow.measured.names import named, table
+from fastflow.measured.points import PredictedRows, predict_points, replaced
+from fastflow.parallelism.chunks import BALANCED, divides
+from fastflow.tables import Bools, Columns, Ints
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+_RECOMPUTE = "parallel.recompute"
+_RATE = "chip.pinned.inter_Bps"
+_PACKAGE = "system.package.devices"
+_ZERO_KEY = "parallel.zero"
+_MOST = 1e6  # of a degree, and of devices
+_ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
+"""What data parallelism of a name shares out: ZeRO's stage."""
+_BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
+_REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
+_WORD = re.compile(r"[a-z0-9_]+")
+_YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
+
+
+@register
+class TrainingRuns(Measurements):
+    """Published iteration times, each with the layout of its run."""
+
+    name = "training runs"
+    needed = ("hidden", "layers", "heads", "seq", "global_batch", "tp", "pp")
+    inputs_of_columns: ClassVar[Mapping[str, str]] = {
+        "hidden": "model.hidden", "layers": "model.layers", "heads": "model.heads", "seq": "model.sequence",
+        "global_batch": "model.batch", "gpus": "system.devices", "n_gpus": "system.devices",
+        "kv_heads": "model.kv_heads", "ffn": "model.ffn", "vocab": "model.vocabulary",
+        "experts": "model.experts", "topk": "model.topk", "micro_batch": "parallel.microbatch",
+        "microbatch": "parallel.microbatch", "seq_parallel": "parallel.sequence",
+        "shards": "parallel.shards",
+    }  # fmt: skip
+    other_columns = (
+        "model", "framework", "year", "source", "interconnect_note", "dtype", "dp_kind", "recompute", "tp",
+        "pp", "cp", "vp", "interleave", "ep", "attention_kernel",
+    )  # fmt: skip
+    times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
+    named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
+    by = ("device", "origin", "library", "family", "billions", "dtype", "complete")
+    section = "training"
+    at_once = 64
+    is_of_a_system = True
+    may_lack_cells = True
+    not_fitted = "a file of kernels; the time of a training run depends on a whole system"
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read what every row says; raises InputError for a cell that cannot be read."""
+        super().__init__(rows, options)
+        self.timed = np.full(self.rows, "")
+        self.reason: NDArray[Any] = np.full(self.rows, "", dtype=object)
+        """Why a row is not predicted; "" where it is."""
+        self.tables = {
+            name: table(options.leaves, f"{self.section}.{name}")
+            for name in ("devices", "networks", "frameworks", "families", "selective")
+        }
+        self.said: set[str] = set()
+        """Keys that the command line sets."""
+        for name in self.needed[:-2]:
+            self._leave(~self.file.filled(name), f"{name} is not said")
+        self._leave(~self._there("system.devices"), "gpus is not said")
+        self._read_names()
+        self._read_model()
+        self._read_layout()
+
+    def _there(self, key: str) -> Bools:
+        """Return which rows say something of an input."""
+        return self.inputs[key].there if key in self.inputs else np.zeros(self.rows, dtype=np.bool_)
+
+    def _leave(self, which: Bools, reason: str) -> None:
+        """Leave rows out that are not left out already."""
+        self.reason[which & (self.reason == "")] = reason
+
+    def _degree(self, *names: str) -> Ints:
+        """Return the degrees in the first of some columns that is there, 0 where it says nothing."""
+        found = np.zeros(self.rows, dtype=np.int64)
+        name = next((name for name in names if name in self.file.frame), None)
+        if name is not None:
+            there = self.file.filled(name)
+            found[there] = self.file.take(there).whole_numbers(name, 1, _MOST)
+        return found
+
+    def _read_layout(self) -> None:
+        """Read the strategy and what goes with it; raises InputError."""
+        experts = self._values("model.experts") > 1
+        said = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
+        said["vp"] = self._degree("vp", "interleave")
+        tp, pp, cp = (np.maximum(said[name], 1) for name in ("tp", "pp", "cp"))
+        vp = np.where(pp > 1, np.maximum(said["vp"], 1), 1)
+        ep = np.where(experts, np.maximum(said["ep"], 1), 1)
+        gpus = self._values("system.devices")
+        dp = np.maximum(gpus // (tp * pp * cp), 1)
+        self._leave(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus")
+        self._set("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
+        # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
+        self._set("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        layers = self._values("model.layers")
+        uneven = ~divides(pp * vp, layers) & (vp == 1)
+        self._set("parallel.split", np.full(self.rows, BALANCED), uneven)
+        self._read_word("dp_kind", "parallel.zero", _ZERO)
+        self._read_recomputation(-(-layers // (pp * vp)))
+        said_of_chunks, said_of_experts = (pp == 1) | (said["vp"] > 0), ~experts | (said["ep"] > 0)
+        self.complete: Bools = (
+            (said["tp"] > 0) & (said["pp"] > 0) & said_of_chunks & said_of_experts
+            & self._there("parallel.microbatch") & self._there(_RECOMPUTE)
+        )  # fmt: skip
+        """Whether a row says all of its layout that matters most."""
+
+    def _read_recomputation(self, chunk: Ints) -> None:
+        """Read what is computed again, which libraries mean differently; chunk: the most layers of one."""
+        self._read_word("recompute", _RECOMPUTE)
+        said, there = self.inputs[_RECOMPUTE]
+        means = np.array([self.tables["selective"].get(name, "selective") for name in self.framework])
+        half = np.maximum(chunk // 2, 1).astype(np.str_)
+        own = np.where(means == "half", half, means)
+        self._set(_RECOMPUTE, np.where(said == "selective", own, said.astype(np.str_)), there)
+
+    def _read_model(self) -> None:
+        """Read what the family of a model does not say; raises InputError."""
+        experts, ffn = self._values("model.experts") > 1, self.inputs.get("model.ffn")
+        self.ungated = self._values("model.ffn") == 4 * self._values("model.hidden")
+        # 0 stands for what is usual
+        self._set("model.kv_heads", self._values("model.kv_heads"))
+        self._set("model.ffn", self._values("model.ffn"), ~experts)
+        if ffn is not None:
+            self._set("model.expert_ffn", ffn.values, experts & ffn.there)
+        self._set("model.positions", self._values("model.sequence"))
+        self._read_word("dtype", "model.dtype")
+        self._read_word("attention_kernel", "model.attention_kernel")
+
+    def _read_word(self, column: str, key: str, meanings: Mapping[str, Scalar] | None = None) -> None:
+        """Let the first word of a cell set an input; a row whose word is unknown is left out."""
+        there, texts = self.file.filled(column), self.file.frame.get(column, [""] * self.rows)
+        read: dict[str, Scalar] = {}
+        for text in filter(None, self.file.each_once(column)):
+            (word, *_) = (*_WORD.findall(text.lower()), "")
+            try:
+                read[text] = convert(key, meanings[word] if meanings else word)
+            except (InputError, KeyError):
+                unknown = there & np.array([text == one for one in texts])
+                self._leave(unknown, f"{column}={shown(text)} is unknown")
+                there = there & ~unknown
+        otherwise = next(iter(read.values()), 0)
+        self._set(key, np.array([read.get(text, otherwise) for text in texts]), there)
+
+    def _read_names(self) -> None:
+        """Look up what the texts of a row stand for."""
+        texts = {
+            name: self.file.frame[name].tolist() if name in self.file.frame else [""] * self.rows
+            for name in ("device", "framework", "year", "source", "model", "interconnect_note")
+        }
+        dated = [
+            f"{framework or source} {year or ' '.join(_YEAR.findall(source))}"
+            for framework, year, source in zip(
+                texts["framework"], texts["year"], texts["source"], strict=True
+            )
+        ]
+        self.device = self._named("devices", texts["device"])
+        self.framework = self._named("frameworks", dated)
+        self.family = self._named("families", texts["model"])
+        self.origin = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
+        known = self.tables["networks"]
+        networks = self._named("networks", texts["interconnect_note"])
+        rates = [convert(_RATE, known[name]) if name else 0.0 for name in networks]
+        self._set(_RATE, np.array(rates), networks != "")
+
+    def _named(self, table: str, texts: Sequence[str]) -> NDArray[Any]:
+        """Return the name in a table that texts have, "" where they have none."""
+        found = {text: named(text, self.tables[table]) for text in set(texts)}
+        return np.array([found[text] for text in texts], dtype=object)
+
+    def _values(self, key: str) -> NDArray[Any]:
+        """Return what rows say of an input, 0 where they say nothing."""
+        given = self.inputs.get(key)
+        return np.zeros(self.rows, np.int64) if given is None else np.where(given.there, given.values, 0)
+
+    def _set(self, key: str, values: NDArray[Any], there: Bools | None = None) -> None:
+        """Let rows say something of an input, by default all of them."""
+        self.inputs[key] = Given(values, np.ones(self.rows, np.bool_) if there is None else there)
+
+    # --- how it is predicted
+
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan a point for each system, library and family that rows name; raises InputError."""
+        said = {override.key_or_group: override.get_value_string() for override in parsed}
+        self.said = set(said)
+        named = {"framework", "model", "chip", "system"} - self.said
+        if "system" in self.said:
+            named.discard("chip")  # it brings its own
+        if named & {"chip", "system"}:
+            known = self.tables["devices"]
+            for device in self.file.each_once("device") or [""]:
+                unknown = (self.device == "") & (self.file.frame.get("device", "") == device)
+                names = f"a name with one of {listed(list(known))}, or chip=NAME system=NAME"
+                self._leave(
+                    np.asarray(unknown), f"device={shown(device) or 'nothing'} is unknown: expected {names}"
+                )
+        rows = [self._choices(row) for row in range(self.rows)]
+        self.library = np.array([said.get("framework", row["framework"]) for row in rows], dtype=object)
+        chosen = [tuple((group, text) for group, text in row.items() if group in named) for row in rows]
+        each = list(dict.fromkeys(one for one, reason in zip(chosen, self.reason, strict=True) if not reason))
+        if not each:
+            raise CompositionError(f"no row can be predicted; the first one: {self.reason[0]}")
+        self.combination = np.array([each.index(one) if one in each else -1 for one in chosen])
+        run = plan(composer, overrides, {"union": [{"params": dict(one)} for one in each]})
+        for block in run.grid.blocks:
+            if block.axes:
+                raise several_values(block.axes[0].keys[0])
+        return run
+
+    def _choices(self, row: int) -> dict[str, str]:
+        """Return the choice in each group that a row stands for."""
+        devices, frameworks, families = (self.tables[name] for name in ("devices", "frameworks", "families"))
+        unknown = "gpt3_175b" if self.ungated[row] else "transformer"
+        chip, _, system = devices.get(self.device[row], "").partition("/")
+        return {
+            "model": families.get(self.family[row], unknown), "chip": chip, "system": system,
+            "framework": frameworks.get(self.framework[row], "none"),
+        }  # fmt: skip
+
+    def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
+        """Yield rows whose inputs have the same keys, and the inputs: those of the command line go first."""
+        given = {key: column for key, column in self.inputs.items() if key not in self.said}
+        combination = self.combination[rows]
+        batch = grid.batch[combination]
+        for number in np.unique(batch).tolist():
+            some = rows[batch == number]
+            place = grid.row[combination[batch == number]]
+            composed = {
+                key: np.repeat(values, some.size) if values.size == 1 else values[place]
+                for key, values in grid.batches[number].columns.items()
+            }
+            unsaid = {key: np.ones(some.size, np.int64) for key in (_ZERO_KEY,) if key not in composed}
+            inputs = replaced(unsaid | composed, given, some)
+            if "model.pattern" not in self.said:
+                mixed = (inputs["model.experts"] > 1) & (composed["model.experts"] == 0)
+                inputs["model.pattern"] = np.where(mixed, "experts", inputs["model.pattern"])
+            if _PACKAGE not in self.said:
+                inputs[_PACKAGE] = _packages(inputs["system.devices"], inputs[_PACKAGE])
+            yield some, inputs
+
+    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
+        """Predict some rows; raises InputError."""
+        out, rest = (rows[mask] for mask in (self.reason[rows] != "", self.reason[rows] == ""))
+        if out.size:
+            nothing = {"time_s": np.full(out.size, np.nan), "feasible": np.zeros(out.size, np.bool_)}
+            yield PredictedRows(out, nothing | {"reason": self.reason[out]} | self._about(out))
+        for some, inputs in self.points(grid, rest):
+            _, results, _ = predict_points(inputs)
+            weights = results.get("parameters", np.full(some.size, np.nan))  # of no row that has no time
+            size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
+            own = {"billions": np.where(np.isnan(weights), np.nan, size)}
+            yield PredictedRows(some, results | own | self._about(some))
+
+    def _about(self, rows: Ints) -> Columns:
+        """Return what rows were taken for."""
+        return {
+            "complete": self.complete[rows], "library": self.library[rows], "family": self.family[rows],
+            "origin": self.origin[rows],
+        }  # fmt: skip
+
+    def called(self, rows: Ints) -> Bools:
+        """No framework's call is in the time."""
+        return np.zeros(rows.size, dtype=np.bool_)
+
+    def notes_of_times(self) -> list[str]:
+        """Say what was assumed."""
+        unsaid = {
+            "micro-batch": ~self._there("parallel.microbatch"),
+            "recomputation": ~self._there(_RECOMPUTE),
+            "data parallelism": ~self._there("parallel.zero"),
+            "framework": self.framework == "", "family": self.family == "",
+        }  # fmt: skip
+        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
+        whole = f"complete layouts: {self.complete.sum():,} of {self.rows:,} rows"
+        return [
+            whole,
+            *([f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []),
+        ]
+
+
+def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
+    """Write a layout in the notation of strategies."""
+    chunks = f"-p{pp}" + (f"x{vp}" if vp > 1 else "") if pp > 1 else ""
+    return f"TP-{tp}" + (f"-c{cp}" if cp > 1 else "") + (f"-e{ep}" if ep > 1 else "") + f"-d{dp}{chunks}"
+
+
+def _packages(devices: Ints, most: Ints) -> Ints:
+    """Return how many devices a job has of a machine, or rack, of `most`: as many of each, and many."""
+    pairs = list(zip(devices.tolist(), most.tolist(), strict=True))
+    each = {
+        (job, size): next(part for part in range(min(job, size), 0, -1) if job % part == 0)
+        for job, size in set(pairs)
+    }
+    return np.array([each[pair] for pair in pairs])

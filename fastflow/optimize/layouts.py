@@ -1,0 +1,79 @@
+"""The best layouts of a transformer: `parallel.strategy=auto` with what is left to it (docs/strategies.md).
+
+The search is exact: the best `KEPT` layouts are those of a search through all of them. It weighs all layouts
+first. Those that lack memory are not timed, where any has enough. Then it predicts them, those that could be
+fastest first, until nothing that is left can be among the best: none is faster than its busiest stage
+computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.crossflow import predict, weigh
+from fastflow.parallelism.choices import every_layout
+from fastflow.tables import Columns, Inputs, Ints, take
+
+AT_ONCE = 1024  # layouts weighed or predicted together
+FIRST = 128  # predicted at first; twice as many each time
+KEPT = 100  # layouts of a ranking
+_ROUNDING = 1e-9  # of sums that come to the same
+
+
+class Search(NamedTuple):
+    """What a search through the layouts of a point has found."""
+
+    best: Columns  # the inputs that are chosen, the best first, (KEPT or fewer,)
+    layouts: int  # all that there are
+    untimed: int  # of these, that have no time
+    lacking: int  # that lack memory
+    predicted: int
+
+
+def best_layouts(inputs: Inputs) -> Search:
+    """Return the best layouts of a transformer; inputs: of one point, (1,).
+
+    Feasible layouts alone are ranked, or where none is those that have a time, by time. Ties go to the first
+    of `every_layout`. Raises InputError as the model does, and where there is nothing to choose from.
+    """
+    layouts = every_layout(inputs)
+    count = next(iter(layouts.values())).size
+
+    def of(rows: Ints) -> Inputs:
+        return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
+
+    reason, least, memory, capacity = map(
+        np.concatenate, zip(*(weigh(of(rows)) for rows in _batches(np.arange(count), AT_ONCE)), strict=True)
+    )
+    can = reason == ""
+    fits = can & (memory <= capacity)
+    rows = np.flatnonzero(fits if fits.any() else can)
+    time, predicted = np.full(count, np.inf), 0
+    for some in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
+        most = np.partition(time, KEPT - 1)[KEPT - 1] if count >= KEPT else np.inf
+        some = some[least[some] * (1.0 - _ROUNDING) <= most]
+        if not some.size:
+            break
+        prediction = predict(of(some))
+        time[some[prediction.timed]] = prediction.timeline.total
+        predicted += some.size
+    ranked = np.argsort(time, kind="stable")[:KEPT]
+    timed = ranked[np.isfinite(time[ranked])]
+    return Search(
+        best=take(layouts, timed if timed.size else ranked[:1]),
+        layouts=count,
+        untimed=int(count - can.sum()),
+        lacking=int((can & ~fits).sum()),
+        predicted=predicted,
+    )
+
+
+def _batches(rows: Ints, first: int) -> Iterator[Ints]:
+    """Yield rows some at a time: so many at first, then twice as many each time, up to `AT_ONCE`."""
+    start = 0
+    while start < rows.size:
+        yield rows[start : start + first]
+        start, first = start + first, min(2 * first, AT_ONCE)

@@ -1,0 +1,91 @@
+"""Timed kernels and exchanges as a timeline (6.5): of kernels, or of blocks where layers are several."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.hardware.chip import Chip
+from fastflow.iteration.blocks import BlockPlan
+from fastflow.iteration.layers import GRADIENTS, MOST_TAKEN, Overlap, walk_layers
+from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
+from fastflow.iteration.schedule import Timeline, schedule
+from fastflow.network.communication import Communication
+from fastflow.parallelism.layer_memory import LayerMemory, offload_of
+from fastflow.parallelism.stacks import Stacks, run_stacks, streamed
+from fastflow.parallelism.stages import Pipeline
+from fastflow.parallelism.usual import copies_embedding, zero_stage
+from fastflow.tables import Inputs
+from fastflow.timing.roofline import Timing
+from fastflow.workload.graph import Graph
+from fastflow.workload.precision import Precision
+
+OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
+
+
+def scheduled(
+    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    stacks: Stacks | None,
+) -> tuple[Timeline, TimedKernels | None, PipelinePlan | None]:  # fmt: skip
+    """Return the phases of every point, and the kernels that were scheduled and how, unless blocks were."""
+    if stacks is not None:
+        return stacks.timeline, None, None
+    kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
+    return schedule(kernels, plan), kernels, plan
+
+
+def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
+    """Return how an iteration is run."""
+    return PipelinePlan(
+        stages=pipe.stages,
+        microbatches=pipe.microbatches,
+        order=pipe.order,
+        slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
+    )
+
+
+def stacked(
+    inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    held: LayerMemory | None, numbers: Precision,
+) -> Stacks | None:  # fmt: skip
+    """Return the iteration in blocks of points whose layers stand for several."""
+    took = communication.exchanges
+    if pipe.chunks is None or communication.waits is None or held is None:
+        return None
+    overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
+    taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MOST_TAKEN)
+    overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"], taken)
+    layers = walk_layers(graph.numbers, held.first, timing.time, communication.waits, overlap)
+    plan = BlockPlan(
+        order=pipe.order,
+        stages=pipe.stages,
+        chunks=np.diff(pipe.chunks.offset) // pipe.stages,
+        microbatches=pipe.microbatches,
+        overlaps_sends=overlaps["pipeline"],
+        overlaps_gradients=overlaps["data"],
+        overlaps_gathers=overlaps["data"],
+    )
+    moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
+    send_s = graph.repeat * took.send_s
+    reduce_s = np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s)
+    return run_stacks(
+        graph, pipe.chunks, layers, plan, send_s, reduce_s, moved, copies_embedding(inputs), taken
+    )
+
+
+def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
+    """Return every kernel, of one micro-batch, as the schedule takes it."""
+    repeat, took = graph.repeat, communication.exchanges
+    return TimedKernels(
+        offset=graph.offset,
+        phase=graph.phase,
+        stage=pipe.stage,
+        side=graph.side > 0,
+        kernel_s=repeat * timing.time,
+        sync_s=repeat * took.sync_s,
+        sync_level=took.sync_level,
+        wait=graph.wait,
+        gradient_s=took.gradient_s,
+        gradient_level=took.gradient_level,
+        send_s=repeat * took.send_s,
+        send_level=took.send_level,
+    )

@@ -1,0 +1,83 @@
+"""Training in fp8: what quantises, what stays in bf16, what is held; counted by hand."""
+
+import pytest
+
+import fastflow
+from fastflow.configuration.inputs import to_column
+from fastflow.crossflow import predict
+
+BASE = ("model=llama3_8b", "model.layers=4", "model.batch=8", "chip=h100_sxm", "system=dgx_h100",
+        "system.devices=8", "parallel.strategy=TP-2-d4")  # fmt: skip
+TOKENS, HIDDEN, FFN, COLS = 8192, 4096, 14336, 6144  # of a micro-batch; COLS: queries, keys and values
+
+
+def run(*overrides):
+    return fastflow.evaluate(*BASE, *overrides).iloc[0]
+
+
+def kernels(dtype):
+    found = fastflow.explain_layout(*BASE, f"model.dtype={dtype}")
+    return found.drop_duplicates("kernel").set_index("kernel")
+
+
+def test_what_a_norm_makes_is_quantised_there_and_all_else_by_a_pass():
+    wide, narrow = kernels("bf16"), kernels("fp8")
+    assert set(narrow.index) - set(wide.index) == {
+        "projection quantise", "down quantise",
+        *(f"{name} gradient quantise" for name in ("qkv", "projection", "gate and up", "down")),
+    }  # fmt: skip
+    assert not set(wide.index) - set(narrow.index)
+
+
+def test_passes_read_two_bytes_and_write_two_copies(compose):
+    """Each of two devices that share a layer has half of its columns, but all gradients of a sum's tokens."""
+    inputs = compose(*BASE, "model.dtype=fp8")
+    found = predict({key: to_column(key, [value]) for key, value in inputs.items()})
+    names = found.graph.names[found.graph.label]
+    moved = dict(zip(names, found.shards.elements * found.graph.bytes_per_element, strict=True))
+    for name, cols in (
+        ("projection", HIDDEN / 2), ("down", FFN / 2), ("qkv gradient", COLS / 2),
+        ("projection gradient", HIDDEN), ("gate and up gradient", FFN), ("down gradient", HIDDEN),
+    ):  # fmt: skip
+        assert moved[f"{name} quantise"] == TOKENS * cols * (2 + 1 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_block"])
+def test_layers_compute_in_fp8_and_logits_in_bf16(dtype):
+    wide, narrow = run(), run(f"model.dtype={dtype}")
+    assert narrow["feed_forward_s"] < 0.85 * wide["feed_forward_s"]
+    assert narrow["head_s"] == pytest.approx(wide["head_s"], rel=0.02)  # its norm is one of the layers'
+    assert narrow["flop"] == pytest.approx(wide["flop"], rel=0.01)
+
+
+def test_weights_lie_in_bf16_with_two_copies_to_multiply():
+    wide, narrow = run(), run("model.dtype=fp8")
+    assert narrow["weight_B"] - wide["weight_B"] == pytest.approx(narrow["parameters"] / 2 * 2, rel=1e-3)
+    for same in ("gradient_B", "optimizer_B"):
+        assert narrow[same] == wide[same]
+
+
+def test_products_keep_what_they_read_in_a_byte():
+    """Of a layer both norms and the gate make what products read; all in parts of tensor parallelism."""
+    wide, narrow = run("parallel.microbatch=1"), run("parallel.microbatch=1", "model.dtype=fp8")
+    saved = 4 * TOKENS * (2 * HIDDEN + FFN) / 2  # bytes of a micro-batch's sequence in 4 layers
+    assert wide["activation_B"] - narrow["activation_B"] == pytest.approx(saved, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("model=llama3_8b", "chip=a100", "model.dtype=fp8"), "a data type of chip"),
+        (("model=llama3_8b", "chip=h100_sxm", "model.dtype=int8"), "fp16, fp8, fp8_block where"),
+        (("model=gemm", "model.training=true", "chip=h100_sxm", "model.dtype=fp8"), "bf16, fp16 where"),
+    ],
+)
+def test_what_does_not_train_is_refused(given, said):
+    assert said in fastflow.evaluate(*given)["reason"].iloc[0]
+
+
+def test_types_are_an_axis_of_a_grid():
+    types = ("fp8", "bf16", "fp8_block")
+    alone = [run(f"model.dtype={dtype}")["time_s"] for dtype in types]
+    together = fastflow.evaluate(*BASE, f"model.dtype={','.join(types)}")["time_s"].tolist()
+    assert together == alone
