@@ -1,9 +1,11 @@
 """Datasets: read by everybody alike, written whole or not at all, completed and never mixed."""
 
 import errno
+import io
 import os
 import signal
 import sys
+import threading
 import time
 
 import duckdb
@@ -21,6 +23,7 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.dataset import schema
 from fastflow.dataset.folder import folder_at
+from fastflow.dataset.part import read_part
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation import execute
@@ -367,3 +370,19 @@ def test_a_frame_of_a_few_rows_can_be_worked_on():
     assert frame.tech.tolist() == ["n12", "other"]
     assert frame.set_index("tech").twice["other"] == 2 * before[1]
     assert tables[0]["time_s"].tolist() == before.tolist()  # the rest of the frame, and its source, stay
+
+
+def test_a_part_is_read_in_the_thread_that_asks(tmp_path):
+    """Arrow's own threads may still hold a Python file when the process ends, which aborts it."""
+    table = pyarrow.table({f"c{number}": np.arange(100_000.0) for number in range(20)})
+    pq.write_table(table, tmp_path / "part.parquet", row_group_size=10_000)
+    readers = set()
+
+    class File(io.FileIO):
+        def read(self, size=-1):
+            readers.add(threading.get_ident())
+            return super().read(size)
+
+    with File(tmp_path / "part.parquet") as file:
+        assert read_part(file).equals(table)
+    assert readers == {threading.get_ident()}

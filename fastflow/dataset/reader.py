@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.dataset.part import read_part
 from fastflow.dataset.schema import TYPES, differs_in
 from fastflow.dataset.store import PART
 from fastflow.errors import InputError
@@ -123,7 +124,7 @@ class Dataset(NamedTuple):
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
         with self._whole(f"its {part}"), self.folder.open(part) as file:
-            table = pq.read_table(file, columns=names, page_checksum_verification=True)
+            table = read_part(file, names).select(names)
         alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
         if other:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastflow.dataset.folder import folder_at, remove_empty
+from fastflow.dataset.part import read_part
 from fastflow.dataset.schema import differs_in, how_to_write, schema_of
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
@@ -134,8 +135,8 @@ class Store:
 
     def read(self, number: int, columns: Sequence[str]) -> pa.Table:
         """Return some columns of one part."""
-        with self.folder.open(self.parts.name(number)) as file, pq.ParquetFile(file) as part:
-            return part.read(columns=list(columns)).select(columns)
+        with self.folder.open(self.parts.name(number)) as file:
+            return read_part(file, columns).select(columns)
 
     def tidy(self) -> None:
         """Remove what runs that were killed have left beside the parts of a dataset that is whole."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastflow.dataset.folder import folder_at, remove_empty
+from fastflow.dataset.part import read_part
 from fastflow.dataset.schema import ResultTable, differs_in, how_to_write, to_arrow
 from fastflow.errors import InputError
 
@@ -52,7 +53,7 @@ class History:
                 raise InputError("output", self.folder.shown, f"{_ALLOWED}; this one holds {name}")
             try:
                 with self.folder.open(name) as file:
-                    table = pq.read_table(file, page_checksum_verification=True)
+                    table = read_part(file)
             except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
                 damaged = f"{_ALLOWED}; its {name} is damaged: remove it and the parts after it"
                 raise InputError("output", self.folder.shown, damaged) from error
