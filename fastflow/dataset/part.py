@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 
 
 def read_part(file: IO[bytes], columns: Sequence[str] | None = None) -> pa.Table:
-    """Return some columns of a part, or all, in the part's own order; raises what Arrow raises.
+    """Return some columns of a part in the order that they are asked in, or all; raises what Arrow raises.
 
     All is read in the thread that asks. Arrow's own threads may hold a Python file for a moment after they
     have read from it: a process that ends just then is aborted.
     """
     with pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False) as part:
-        return part.read(columns=None if columns is None else list(columns), use_threads=False)
+        if columns is None:
+            return part.read(use_threads=False)
+        return part.read(columns=list(columns), use_threads=False).select(columns)

@@ -124,7 +124,7 @@ class Dataset(NamedTuple):
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
         with self._whole(f"its {part}"), self.folder.open(part) as file:
-            table = read_part(file, names).select(names)
+            table = read_part(file, names)
         alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
         if other:

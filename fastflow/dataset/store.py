@@ -136,7 +136,7 @@ class Store:
     def read(self, number: int, columns: Sequence[str]) -> pa.Table:
         """Return some columns of one part."""
         with self.folder.open(self.parts.name(number)) as file:
-            return read_part(file, columns).select(columns)
+            return read_part(file, columns)
 
     def tidy(self) -> None:
         """Remove what runs that were killed have left beside the parts of a dataset that is whole."""

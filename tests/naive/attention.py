@@ -100,14 +100,17 @@ def walked(task, a, b):
 def forward(chip, task):
     """Return the run of an attention."""
     d, dv, size = task.head_dim, task.value_dim, task.size
-    trips, versions = 12 if chip.shared else 8, {1: first, 2: second}
+    trips = 12 if chip.shared else 8
     if task.flash:
-        return versions[task.flash](old(chip), task, trips)
-    a = 64
-    if task.q_len > 64 and (chip.shared or d * size <= 128):
-        a = 128
-    b = 2 ** floor(log2(32768 / (d * size)))
-    b = max(64, min(b, 256 if chip.shared else 128))
+        chip = old(chip)
+    if task.flash == 1:
+        return first(chip, task, trips)
+    if task.flash == 2:  # four warps of 32 queries each
+        a, b = 128, 128 if d * size <= 128 else 64
+    else:
+        a = 128 if task.q_len > 64 and (chip.shared or d * size <= 128) else 64
+        b = 2 ** floor(log2(32768 / (d * size)))
+        b = max(64, min(b, 256 if chip.shared else 128))
     b, blocks, tensor = walked(task, a, b)
     rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
@@ -129,6 +132,7 @@ def forward(chip, task):
         streamed=task.sequences * task.kv_heads * task.kv_len * (d + dv) * task.cache,
         size=size,
         launches=2 if chip.shared else 1,  # clears the counter of tiles
+        trips=trips,
     )
 
 
@@ -153,32 +157,6 @@ def first(chip, task, trips):
         added=2 * outputs if task.kv_len > b else 0,
         once=tensor * task.q_len * (d * size + dv * task.output),
         streamed=tensor * task.kv_len * (d + dv) * size,
-        size=size,
-        trips=trips,
-    )
-
-
-def second(chip, task, trips):
-    """Return the run by FlashAttention-2: four warps of 32 queries each."""
-    d, dv, size = task.head_dim, task.value_dim, task.size
-    a, b = 128, 128 if d * size <= 128 else 64
-    b, blocks, tensor = walked(task, a, b)
-    keys_and_values = b * (d + dv)
-    return _run(
-        chip,
-        blocks * tensor,
-        of_a_head=len(blocks) * task.heads / task.kv_heads,
-        scores=a * b,
-        sums=4 * a * (b + dv),
-        tiles=size * (a * d + keys_and_values),
-        flop=2 * a * keys_and_values,
-        inner=keys_and_values * task.cache + 4 * keys_and_values * size,
-        operations=3.5 * a * b + (keys_and_values if task.cache < size else 0),
-        cut=(60 if size == 1 else 19) * a * b,
-        outer=keys_and_values * task.cache,
-        added=0,
-        once=tensor * task.q_len * (d * size + dv * task.output),
-        streamed=task.sequences * task.kv_heads * task.kv_len * (d + dv) * task.cache,
         size=size,
         trips=trips,
     )
@@ -237,8 +215,8 @@ def _run(
     once,
     streamed,
     size,
+    trips,
     launches=1,
-    trips=0,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each."""
     each = chip.bundles
@@ -251,7 +229,7 @@ def _run(
     lane = chip.vector_peak / 2 / each
     softmax = scores / (chip.exponentials / each) + operations / lane
     pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
-    begin = (trips or (12 if chip.shared else 8)) * chip.latency
+    begin = trips * chip.latency
     pairs, cuts = sum(shown for shown, _ in blocks), sum(n for _, n in blocks)
     work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
     most = max(shown for shown, _ in blocks)
