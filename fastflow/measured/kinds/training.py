@@ -24,6 +24,7 @@ from fastflow.measured.kind import Measurements, Options, TimedRows, register, s
 from fastflow.measured.names import named, table
 from fastflow.measured.points import PredictedRows, predict_points, replaced
 from fastflow.parallelism.chunks import BALANCED, divides
+from fastflow.parallelism.strategy import TENSOR, Strategy, divisors
 from fastflow.tables import Bools, Columns, Ints
 
 if TYPE_CHECKING:
@@ -306,15 +307,11 @@ class TrainingRuns(Measurements):
 
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     """Write a layout in the notation of strategies."""
-    chunks = f"-p{pp}" + (f"x{vp}" if vp > 1 else "") if pp > 1 else ""
-    return f"TP-{tp}" + (f"-c{cp}" if cp > 1 else "") + (f"-e{ep}" if ep > 1 else "") + f"-d{dp}{chunks}"
+    return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=vp))
 
 
 def _packages(devices: Ints, most: Ints) -> Ints:
     """Return how many devices a job has of a machine, or rack, of `most`: as many of each, and many."""
     pairs = list(zip(devices.tolist(), most.tolist(), strict=True))
-    each = {
-        (job, size): next(part for part in range(min(job, size), 0, -1) if job % part == 0)
-        for job, size in set(pairs)
-    }
+    each = {(job, size): max(part for part in divisors(job) if part <= size) for job, size in set(pairs)}
     return np.array([each[pair] for pair in pairs])
