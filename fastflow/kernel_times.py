@@ -99,5 +99,6 @@ def _fused(one: FusedShares, inputs: Inputs, chip: Chip, machine: Device, place:
     if one.type.dtype is not None:
         dtype = one.type.dtype(inputs)
         machine = device({**inputs, "model.dtype": dtype}, chip, lasts)
-        share = share._replace(operand=look_up(OPERAND_BYTES, dtype)[share.device])
+        stored = dtype if one.type.stored is None else one.type.stored(inputs)
+        share = share._replace(operand=look_up(OPERAND_BYTES, stored)[share.device])
     return Fused(one.rows, share, one.type.time, machine)

@@ -12,6 +12,7 @@ from fastflow.workload import FAMILIES
 from fastflow.workload.precision import (
     ATTENTION_TYPES,
     CACHE_TYPES,
+    EXPERT_TYPES,
     FORMATS,
     MASTER_TYPES,
     ROLE_TYPES,
@@ -377,6 +378,11 @@ INPUTS: tuple[Column, ...] = (
         "data type that attention computes in; auto: fp8 where caches are and the chip has it, else that of"
         " products, or bf16 where they quantise",
         ATTENTION_TYPES,
+    ),
+    text(
+        "precision.experts",
+        "data type of the weights of experts; where the chip does not multiply in it, they turn into bf16",
+        EXPERT_TYPES,
     ),
     text(
         "precision.master",

@@ -66,3 +66,4 @@ class Cutting:
     makes: Mapping[str, str]  # before anything is exchanged
     time: Time | None = None  # of its products, or of its forward pass; None: as their kind is
     dtype: Callable[[Inputs], Texts] | None = None  # that those compute in, (points,); None: model.dtype
+    stored: Callable[[Inputs], Texts] | None = None  # that they read operands in; None: as they compute

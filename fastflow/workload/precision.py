@@ -64,6 +64,7 @@ STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 # operations a weight: scale by the clip factor, then the rule itself
 UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
 ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
+EXPERT_TYPES = (OPERAND, *FORMATS)
 CACHE_TYPES = (*ROLE_TYPES, "fp8", "int8")
 _OWN_BYTES = dict.fromkeys(MASTER_TYPES, 0) | _ROLE_BYTES | {"fp8": 1, "int8": 1}
 
@@ -149,6 +150,26 @@ def attention_type(inputs: Inputs) -> Texts:
     has_fp8 = inputs.get("chip.rate.fp8", np.zeros(own.size)) > 0.0
     fp8 = (inputs["precision.cache"] == "fp8") & has_fp8
     return np.where(own != AUTO, own, np.where(fp8, "fp8", wide))
+
+
+def stored_experts(inputs: Inputs) -> Texts:
+    """Return the data type in which every point's experts lie in memory, (points,)."""
+    own = inputs.get("precision.experts", np.full(inputs["model.dtype"].size, OPERAND))
+    return np.where(own == OPERAND, inputs["model.dtype"], own)
+
+
+def expert_type(inputs: Inputs) -> Texts:
+    """Return the data type that every point's experts compute in, (points,).
+
+    Where the chip does not multiply in the type that they are stored in, their weights alone are: they turn
+    into bf16 on their way to the units (mxfp4 on Hopper: triton_kernels of OpenAI's gpt-oss).
+    """
+    stored = stored_experts(inputs)
+    has = np.zeros(stored.size, dtype=np.bool_)
+    for name in np.unique(stored).tolist():
+        rate = inputs.get(f"chip.rate.{name}", np.zeros(stored.size))
+        has |= (stored == name) & (rate > 0.0)
+    return np.where(has, stored, "bf16")
 
 
 def untrainable(inputs: Inputs, quantised: tuple[str, ...]) -> Texts:

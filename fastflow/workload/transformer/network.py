@@ -66,7 +66,7 @@ def network(points: Inputs) -> Network:
     """Return the network of models with one structure."""
     size, pattern = sizes_of(points), str(points[KEY][0])
     every = times(pattern, single(points["model.layers"]))
-    layers = [Layer("embedding", EMBEDDING, _embedding(points, size))]
+    layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
     layers += [
         Layer(kind, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
         for kind, count in every.items()
@@ -178,7 +178,7 @@ def _table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: Ke
     )  # fmt: skip
 
 
-def _embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
+def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     """Return the look-up of tokens and positions, and their sum with dropout, or what copies the former.
 
     Megatron-LM transposes batch and sequence there. So every layer reads what a pass has made.

@@ -19,7 +19,7 @@ from fastflow.timing.experts import ExpertLayers, time_passes
 from fastflow.workload.cutting import BROADCAST, GROUPS, INNER, OUTPUT, PARTIAL, Share
 from fastflow.workload.graph import Kernel
 from fastflow.workload.layers import KernelType, Network, Node, Side
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import Precision, expert_type
 from fastflow.workload.types.elementwise import TYPE as PASS
 from fastflow.workload.types.experts import mixture_of_file, routings
 from fastflow.workload.types.rowwise import TYPE as ROWWISE
@@ -65,7 +65,7 @@ def _type(name: str, base: KernelType, *needs: str, reads: str = BROADCAST, make
     return replace(
         base, name=name, title=name.replace("_", " "), needs=("cols", "topk", *needs),
         takes=("rows", "reads", "power_law"), forward=partial(_forward, base),
-        of_file=partial(_of_file, name), time=partial(_time, _KERNELS[name]),
+        of_file=partial(_of_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
     )  # fmt: skip
 
 

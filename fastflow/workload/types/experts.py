@@ -19,7 +19,7 @@ from fastflow.timing.loads import Routings
 from fastflow.workload.cutting import Share
 from fastflow.workload.graph import WEIGHT_GRADIENT, Kernel, Own
 from fastflow.workload.layers import KernelType, Network, Node, Side, Size
-from fastflow.workload.precision import Precision
+from fastflow.workload.precision import Precision, expert_type, stored_experts
 from fastflow.workload.types.product import TYPE as PRODUCT
 from fastflow.yaml_file import amount_of, wrong
 
@@ -116,5 +116,5 @@ def _of_file(
 TYPE: KernelType = replace(
     PRODUCT, name="experts", title="experts", needs=("inner", "cols", "groups", "topk"),
     takes=("rows", "reads", "power_law", "gated"), forward=_forward, backward=_backward, of_file=_of_file,
-    time=_time,
+    time=_time, dtype=expert_type, stored=stored_experts,
 )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Servers of a strategy: data parallelism makes independent ones, unless it shares experts.
+
+Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are ranks
+of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
+arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the strategy
+leaves. Stages of a pipeline are slots: as many batches are under way at a time, each on another stage.
+
+Experts are dealt over the devices of tensor parallelism first, which then cuts none of them, as vLLM and
+TensorRT-LLM do; without expert parallelism it cuts each.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.errors import InputError
+from fastflow.parallelism.mesh import AXES, axes, devices_along
+from fastflow.parallelism.strategy import TENSOR, Strategy, divisors, misfit, parse_column
+from fastflow.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
+
+STRATEGY, PACKAGE = "parallel.strategy", "system.package.devices"
+
+
+class Servers(NamedTuple):
+    """Servers of every point; (points,)."""
+
+    printed: Texts  # the strategy of all devices
+    tensor: Ints  # devices that share a layer's heads
+    ranks: Ints  # groups of these that attend to requests of their own
+    slots: Ints  # stages
+    replicas: Ints  # independent servers
+    experts: Ints  # devices that share experts
+    reason: Texts  # why there is none
+
+    @property
+    def stage(self) -> Ints:
+        """Devices of one stage of one server."""
+        return self.tensor * self.ranks
+
+    @property
+    def each(self) -> Ints:
+        """Devices of one server."""
+        return self.stage * self.slots
+
+
+def servers_of(inputs: Inputs) -> Servers:
+    """Return the servers that strategies make; raises InputError for a text that is no strategy."""
+    texts, there = inputs[STRATEGY], inputs["system.devices"]
+    strategies, printed = parse_column(texts, np.ones(texts.size, dtype=np.bool_))
+    degrees, reason = strategies.degrees, Reasons(texts.size)
+    for i in reason.without((devices_along(degrees, axes("kp1", "kp2", "cp")) > 1) | (strategies.chunks > 1)):
+        allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
+        reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
+    layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
+    for i in reason.without(layers % stages > 0):
+        reason.add(i, str(InputError(STRATEGY, texts[i], f"stages that divide the {layers[i]} layers")))
+    of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
+    return Servers(
+        printed=printed,
+        tensor=of["tp"],
+        ranks=of["ep"],
+        slots=stages,
+        replicas=of["dp"] * (there // np.maximum(strategies.devices, 1)),
+        experts=strategies.experts,
+        reason=first_of(misfit(strategies, printed, there, layers), reason.texts()),
+    )
+
+
+def stage_inputs(inputs: Inputs, servers: Servers) -> Columns:
+    """Return inputs of the model with the layout of one stage of each point's server."""
+    each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
+    pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)
+    return dict(inputs) | {
+        STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
+        "parallel.expert_tensor": servers.experts == 1,
+        "parallel.sequence": np.full(servers.tensor.size, "false"),
+        "parallel.microbatches": np.ones(servers.tensor.size, dtype=np.int64),
+        "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
+        "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
+        "system.devices": servers.stage,
+        PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _written(tensor: int, experts: int, ranks: int) -> str:
+    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks))
+
+
+@lru_cache(maxsize=4096)
+def _package(devices: int, most: int) -> int:
+    """Return how many devices of a stage a package has: as many each, and many."""
+    return max(part for part in divisors(devices) if part <= most)

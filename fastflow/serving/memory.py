@@ -1,0 +1,71 @@
+"""What a server's memory holds beside weights: the cache of keys and values, and the work space of a pass.
+
+Of a token the cache holds keys and values of every layer, which tensor parallelism deals out by heads, and each
+device one head at least; or a latent vector with its rotated key, which all devices hold (DeepSeek-V2,
+arXiv:2405.04434, section 2.1). Layers with a window forget what lies before it (vLLM's hybrid cache manager).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.distinct import vocabulary
+from fastflow.serving.layout import Servers
+from fastflow.tables import Floats, Inputs, Ints
+from fastflow.workload.precision import precision
+from fastflow.workload.transformer.pattern import KEY, WINDOW, parse
+from fastflow.workload.transformer.sizes import sizes_of
+
+# Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the widest
+# that it makes, in and out of its activation
+_HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
+
+
+class Cache(NamedTuple):
+    """Bytes of the cache of one request on one device of a stage; (points,)."""
+
+    token: Floats  # of every token [B]
+    windowed: Floats  # of every token of the last `window` ones, beside [B]
+    window: Ints
+
+    def of(self, tokens: Floats) -> Floats:
+        """Return the bytes of requests of so many tokens."""
+        return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
+
+
+def cache_of(inputs: Inputs, servers: Servers) -> Cache:
+    """Return what a request's cache takes; inputs: of the model."""
+    size, numbers = sizes_of(inputs), precision(inputs)
+    heads = -(-np.asarray(size.kv_heads) // servers.tensor)
+    latent = np.asarray(size.latent) > 0
+    columns = np.where(latent, size.latent + size.rotary, heads * (size.head_dim + size.value_dim))
+    windowed = _windowed(inputs) / servers.slots
+    layers = inputs["model.layers"] / servers.slots
+    each = columns * numbers.cache
+    return Cache(
+        each * (layers - windowed), each * windowed, np.asarray(size.window) * np.ones_like(layers, int)
+    )
+
+
+def _windowed(inputs: Inputs) -> Ints:
+    """Return how many layers of each model have a window."""
+    names, place = vocabulary(inputs[KEY])
+    layers = inputs["model.layers"]
+    found = np.zeros(layers.size, dtype=np.int64)
+    for number, name in enumerate(names):
+        has = np.array([WINDOW in kind.split() for kind in parse(name)])
+        before = np.cumsum([0, *has])
+        own = layers // has.size * before[-1] + before[layers % has.size]
+        found = np.where(place == number, own, found)
+    return found
+
+
+def workspace(inputs: Inputs, servers: Servers, tokens: Ints) -> Floats:
+    """Return the activations of a pass over so many tokens of a rank, on one device [B], (points,)."""
+    size, numbers = sizes_of(inputs), precision(inputs)
+    expert = np.where(np.asarray(inputs["model.experts"]) > 1, size.topk * np.asarray(size.expert_ffn), 0)
+    wide = np.maximum(size.ffn, expert) * 2.0 / servers.tensor
+    columns = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * wide
+    return tokens * columns * numbers.activation

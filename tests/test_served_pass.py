@@ -1,0 +1,113 @@
+"""Passes of serving libraries: what they compute, read and hold, against counts by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow.crossflow import predict
+from fastflow.serving.layout import servers_of
+from fastflow.serving.memory import cache_of
+from fastflow.workload.graph import BATCHED, PRODUCT
+from tests.naive import served_pass as naive
+
+PARTS = ("tokens", "head", "decode", "prefill")
+SIZES = {"latent": 0, "query_latent": 0, "rotary": 0, "window": 0, "experts": 0, "topk": 0, "shared_ffn": 0}
+BASE = SIZES | {
+    "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "head_dim": 64, "value_dim": 64, "ffn": 1024,
+    "expert_ffn": 0, "vocabulary": 32000, "gated": True,
+}  # fmt: skip
+LATENT = {"latent": 128, "rotary": 32, "query_latent": 192}
+MIXTURE = {"experts": 16, "topk": 4, "expert_ffn": 256, "shared_ffn": 256}
+
+
+@pytest.fixture(scope="module")
+def inputs_of(compose):
+    given_by = compose(
+        "model=transformer", "chip=h100_sxm", "system=dgx_h100", "system.devices=1",
+        "system.package.devices=1", "parallel.strategy=TP-1", "parallel.microbatches=1",
+        "parallel.sequence=false", "model.training=false", "model.dtype=bf16",
+    )  # fmt: skip
+
+    def inputs(model, part, batch, sequence, before):
+        own = {f"model.{name}": value for name, value in model.items()}
+        own |= {
+            "model.name": "served_pass", "model.pass": part, "model.batch": batch,
+            "model.sequence": sequence, "model.before": before,
+            "model.pattern": ("experts" if model["experts"] else "window, dense" if model["window"] else "dense"),
+        }  # fmt: skip
+        return {key: np.array([value]) for key, value in (given_by | own).items()}
+
+    return inputs
+
+
+def flop_of(prediction):
+    graph = prediction.graph
+    assert prediction.reason[0] == ""
+    products = (graph.kind == PRODUCT) | (graph.kind == BATCHED)
+    return float((prediction.launches * prediction.timing.flop * products).sum())
+
+
+@pytest.mark.parametrize("more", [{}, {"window": 96}, {"gated": False}, LATENT, MIXTURE, LATENT | MIXTURE])
+@pytest.mark.parametrize("part", PARTS)
+def test_operations_are_those_counted_by_hand(inputs_of, more, part):
+    model = BASE | more
+    batch, sequence, before = {"decode": (3, 2, 150), "prefill": (2, 200, 100)}.get(part, (24, 1, 0))
+    found = flop_of(predict(inputs_of(model, part, batch, sequence, before)))
+    want = {
+        "tokens": lambda: naive.tokens_flop(model, batch),
+        "head": lambda: naive.head_flop(model, batch),
+        "decode": lambda: naive.decode_flop(model, batch, sequence, before),
+        "prefill": lambda: naive.prefill_flop(model, batch, sequence, before),
+    }[part]()
+    assert found == pytest.approx(want, rel=1e-9)
+
+
+@given(
+    tokens=st.integers(1, 4000), tp=st.sampled_from([1, 2, 4, 8]),
+    more=st.sampled_from([{}, {"window": 96}, LATENT]),
+)  # fmt: skip
+def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, more):
+    model = BASE | more
+    inputs = inputs_of(model, "decode", 1, 1, 0)
+    inputs |= {"parallel.strategy": np.array([f"TP-{tp}"]), "system.devices": np.array([tp])}
+    servers = servers_of(inputs)
+    found = cache_of(inputs, servers).of(np.array([1.0 * tokens]))
+    heads = max(1, -(-model["kv_heads"] // tp))
+    want = naive.cache_bytes(model | {"kv_heads": heads}, tokens, 2)
+    assert found[0] == pytest.approx(want, rel=1e-12)
+
+
+def test_sums_are_made_with_the_norms_behind_them(inputs_of):
+    found = predict(inputs_of(BASE, "tokens", 24, 1, 0))
+    graph = found.graph
+    passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
+    # a layer's two sums, and its activation
+    assert passes.size == 3
+    moved = graph.bytes_per_element[passes]
+    assert sorted(moved) == [6.0, 8.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "want"),
+    [
+        ("TP-4", 4, (4, 1, 1, 1)), ("TP-4-d2", 8, (4, 1, 1, 2)), ("TP-2-p2", 8, (2, 1, 2, 2)),
+        ("TP-1-e8-d8", 8, (1, 8, 1, 1)), ("TP-8-e8", 8, (8, 1, 1, 1)), ("TP-2-e8-d8", 16, (2, 4, 1, 2)),
+        ("d4", 4, (1, 1, 1, 4)),
+    ],
+)  # fmt: skip
+def test_servers_of_a_strategy(inputs_of, text, devices, want):
+    model = BASE | MIXTURE if "-e" in text else BASE
+    inputs = inputs_of(model, "tokens", 1, 1, 0)
+    inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([devices])}
+    found = servers_of(inputs)
+    assert found.reason[0] == ""
+    assert (found.tensor[0], found.ranks[0], found.slots[0], found.replicas[0]) == want
+
+
+@pytest.mark.parametrize("text", ["RC-2-2", "TP-2-c2", "TP-2-p3", "TP-3"])
+def test_what_makes_no_server_says_why(inputs_of, text):
+    inputs = inputs_of(BASE, "tokens", 1, 1, 0)
+    inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([8])}
+    found = servers_of(inputs)
+    assert found.reason[0].startswith("parallel.strategy=")
