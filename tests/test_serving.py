@@ -1,0 +1,235 @@
+"""Servers: iterations from tables, lengths and arrivals, the simulation against its definitions."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow.serving import iterations, load
+from fastflow.serving.load import TAKEN, TOO_LONG
+from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.simulate import simulate
+from tests.checks import cases, near
+from tests.naive import serving as naive
+from tests.servers import LOAD, PLAIN, loads, realistic, servers
+
+TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
+
+
+def random_times(random):
+    """Tables of a few entries on uneven axes, which need not rise."""
+
+    def axis(low):
+        return np.unique(np.concatenate([[low], random.integers(2, 60, random.integers(0, 4))]))
+
+    tokens, requests, context, chunk, before = axis(1), axis(1), axis(1), axis(1), axis(0)
+    shapes = (tokens.size,), (tokens.size,), (requests.size, context.size), *[(chunk.size, before.size)] * 2
+    found = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
+    shared, head, decode, prefill, more = found
+    return PassTimes(tokens, shared, head, requests, context, decode, chunk, before, prefill, more)
+
+
+def random_server(random, ranks):
+    return {
+        "ranks": ranks,
+        "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
+        "row_s": random.choice([0.0, 1e-4 * random.random()]),
+        "request_s": random.choice([0.0, 1e-2 * random.random()]),
+        "budget": int(random.integers(4, 60)),
+        "most": int(random.choice([2, 5, 100])),
+        "capacity": int(random.choice([80, 150, 100_000])),
+        "mixes": bool(random.integers(2)),
+        "chunks": bool(random.integers(2)),
+        "reserves": bool(random.integers(2)),
+        "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
+        "queries": int(random.integers(1, 3)),
+        "draft_s": float(random.choice([0.0, 1e-3])),
+    }
+
+
+def random_load(random):
+    is_closed = bool(random.integers(2))
+    return {
+        "isl": float(random.integers(1, 40)),
+        "osl": float(random.integers(1, 40)),
+        "spread": float(random.choice([0.0, 0.5, 1.0])),
+        "prefix": float(random.choice([0.0, 0.6])),
+        "concurrency": int(random.integers(1, 12)) if is_closed else 0,
+        "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
+        "requests": int(random.integers(1, 30)),
+    }
+
+
+def lengths(load_):
+    """Return (isl, osl) of every request."""
+    spread, requests = load_["spread"], load_["requests"]
+    isl = load.lengths_of(load_["isl"], spread, requests, load.PROMPTS)
+    osl = load.lengths_of(load_["osl"], spread, requests, load.ANSWERS)
+    return list(zip(isl.tolist(), osl.tolist(), strict=True))
+
+
+def oracle_tables(times):
+    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    return plain | {name: plain[name][0] for name in TABLES}
+
+
+def of_oracle(times, server, load_):
+    """Return (requests, totals, makespan) of the oracle, each slot as a server of its own."""
+    every, arrivals = lengths(load_), None
+    if not load_["concurrency"]:
+        arrivals = load.arrivals_of(load_["rate"], load_["requests"]).tolist()
+    slots = min(server["slots"], load_["concurrency"] or len(every), len(every))
+    own = server | {"capacity": server["capacity"] // server["slots"]}
+    own["most"] = max(1, server["most"] // server["slots"])
+    plain = oracle_tables(times)
+    requests, totals = [], []
+    for slot in range(slots):
+        at_once = len(range(slot, load_["concurrency"], slots))
+        sent = None if arrivals is None else arrivals[slot::slots]
+        found, total = naive.simulate(plain, own, every[slot::slots], sent, at_once, load_["prefix"])
+        requests, totals = requests + found, [*totals, total]
+    total = {name: sum(one[name] for one in totals) for name in totals[0]}
+    return requests, total, max(one["makespan"] for one in totals)
+
+
+def check(times, server, load_):
+    got = simulate(times, servers(server), loads(load_))
+    server, load_ = PLAIN | server, LOAD | load_
+    one = {name: column[0] for name, column in got._asdict().items()}
+    if max(a + b for a, b in lengths(load_)) > server["capacity"] // server["slots"]:
+        assert one["refused"] == TOO_LONG
+        assert not any(value for name, value in one.items() if name != "refused")
+        return None
+    requests, total, makespan = of_oracle(times, server, load_)
+    assert one["refused"] == TAKEN
+    ttft = [request.first - request.sent for request in requests]
+    tpot = [(r.end - r.first) / (r.osl - 1) for r in requests if r.osl > 1] or [0.0]
+    for name, values in (("ttft", ttft), ("tpot", tpot)):
+        assert near(one[f"{name}_s"], np.mean(values), 1e-9)
+        assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
+        assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+    assert near(one["requests_per_s"], len(requests) / makespan, 1e-9)
+    assert near(one["tokens_per_s"], sum(r.osl for r in requests) / makespan, 1e-9)
+    assert near(one["decoding"], total["decoding"] / makespan, 1e-9)
+    assert one["queue"] * makespan == pytest.approx(sum(r.admitted - r.sent for r in requests), rel=1e-9)
+    assert one["iterations"] == total["iterations"]
+    assert one["preemptions"] == total["preemptions"]
+    assert near(one["prefill_share"], total["with_prefill"] / total["iterations"], 1e-12)
+    parts = ("shared", "head", "decode", "prefill", "host", "draft")
+    busy = sum(total[part] for part in parts)
+    for part in parts:
+        assert one[part] == pytest.approx(total[part] / busy, rel=1e-9, abs=1e-15)
+    capacity = makespan * server["ranks"] * server["capacity"]
+    assert near(one["cache"], total["cache"] / capacity, 1e-9)
+    return one
+
+
+@cases(400)
+@given(st.integers(0, 2**32))
+def test_simulation_agrees_with_its_definition(seed):
+    random = np.random.default_rng(seed)
+    check(random_times(random), random_server(random, int(random.integers(1, 4))), random_load(random))
+
+
+@cases(50)
+@given(st.integers(0, 2**32))
+def test_times_are_interpolated_and_go_on_as_between_the_last_entries(seed):
+    random = np.random.default_rng(seed)
+    times = random_times(random)
+    plain = oracle_tables(times)
+    y, x = random.integers(1, 100, 2).tolist()
+    got = iterations.shared_time(times, 0, float(x)), iterations.head_time(times, 0, float(x))
+    assert got[0] == pytest.approx(naive.line(plain["tokens"], plain["shared"], x), rel=1e-12)
+    assert got[1] == pytest.approx(naive.line(plain["tokens"], plain["head"], x), rel=1e-12)
+    expected = naive.plane(plain["requests"], plain["context"], plain["decode"], y, x)
+    assert iterations.decode_time(times, 0, float(y), float(x)) == pytest.approx(expected, rel=1e-12)
+    for table, is_first in (("prefill", True), ("prefill_more", False)):
+        expected = naive.plane(plain["chunk"], plain["before"], plain[table], y, x - 1)
+        got = iterations.prefill_time(times, 0, float(y), x - 1.0, is_first)
+        assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_nothing_takes_no_time():
+    times = realistic()
+    assert iterations.shared_time(times, 0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
+    assert iterations.decode_time(times, 0, 0.0, 100.0) == 0.0
+    assert iterations.prefill_time(times, 1, 0.0, 100.0, True) == 0.0
+
+
+@cases(30)
+@given(st.integers(1, 2000), st.floats(0.0, 1.0), st.integers(1, 400), st.integers(0, 1))
+def test_lengths_are_even_over_their_range_and_the_same_every_time(mean, spread, requests, stream):
+    got = load.lengths_of(float(mean), spread, requests, stream)
+    assert (got == load.lengths_of(float(mean), spread, requests, stream)).all()
+    top = mean / (1 - spread / 2)
+    assert got.min() >= max(1, np.floor((1 - spread) * top))
+    assert got.max() <= np.ceil(top)
+    assert got.mean() == pytest.approx(mean, abs=0.6)
+    assert spread or (got == mean).all()
+
+
+def test_lengths_of_prompts_and_answers_are_shuffled_apart():
+    prompts, answers = (load.lengths_of(1000.0, 1.0, 1000, s) for s in (load.PROMPTS, load.ANSWERS))
+    assert abs(np.corrcoef(prompts, answers)[0, 1]) < 0.1
+    assert abs(np.corrcoef(prompts[1:], prompts[:-1])[0, 1]) < 0.1
+
+
+def test_arrivals_are_those_of_a_poisson_process():
+    sent = load.arrivals_of(4.0, 2000)
+    gaps = np.diff(sent)
+    assert sent[0] == 0.0
+    assert (gaps > 0.0).all()
+    assert gaps.mean() == pytest.approx(0.25, rel=0.01)
+    assert gaps.std() == pytest.approx(0.25, rel=0.02)
+    assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_iterations_alike_are_summed_up(mixes):
+    """The oracle walks through every one of them."""
+    times = realistic()
+    server = {"mixes": mixes, "budget": 2048}
+    one = check(times, server, {"concurrency": 16, "requests": 48, "osl": 200.0})
+    assert one["steps"] < one["iterations"] / 5
+
+
+def test_slots_are_servers_that_share_the_load():
+    times = realistic()
+    load_ = {"concurrency": 18, "requests": 60, "osl": 50.0, "spread": 0.5}
+    check(times, {"slots": 4, "most": 9}, load_)
+    check(times, {"slots": 4, "ranks": 2, "mixes": True}, load_ | {"concurrency": 3})
+    check(times, {"slots": 2, "ranks": 2, "mixes": True}, load_ | {"concurrency": 0, "rate": 5.0})
+
+
+def test_a_full_cache_takes_places_away():
+    load_ = {"concurrency": 20, "requests": 40, "osl": 300.0, "isl": 100.0}
+    one = check(realistic(), {"capacity": 3000}, load_)
+    assert one["preemptions"] > 0
+    reserved = check(realistic(), {"capacity": 3000, "reserves": True}, load_)
+    assert reserved["preemptions"] == 0
+    assert reserved["cache"] < one["cache"]
+
+
+def test_a_request_longer_than_the_cache_is_refused():
+    assert check(realistic(), {"capacity": 2047}, {"concurrency": 2, "requests": 4}) is None
+    assert check(realistic(), {"capacity": 4000, "slots": 2}, {"concurrency": 2, "requests": 4}) is None
+
+
+def test_prompts_longer_than_an_iteration_go_alone_where_they_are_not_cut():
+    load_ = {"isl": 3000.0, "osl": 40.0, "concurrency": 4, "requests": 12, "spread": 0.8}
+    for mixes in (False, True):
+        check(realistic(), {"mixes": mixes, "chunks": False, "budget": 2500}, load_)
+
+
+def test_points_are_apart_from_each_other():
+    times = realistic()
+    rows = [{}, {"times": 1}, {"mixes": True}]
+    loads_ = [
+        {"concurrency": 4, "requests": 9},
+        {"concurrency": 2, "requests": 5},
+        {"spread": 0.3, "requests": 70},
+    ]
+    together = simulate(times, servers(*rows), loads(*loads_))
+    for i, (server, load_) in enumerate(zip(rows, loads_, strict=True)):
+        alone = simulate(times, servers(server), loads(load_))
+        assert all(a[i] == b[0] for a, b in zip(together, alone, strict=True))
