@@ -33,7 +33,8 @@ class Request(NamedTuple):
     held: float  # tokens of it in the cache
     context: float  # mean tokens in the cache while it decodes
     reserved: float  # mean tokens at their ends of those that run: long ones run for longer
-    variance: float  # of the lengths of requests, in squares of their mean
+    variance: float  # of these, in squares of their mean
+    half_range: float  # of prompts' lengths, in their mean
     largest: float  # tokens of the longest request
     passes: float  # in which it decodes
     most: float  # passes of the longest one
@@ -85,6 +86,9 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
     top = longest(osl, spread)
     low = (1.0 - spread) * top
     squared = (top * top + top * low + low * low) / 3.0
+    cubed = 0.25 * (top + low) * (top * top + low * low)
+    variance = max(0.0, cubed / osl - (squared / osl) ** 2)
+    variance += ((top - low) * isl / osl) ** 2 / 12.0
     prompt = isl - known
     room = float(batch.budget) if batch.chunks else prompt
     done, attention = 0.0, 0.0
@@ -105,7 +109,8 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
         held=isl,
         context=isl + 0.5 * squared / osl + 0.5,
         reserved=isl + squared / osl,
-        variance=(isl * isl + osl * osl) * (top / osl * spread / (isl + osl)) ** 2 / 12.0,
+        variance=variance / (isl + squared / osl) ** 2,
+        half_range=0.5 * (top - low) / osl,
         largest=longest(isl, spread) + top,
         passes=passes,
         most=passes * top / osl,
@@ -139,7 +144,10 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
     if batch.mixes:
         room = max(1.0, room - decoding * batch.queries)
     if not batch.chunks:
-        return max(1.0, np.floor(room / request.prompt)) * request.prompt
+        whole = np.floor(room / request.prompt)
+        if request.half_range > 0.0:  # as many as a renewal process has in a long interval
+            whole = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
+        return max(1.0, whole) * request.prompt
     return room
 
 
@@ -173,7 +181,7 @@ def _whole_group(
     room = room_of(batch, request, beside)
     alone = total_of(pass_parts(times, batch, request, beside, 0.0, 0.0)) if beside > 0.0 else 0.0
     tokens = prompts * request.prompt
-    passes = max(1.0, np.ceil(tokens / room - 1e-9))
+    passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
     rest = tokens - (passes - 1.0) * room
     last = pass_parts(times, batch, request, beside, max(1.0, rest / request.prompt), rest)
     full_s, last_s, parts = 0.0, total_of(last), last
@@ -181,7 +189,8 @@ def _whole_group(
         full = pass_parts(times, batch, request, beside, max(1.0, room / request.prompt), room)
         full_s, parts = total_of(full), plus(last, full, passes - 1.0)
     in_last = min(1.0, max(1.0, np.floor(rest / request.prompt)) / prompts)
-    ends, size = _mean_end(prompts, request.prompt / room), max(1.0, request.prompt / room)
+    ends = min(passes, _mean_end(prompts, request.prompt / room, request.half_range))
+    size = max(1.0, request.prompt / room)
     return Group(
         wait=max(0.0, ends - size) * full_s,
         completion=(ends - in_last) * full_s + in_last * last_s,
@@ -192,12 +201,28 @@ def _whole_group(
 
 
 @lean_kernel
-def _mean_end(prompts: float, size: float) -> float:
+def _mean_ceiling(value: float, half_range: float) -> float:
+    """Return the mean of numbers rounded up that are even over a range around a value; at least 1."""
+    if half_range < 1e-6:
+        return max(1.0, np.ceil(value - 1e-9))
+    low, high = max(0.0, value - half_range), value + half_range
+    return max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low))
+
+
+@lean_kernel
+def _ceilings(value: float) -> float:
+    """Return the integral of numbers rounded up, from 0."""
+    whole = np.floor(value)
+    return (whole + 1.0) * (0.5 * whole + value - whole)
+
+
+@lean_kernel
+def _mean_end(prompts: float, size: float, half_range: float) -> float:
     """Return the number of the iteration that ends a prompt, mean; size: of a prompt, in iterations."""
     count = int(min(max(1.0, np.floor(prompts + 0.5)), _EXACT))
     total, over = 0.0, 0.0
     for i in range(count):
-        end = np.ceil((i + 1) * size - 1e-9)
+        end = _mean_ceiling((i + 1) * size, half_range * size * np.sqrt(i + 1.0))
         total += end
         over += end - (i + 1) * size
     if count < _EXACT:

@@ -191,8 +191,13 @@ def _closed(
         if cycle > 0 and span > 1.0 and running > 1.0:
             ready = every * np.ceil(batch.request_s / every)
         own = 0.5 * group.total if batch.mixes else group.total - group.completion
-        stall += weight * (own + 0.5 * max(0.0, running / started - 1.0) * group.total)
-        queued = 0.0 if cycle == 0 else behind * total_of(group.parts) / group.passes
+        added = own + 0.5 * max(0.0, running / started - 1.0) * group.total
+        one = group.total / group.passes
+        queued = 0.0
+        if cycle > 0 and batch.mixes:
+            late = behind + _backlog(np.ceil(batch.request_s / every), width, span)
+            queued = late * total_of(group.parts) / group.passes
+            added -= min(added, late * one)
         ttft += weight * (ready + queued + group.completion)
         wait += weight * (ready + queued + group.wait)
         groups += weight / started
@@ -200,7 +205,8 @@ def _closed(
         started = min(running, 1.0 + (running - 1.0) / span)
         group = group_of(times, batch, request, rank * decodes, _on_rank(batch, started))
         if left > 1.0:
-            stall += weight * 0.5 * max(0.0, running / started - 1.0) * group.total
+            added += 0.5 * max(0.0, running / started - 1.0) * group.total
+        stall += weight * (min(added, request.passes * one) if batch.mixes else added)
     answer = request.passes * every + stall
     length = ttft + answer
     rate = running / length
@@ -217,6 +223,35 @@ def _closed(
     mean = 1.0 / groups
     group = group_of(times, batch, request, rank * decodes, _on_rank(batch, mean))
     return _Seen(ttft, tpot, wait, makespan, 1.0, decoding, mean, group)
+
+
+@lean_kernel
+def _backlog(gap: float, width: float, span: float) -> float:
+    """Return for how many iterations a prompt waits for those before it, where prompts share iterations.
+
+    The ends of requests are even over a span of passes. The prompts that follow would fill `width` iterations,
+    and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more requests end.
+    """
+    load = min(1.0, width / span)
+    late = min(gap, width - 1.0) * load
+    if late <= 0.0:
+        return 0.0
+    if late < (1.0 - load) * span:
+        return 0.5 * late * late / ((1.0 - load) * span)
+    return late - 0.5 * (1.0 - load) * span
+
+
+@lean_kernel
+def _wait_for_place(batch: Batch, request: Request, rate: float, service: float, places: float) -> float:
+    """Return how long a request waits for a place on its rank [s] (Sakasegawa, 1977).
+
+    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot.
+    """
+    own = places / batch.ranks
+    busy = min(0.999, rate * service / places)
+    arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
+    spread = 0.5 * (arrivals + services)
+    return spread * service * busy ** (sqrt(2.0 * (own + 1.0)) - 1.0) / (own * (1.0 - busy))
 
 
 @lean_kernel
@@ -244,8 +279,9 @@ def _open(times: PassTimes, batch: Batch, request: Request, rate: float, request
     decoding = 1.0 + seen / batch.ranks
     together = 1.0 + rate * window
     group = group_of(times, batch, request, decoding, _on_rank(batch, together))
-    wait = batch.request_s + 0.5 * window + group.wait
-    ttft = batch.request_s + 0.5 * window + group.completion
+    start = batch.request_s + 0.5 * window + _wait_for_place(batch, request, rate, length, places)
+    wait = start + group.wait
+    ttft = start + group.completion
     tpot = answer / request.gaps if request.gaps > 0.0 else 0.0
     busy = 1.0 - np.exp(-rate * (answer + group.completion))
     return _Seen(ttft, tpot, wait, sends + answer, busy, decoding, together, group)
