@@ -39,6 +39,7 @@ class Request(NamedTuple):
     passes: float  # in which it decodes
     most: float  # passes of the longest one
     gaps: float  # tokens of the answer after the first
+    short: float  # by how much more a wait that all share adds to a token's time, since short answers count
     whole_s: float  # attention of its prompt, in as few chunks as there can be [s]
     first_s: float  # what the first such chunk in an iteration takes more [s]
 
@@ -89,6 +90,9 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
     cubed = 0.25 * (top + low) * (top * top + low * low)
     variance = max(0.0, cubed / osl - (squared / osl) ** 2)
     variance += ((top - low) * isl / osl) ** 2 / 12.0
+    least, short = max(1.0, low - 1.0), 1.0
+    if top - 1.0 > least * (1.0 + 1e-9):
+        short = max(1.0, gaps * np.log((top - 1.0) / least) / (top - 1.0 - least))
     prompt = isl - known
     room = float(batch.budget) if batch.chunks else prompt
     done, attention = 0.0, 0.0
@@ -115,6 +119,7 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
         passes=passes,
         most=passes * top / osl,
         gaps=gaps,
+        short=short,
         whole_s=attention,
         first_s=first,
     )

@@ -24,6 +24,7 @@ from fastflow.serving.mean_times import (
     Parts,
     Request,
     group_of,
+    room_of,
     pass_parts,
     plus,
     request_of,
@@ -183,7 +184,8 @@ def _closed(
     decoding = max(1.0, decodes * ((1.0 - even) * together + even * drained) / batch.ranks)
     every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     ttft, stall, groups, wait = 0.0, 0.0, 0.0, 0.0
-    group, span, started = burst, width, running
+    group, span, started, shared = burst, width, running, 0.0
+    size = request.prompt / room_of(batch, request, rank * decodes)
     for cycle in range(min(_CYCLES, int(np.ceil(cycles)))):
         left = cycles - cycle
         weight = (left if cycle == _CYCLES - 1 else min(1.0, left)) / cycles
@@ -193,9 +195,10 @@ def _closed(
         own = 0.5 * group.total if batch.mixes else group.total - group.completion
         added = own + 0.5 * max(0.0, running / started - 1.0) * group.total
         one = group.total / group.passes
+        shared += weight * (0.0 if batch.mixes else own)
         queued = 0.0
         if cycle > 0 and batch.mixes:
-            late = behind + _backlog(np.ceil(batch.request_s / every), width, span)
+            late = behind + _backlog(np.ceil(batch.request_s / every), size, width, span)
             queued = late * total_of(group.parts) / group.passes
             added -= min(added, late * one)
         ttft += weight * (ready + queued + group.completion)
@@ -219,21 +222,24 @@ def _closed(
     half = total_of(pass_parts(times, batch, request, max(1.0, 0.5 * decoding), 0.0, 0.0))
     apart = (requests - running) / rate + max(request.passes, tail) * half + 0.5 * stall
     makespan = (1.0 - even) * np.ceil(cycles - 1e-9) * length + even * apart
-    tpot = answer / request.gaps if request.gaps > 0.0 else 0.0
+    tpot = 0.0
+    if request.gaps > 0.0:
+        tpot = (answer + (request.short - 1.0) * shared) / request.gaps
     mean = 1.0 / groups
     group = group_of(times, batch, request, rank * decodes, _on_rank(batch, mean))
     return _Seen(ttft, tpot, wait, makespan, 1.0, decoding, mean, group)
 
 
 @lean_kernel
-def _backlog(gap: float, width: float, span: float) -> float:
+def _backlog(gap: float, size: float, width: float, span: float) -> float:
     """Return for how many iterations a prompt waits for those before it, where prompts share iterations.
 
     The ends of requests are even over a span of passes. The prompts that follow would fill `width` iterations,
-    and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more requests end.
+    `size` each, and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more
+    requests end.
     """
     load = min(1.0, width / span)
-    late = min(gap, width - 1.0) * load
+    late = min(gap - max(0.0, size - 1.0), width - max(1.0, size)) * load
     if late <= 0.0:
         return 0.0
     if late < (1.0 - load) * span:
@@ -243,15 +249,18 @@ def _backlog(gap: float, width: float, span: float) -> float:
 
 @lean_kernel
 def _wait_for_place(batch: Batch, request: Request, rate: float, service: float, places: float) -> float:
-    """Return how long a request waits for a place on its rank [s] (Sakasegawa, 1977).
+    """Return how long a request waits for a place on its rank [s].
 
-    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot.
+    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot. Sakasegawa's
+    approximation (1977). Requests that are dealt in turns come more evenly than at random, which counts as
+    so many more places (Hayward's approximation; Fredericks, 1980).
     """
-    own = places / batch.ranks
     busy = min(0.999, rate * service / places)
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
-    spread = 0.5 * (arrivals + services)
-    return spread * service * busy ** (sqrt(2.0 * (own + 1.0)) - 1.0) / (own * (1.0 - busy))
+    peaks = 1.0 + (arrivals - 1.0) * (1.0 - services)
+    own = places / batch.ranks
+    waits = busy ** (sqrt(2.0 * (own / peaks + 1.0)) - 1.0) / (own * (1.0 - busy))
+    return 0.5 * (arrivals + services) * service * waits
 
 
 @lean_kernel
@@ -275,14 +284,16 @@ def _open(times: PassTimes, batch: Batch, request: Request, rate: float, request
     else:
         others = 1.0 - sends / (3.0 * length)
     seen = (requests - 1.0) * others
-    answer, window = _residence(times, batch, request, rate, seen)
+    answer, window, at_first = _residence(times, batch, request, rate, seen)
     decoding = 1.0 + seen / batch.ranks
     together = 1.0 + rate * window
     group = group_of(times, batch, request, decoding, _on_rank(batch, together))
     start = batch.request_s + 0.5 * window + _wait_for_place(batch, request, rate, length, places)
     wait = start + group.wait
     ttft = start + group.completion
-    tpot = answer / request.gaps if request.gaps > 0.0 else 0.0
+    tpot = 0.0
+    if request.gaps > 0.0:
+        tpot = (answer + (request.short - 1.0) * at_first) / request.gaps
     busy = 1.0 - np.exp(-rate * (answer + group.completion))
     return _Seen(ttft, tpot, wait, sends + answer, busy, decoding, together, group)
 
@@ -290,22 +301,28 @@ def _open(times: PassTimes, batch: Batch, request: Request, rate: float, request
 @lean_kernel
 def _residence(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     """Return how long a request decodes beside so many others [s], and the iteration at its arrival [s].
 
-    Both are inf where prompts alone take all the time.
+    The third is the part of the first that prompts take right after its own [s]. All are inf where prompts
+    alone take all the time.
     """
     decoding = 1.0 + others / batch.ranks
     every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     together, share, window = 1.0, 0.0, every
+    group = group_of(times, batch, request, decoding, together)
     for _ in range(3):
         group = group_of(times, batch, request, decoding, _on_rank(batch, together))
         share = rate * group.total / together
         if share >= 0.999:
-            return np.inf, np.inf
+            return np.inf, np.inf, np.inf
         busy = 1.0 - np.exp(-others - 1e-12)
         mixed = total_of(group.parts)
         part = min(1.0, rate * mixed / together)
         window = part * mixed / group.passes + (1.0 - part) * busy * every
         together = 1.0 + rate * window
-    return request.passes * every / (1.0 - share), window
+    at_first = share * group.total
+    if not batch.mixes:
+        at_first += group.total - group.completion
+    at_first /= 1.0 - share
+    return request.passes * every / (1.0 - share) + at_first, window, at_first
