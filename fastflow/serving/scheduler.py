@@ -29,6 +29,7 @@ class Batch(NamedTuple):
 
     times: int
     ranks: int
+    slots: int
     budget: int
     most: int  # requests on a rank
     capacity: int  # tokens of a rank
@@ -90,6 +91,7 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
     return Batch(
         times=servers.times[point],
         ranks=servers.ranks[point],
+        slots=slots,
         budget=servers.budget[point],
         most=most,
         capacity=servers.capacity[point] // slots,
