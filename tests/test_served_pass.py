@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.crossflow import predict
-from fastflow.serving.layout import servers_of
+from fastflow.serving.layout import server_layouts
 from fastflow.serving.memory import cache_of
 from fastflow.workload.graph import BATCHED, PRODUCT
 from tests.naive import served_pass as naive
@@ -71,7 +71,7 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
     model = BASE | more
     inputs = inputs_of(model, "decode", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([f"TP-{tp}"]), "system.devices": np.array([tp])}
-    servers = servers_of(inputs)
+    servers = server_layouts(inputs)
     found = cache_of(inputs, servers).of(np.array([1.0 * tokens]))
     heads = max(1, -(-model["kv_heads"] // tp))
     want = naive.cache_bytes(model | {"kv_heads": heads}, tokens, 2)
@@ -96,11 +96,11 @@ def test_sums_are_made_with_the_norms_behind_them(inputs_of):
         ("d4", 4, (1, 1, 1, 4)),
     ],
 )  # fmt: skip
-def test_servers_of_a_strategy(inputs_of, text, devices, want):
+def test_server_layouts_a_strategy(inputs_of, text, devices, want):
     model = BASE | MIXTURE if "-e" in text else BASE
     inputs = inputs_of(model, "tokens", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([devices])}
-    found = servers_of(inputs)
+    found = server_layouts(inputs)
     assert found.reason[0] == ""
     assert (found.tensor[0], found.ranks[0], found.slots[0], found.replicas[0]) == want
 
@@ -109,5 +109,5 @@ def test_servers_of_a_strategy(inputs_of, text, devices, want):
 def test_what_makes_no_server_says_why(inputs_of, text):
     inputs = inputs_of(BASE, "tokens", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([8])}
-    found = servers_of(inputs)
+    found = server_layouts(inputs)
     assert found.reason[0].startswith("parallel.strategy=")

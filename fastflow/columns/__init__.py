@@ -15,7 +15,7 @@ from functools import cache
 
 from fastflow.column import Column, ColumnType
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
-from fastflow.columns.results import RESULTS, SEARCH, STACKED, VALIDATION
+from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
 
 __all__ = [
     "ALGORITHMS",
@@ -23,6 +23,7 @@ __all__ = [
     "RESULTS",
     "SCHEDULES",
     "SEARCH",
+    "SERVED",
     "STACKED",
     "VALIDATION",
     "Column",
@@ -54,18 +55,28 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *STACKED, *SEARCH, *VALIDATION)
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION)
     return next((column for column in every if _is_of(name, column.name)), None)
 
 
+ALL, SOME = "all", "some"
+
+
 @cache
-def result_order(levels: int, stacked: bool = False) -> tuple[str, ...]:
+def result_order(levels: int, stacked: bool = False, served: str = "") -> tuple[str, ...]:
     """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
 
-    stacked: with those of models that are made of layers that stand for several.
+    stacked: with those of models that are made of layers that stand for several; served: which of the points
+    serve: ALL, SOME or none of them.
     """
+    columns = (*RESULTS, *(STACKED if stacked else ()))
+    if served == ALL:
+        columns = tuple(column for column in (*RESULTS, *STACKED) if column.name in SHARED_WITH_SERVED)
+    if served:
+        at = next(i for i, column in enumerate(columns) if column.name == "time_s") + 1
+        columns = (*columns[:at], *SERVED, *columns[at:])
     names: list[str] = []
-    for column in (*RESULTS, *(STACKED if stacked else ())):
+    for column in columns:
         if "l*" in column.name:
             names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.columns import INPUTS, RESULTS, SEARCH, STACKED, VALIDATION
+from fastflow.columns import INPUTS, RESULTS, SEARCH, SERVED, STACKED, VALIDATION
 
 
 def markdown() -> str:
@@ -11,6 +11,7 @@ def markdown() -> str:
     tables = (
         ("Results", RESULTS),
         ("Results of transformers", STACKED),
+        ("Results of serving", SERVED),
         ("Searches", SEARCH),
         ("Validations", VALIDATION),
         ("Inputs", INPUTS),

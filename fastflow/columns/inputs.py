@@ -28,6 +28,8 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
+NO_SERVING = "none"
+MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
@@ -84,6 +86,10 @@ def _link(prefix: str, where: str) -> tuple[Column, ...]:
             for step, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple"))
         ),
     )
+
+
+def _length(name: str, meaning: str) -> Column:
+    return Column(name, "float", "", meaning, low=1.0, high=1e9)
 
 
 def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
@@ -389,6 +395,48 @@ INPUTS: tuple[Column, ...] = (
         "data type of master weights; auto: fp32 where weights have fewer bytes; none: no master weights",
         MASTER_TYPES,
     ),
+    # --- serving
+    text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
+    _length("serve.isl", "tokens of a prompt, on average"),
+    _length("serve.osl", "tokens of an answer, on average"),
+    Column("serve.spread", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0),
+    Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
+    count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),
+    count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
+    _nonnegative("serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed"),
+    count(
+        "serve.requests", "requests that are sent in all; 0: ten for each at a time, or 1000", low=0, high=1e7
+    ),
+    Column("serve.simulate", "bool", "", "true: every iteration is simulated; false: the fast form"),
+    count(
+        "serve.batch",
+        "most requests of a server in flight, 0: that fit; or sequences of one pass",
+        low=0,
+        high=1e6,
+    ),
+    count("serve.context", "tokens in the cache in one pass of decoding; 0: isl + osl / 2", low=0, high=1e9),
+    count("serve.draft", "tokens that are proposed and verified in each pass", low=0, high=64),
+    Column("serve.accepted", "float", "", "tokens that a pass yields then", 1.0, 65.0),
+    text("serve.drafter", "what proposes tokens", ("mtp", "model")),
+    Column(
+        "serve.drafter_share", "float", "", "share of a pass that a proposed token of a model takes", 0.0, 1.0
+    ),
+    _nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
+    _nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
+    _nonnegative("server.iteration", "s", "what the host adds to each iteration"),
+    _nonnegative("server.row", "s", "what the host adds for each request of an iteration"),
+    _nonnegative("server.request", "s", "from the client to the queue and back, of a first token"),
+    count("server.budget", "most tokens of an iteration on a rank", high=1e8),
+    count("server.most", "most requests in flight on a rank", high=1e6),
+    _share("server.memory", "share of a device's memory that a server takes"),
+    text(
+        "server.memory_of",
+        "of all, with weights and work; of what these leave free, for caches",
+        ("all", "free"),
+    ),
+    Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
+    Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),
+    Column("server.reserves", "bool", "", "true: requests start once all of them fits the cache"),
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),
     text("model.dtype", "data type of the operands", tuple(FORMATS)),

@@ -153,6 +153,45 @@ STACKED: tuple[Column, ...] = (
     Column("train_energy_J", "float", "J", "energy to train on model.train_tokens, all devices"),
 )
 
+# of points that serve, beside some of the columns above
+SERVED: tuple[Column, ...] = (
+    Column("ttft_s", "float", "s", "time to the first token, waiting included, mean of requests"),
+    Column("ttft_median_s", "float", "s", "median of it; of simulated points, as the next"),
+    Column("ttft_p99_s", "float", "s", "99th percentile of it"),
+    Column("tpot_s", "float", "s", "time per output token after the first, mean of requests"),
+    Column("tpot_median_s", "float", "s", "median of it; of simulated points, as the next"),
+    Column("tpot_p99_s", "float", "s", "99th percentile of it"),
+    Column(
+        "tokens_per_s_per_user", "float", "1/s", "tokens that a request gets while it decodes: 1 / tpot_s"
+    ),
+    Column("requests_per_s", "float", "1/s", "requests that end, all devices"),
+    Column("prefill_tokens_per_s", "float", "1/s", "tokens of prompts that are computed, all devices"),
+    Column("batch_in_flight", "float", "", "requests that decode at a time, all servers"),
+    Column("queue", "float", "", "requests that wait to start, all servers"),
+    Column("prefill_share", "float", "", "share of iterations with prompts"),
+    Column("prefill_bound_by", "str", "", "what limits passes over prompts: a limiter, network or host"),
+    Column("decode_bound_by", "str", "", "what limits passes that decode: a limiter, network or host"),
+    Column("exchange_s", "float", "s", "part of time_s: waiting for the network"),
+    Column("serve_host_s", "float", "s", "part of time_s: the host"),
+    Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
+    Column("replicas", "int", "", "servers that share nothing"),
+    Column("kv_B", "float", "B", "caches of one device, mean over time"),
+    Column("kv_token_B", "float", "B", "cache of one token on one device"),
+    Column("kv_room_B", "float", "B", "what one device has for caches"),
+    Column("most_requests", "float", "", "whole requests that caches hold, all servers"),
+    Column(
+        "joules_per_token", "float", "J", "energy of an output token, or of a token of a pass, all devices"
+    ),
+    Column("power_W", "float", "W", "power of one device, mean over time"),
+    Column("meets_slo", "bool", "", "whether both times are within serve.slo"),
+)
+SHARED_WITH_SERVED = (
+    "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
+    "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
+    "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason",
+)  # fmt: skip
+"""Columns of other points that those which serve have too."""
+
 # of a search's history and of its ranking, beside the columns above
 SEARCH: tuple[Column, ...] = (
     Column("rank", "int", "", "rank among the competing candidates, from 1"),

@@ -31,7 +31,19 @@ from fastflow.workload.transformer.pattern import parse as parse_pattern
 
 Scalar = float | int | bool | str
 
-SECTIONS = ("tech", "mem", "net", "chip", "system", "model", "precision", "parallel", "tiling")
+SECTIONS = (
+    "tech",
+    "mem",
+    "net",
+    "chip",
+    "system",
+    "model",
+    "precision",
+    "parallel",
+    "tiling",
+    "serve",
+    "server",
+)
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""

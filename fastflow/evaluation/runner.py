@@ -16,6 +16,7 @@ from fastflow.tables import Columns
 
 if TYPE_CHECKING:
     from fastflow.prediction import Prediction
+    from fastflow.serving.serve import Served
 
 
 __all__ = [
@@ -34,7 +35,7 @@ class Predicted(NamedTuple):
     place: NDArray[np.int64]
     """Where in the chunk they are."""
     inputs: Columns
-    prediction: Prediction
+    prediction: Prediction | Served
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -46,7 +47,7 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     return predicted
 
 
-def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction:
+def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
     """Run the model; raises InputError where it asks for an input that the configuration does not give.
 
     rehearsed: the result does not count, so any strategy does where the best one is asked for.
@@ -56,17 +57,34 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction:
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
+        if serves(inputs):
+            from fastflow.optimize.servers import settle_servers
+            from fastflow.serving.serve import serve
+
+            return serve(settle_servers(inputs, rehearsed))
         compile_ahead(inputs)
         return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
+    return lay_out(grid, start, stop, [(one.place, one.inputs | _columns(one)) for one in predicted])
+
+
+def _columns(one: Predicted) -> Columns:
+    """Return the result columns of points that shared a call."""
+    if serves(one.inputs):
+        from fastflow.served_results import served_columns
+
+        return served_columns(one.inputs, one.prediction)
     from fastflow.results import summary
 
-    return lay_out(
-        grid, start, stop, [(one.place, one.inputs | summary(one.prediction)) for one in predicted]
-    )
+    return summary(one.prediction)
+
+
+def serves(inputs: Columns) -> bool:
+    """Say whether points serve: those of a call all do, or none, since they have the same keys."""
+    return "serve.isl" in inputs
 
 
 def lay_out(

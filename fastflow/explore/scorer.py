@@ -187,7 +187,7 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
     if options.pareto is not None:
         kinds["second_objective"] = "float"
     left_out = {*kinds, "point", "placement_asked", *grid.labels}
-    for name in result_order(grid.levels, grid.stacked):
+    for name in result_order(grid.levels, grid.stacked, grid.served):
         if name not in left_out:
             column = find_result(name)
             assert column is not None

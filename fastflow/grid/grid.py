@@ -115,6 +115,8 @@ class Grid(NamedTuple):
     """On-chip memory levels of the chip that has most of them."""
     stacked: bool = False
     """Whether a model is made of layers that stand for several."""
+    served: str = ""
+    """Which of the points serve: columns.ALL, columns.SOME or none."""
     report: str = ""
     """The study of the paper that it is drawn and judged as, if any."""
 

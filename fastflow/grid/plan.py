@@ -17,6 +17,8 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fastflow.columns import ALL, SOME
+from fastflow.columns.inputs import NO_SERVING
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import (
@@ -120,6 +122,7 @@ def plan(
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
         stacked=any(map(is_stacked, inputs)),
+        served=_served(inputs),
         report=_report(composer, first),
     )
     places = composer.resolved(first, _PLACES.__contains__)
@@ -242,6 +245,12 @@ def _is_bound(composition: Composition, axis: TermAxis) -> bool:
         or any(token and f".{token}." in f".{term.key}." for token in tokens)
         for term in axis.terms
     )
+
+
+def _served(inputs: Sequence[Mapping[str, Scalar]]) -> str:
+    """Say which points serve, as `Grid.served` does."""
+    found = [point.get("serve.mode", NO_SERVING) != NO_SERVING for point in inputs]
+    return ALL if all(found) else SOME if any(found) else ""
 
 
 def _levels(inputs: Iterable[str]) -> int:

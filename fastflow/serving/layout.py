@@ -24,7 +24,7 @@ from fastflow.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
 STRATEGY, PACKAGE = "parallel.strategy", "system.package.devices"
 
 
-class Servers(NamedTuple):
+class ServerLayouts(NamedTuple):
     """Servers of every point; (points,)."""
 
     printed: Texts  # the strategy of all devices
@@ -46,7 +46,7 @@ class Servers(NamedTuple):
         return self.stage * self.slots
 
 
-def servers_of(inputs: Inputs) -> Servers:
+def server_layouts(inputs: Inputs) -> ServerLayouts:
     """Return the servers that strategies make; raises InputError for a text that is no strategy."""
     texts, there = inputs[STRATEGY], inputs["system.devices"]
     strategies, printed = parse_column(texts, np.ones(texts.size, dtype=np.bool_))
@@ -58,7 +58,7 @@ def servers_of(inputs: Inputs) -> Servers:
     for i in reason.without(layers % stages > 0):
         reason.add(i, str(InputError(STRATEGY, texts[i], f"stages that divide the {layers[i]} layers")))
     of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
-    return Servers(
+    return ServerLayouts(
         printed=printed,
         tensor=of["tp"],
         ranks=of["ep"],
@@ -69,7 +69,7 @@ def servers_of(inputs: Inputs) -> Servers:
     )
 
 
-def stage_inputs(inputs: Inputs, servers: Servers) -> Columns:
+def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
     each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
     pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)

@@ -157,9 +157,7 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
 
 
 @lean_kernel
-def group_of(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
-) -> Group:
+def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
     """Return what prompts of a rank that are there together take; decoding: requests of it beside them.
 
     Where their number is a mean, it is now the whole number below and now the one above.
@@ -179,9 +177,7 @@ def group_of(
 
 
 @lean_kernel
-def _whole_group(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
-) -> Group:
+def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
     beside = decoding if batch.mixes else 0.0
     room = room_of(batch, request, beside)
     alone = total_of(pass_parts(times, batch, request, beside, 0.0, 0.0)) if beside > 0.0 else 0.0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.distinct import vocabulary
-from fastflow.serving.layout import Servers
+from fastflow.serving.layout import ServerLayouts
 from fastflow.tables import Floats, Inputs, Ints
 from fastflow.workload.precision import precision
 from fastflow.workload.transformer.pattern import KEY, WINDOW, parse
@@ -21,6 +21,7 @@ from fastflow.workload.transformer.sizes import sizes_of
 # Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the widest
 # that it makes, in and out of its activation
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
+FREE = "free"
 
 
 class Cache(NamedTuple):
@@ -35,7 +36,7 @@ class Cache(NamedTuple):
         return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
-def cache_of(inputs: Inputs, servers: Servers) -> Cache:
+def cache_of(inputs: Inputs, servers: ServerLayouts) -> Cache:
     """Return what a request's cache takes; inputs: of the model."""
     size, numbers = sizes_of(inputs), precision(inputs)
     heads = -(-np.asarray(size.kv_heads) // servers.tensor)
@@ -62,10 +63,31 @@ def _windowed(inputs: Inputs) -> Ints:
     return found
 
 
-def workspace(inputs: Inputs, servers: Servers, tokens: Ints) -> Floats:
+def workspace(inputs: Inputs, servers: ServerLayouts, tokens: Ints) -> Floats:
     """Return the activations of a pass over so many tokens of a rank, on one device [B], (points,)."""
     size, numbers = sizes_of(inputs), precision(inputs)
     expert = np.where(np.asarray(inputs["model.experts"]) > 1, size.topk * np.asarray(size.expert_ffn), 0)
     wide = np.maximum(size.ffn, expert) * 2.0 / servers.tensor
     columns = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * wide
     return tokens * columns * numbers.activation
+
+
+class Room(NamedTuple):
+    """What a device has for caches; (points,)."""
+
+    weights: Floats  # [B]
+    work: Floats  # of a pass [B]
+    caches: Floats  # below 0 where not even the rest fits [B]
+
+
+def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: Floats) -> Room:
+    """Return what servers leave to caches of what their devices have.
+
+    inputs: `server.memory`, the share of a device's memory that a server takes for everything, or where
+    `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`. weights,
+    capacity: of a device [B], (points,).
+    """
+    work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
+    free = inputs["server.memory_of"] == FREE
+    caches = np.where(free, share * (capacity - weights - work), share * capacity - weights - work)
+    return Room(weights, work, caches)

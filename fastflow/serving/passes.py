@@ -16,7 +16,7 @@ from fastflow.crossflow import predict
 from fastflow.distinct import look_up
 from fastflow.hardware.chip import Chip
 from fastflow.prediction import Prediction
-from fastflow.serving.layout import PACKAGE, Servers, stage_inputs
+from fastflow.serving.layout import PACKAGE, ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
 from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, take
 from fastflow.timing.roofline import limiter_names
@@ -91,7 +91,7 @@ def _axis(most: int, steps: tuple[float, ...], least: int = 1) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def tabulate(inputs: Inputs, servers: Servers, axes: Axes, queries: Ints) -> Passes:
+def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) -> Passes:
     """Tabulate the passes of servers; inputs: of the model, one server a row.
 
     queries: tokens of a request that a pass of decoding verifies, (servers,).
@@ -215,14 +215,14 @@ def _owned(found: Prediction, inputs: Inputs) -> Floats:
     return np.stack(both, axis=1)
 
 
-def _weights(servers: Servers, parts: list[_Found]) -> Floats:
+def _weights(servers: ServerLayouts, parts: list[_Found]) -> Floats:
     """Return the weights of a device of the stage that has most; parts: the head's second."""
     layers = sum((one.layers for one in parts), np.zeros(servers.slots.size)) / servers.slots
     ends = [one.ends for one in parts]
     return layers + np.where(servers.slots > 1, np.maximum(ends[0], ends[1]), ends[0] + ends[1])
 
 
-def _sends(inputs: Inputs, servers: Servers, chip: Chip, tokens: Ints) -> Floats:
+def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> Floats:
     """Return what activations take from stage to stage, all of them, (servers, tokens) [s].
 
     inputs: of all devices. Stages lie in one package where it has room for them; each device sends its part.

@@ -24,10 +24,10 @@ from fastflow.serving.mean_times import (
     Parts,
     Request,
     group_of,
-    room_of,
     pass_parts,
     plus,
     request_of,
+    room_of,
     total_of,
 )
 from fastflow.serving.pass_times import PassTimes

@@ -1,0 +1,270 @@
+"""What servers do in each phase, as result columns: latencies, rates, what limits them, memory, energy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.question import CONTINUOUS, ONE_DECODE, ONE_PREFILL, Question, some_of
+from fastflow.serving.reading import between
+from fastflow.serving.simulate import simulate
+from fastflow.serving.steady import steady
+from fastflow.tables import Columns, Floats, Ints, Texts, take
+from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
+
+HOST = "host"
+SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
+"""Columns that the fast form has not."""
+
+
+class Answer(NamedTuple):
+    """Result columns of points, and why one has none; (points,)."""
+
+    columns: Columns
+    reason: Texts
+
+
+class _Pass(NamedTuple):
+    """One pass of one kind on every point's server; (points,)."""
+
+    time: Floats  # on the device [s]
+    exchange: Floats  # [s]
+    energy: Floats  # of a device of one stage [J]
+    by: Floats  # time by limiter, (points, limiters) [s]
+
+
+def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
+    """Read a part of passes at sizes of each point."""
+    axes, own = asked.passes.axes, asked.passes.parts[part]
+    along = {
+        TOKENS_PART: (axes.tokens,), HEAD_PART: (axes.tokens,), DECODE: (axes.requests, axes.context),
+        PREFILL: (axes.chunk, axes.before),
+    }[part]  # fmt: skip
+    floats = [np.asarray(size, dtype=np.float64) for size in sizes]
+    return _Pass(*(between(table, along, asked.server, floats) for table in own))
+
+
+def _sum(*parts: _Pass) -> _Pass:
+    return _Pass(*(sum(columns[1:], columns[0]) for columns in zip(*parts, strict=True)))
+
+
+def _times(one: _Pass, factor: Floats) -> _Pass:
+    return _Pass(*(column * factor.reshape(-1, *(1,) * (column.ndim - 1)) for column in one))
+
+
+def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
+    """Return a pass of so many decoding requests of a rank; (points,)."""
+    rows = requests * asked.servers.queries
+    parts = (
+        read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows), read(asked, DECODE, requests, context)
+    )  # fmt: skip
+    return _sum(*parts)
+
+
+def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
+    """Return all passes of so many prompts of a rank beside each other, in chunks; tokens: to compute of each."""
+    whole = prompts * tokens
+    together = np.minimum(whole, budget)
+    often = whole / together
+    chunk = np.minimum(tokens, budget)
+    chunks = tokens / chunk
+    before = asked.isl - tokens + (tokens - chunk) / 2.0
+    return _sum(
+        _times(read(asked, TOKENS_PART, together), often),
+        read(asked, HEAD_PART, prompts),
+        _times(read(asked, PREFILL, chunk, before), chunks * prompts),
+    )
+
+
+def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
+    """Name what limits most of a pass's time, (points,)."""
+    names = np.array([*asked.passes.limiters, HOST])
+    return names[np.argmax(np.column_stack([one.by, host]), axis=1)]
+
+
+def phases_of(asked: Question) -> Answer:
+    """Return the result columns of all points, of whatever mode."""
+    mode = asked.inputs["serve.mode"]
+    columns: Columns = {}
+    reasons = np.full(mode.size, "", dtype=object)
+    for names, answer in (
+        ((ONE_PREFILL,), one_prefill),
+        ((ONE_DECODE,), one_decode),
+        ((CONTINUOUS,), continuous),
+    ):
+        rows = np.flatnonzero(np.isin(mode, names))
+        if not rows.size:
+            continue
+        found = answer(some_of(asked, rows))
+        reasons[rows] = found.reason
+        for name, column in found.columns.items():
+            if name not in columns:
+                empty = "" if column.dtype.kind == "U" else np.nan
+                columns[name] = np.full(mode.size, empty, dtype=object if empty == "" else np.float64)
+            columns[name][rows] = column
+    texts = {name: column.astype(np.str_) for name, column in columns.items() if column.dtype == object}
+    return Answer(columns | texts, reasons.astype(np.str_))
+
+
+def one_prefill(asked: Question) -> Answer:
+    """Return a pass over whole prompts, `serve.batch` of them at once."""
+    own, layouts = asked.inputs, asked.layouts
+    prompts = -(-own["serve.batch"] // (layouts.ranks * layouts.replicas))
+    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
+    one = prompt_passes(asked, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
+    took = one.time + own["server.iteration"]
+    seen = took + own["server.request"]
+    columns = {
+        "ttft_s": seen, "time_s": took, "requests_per_s": own["serve.batch"] / took,
+        "prefill_tokens_per_s": own["serve.batch"] * computed / took,
+        "prefill_bound_by": bound_by(asked, one, own["server.iteration"]), "exchange_s": one.exchange,
+        "serve_host_s": own["server.iteration"], "batch_in_flight": 1.0 * own["serve.batch"],
+        "kv_B": asked.cache.of(asked.isl) * prompts,
+    }  # fmt: skip
+    columns |= _energy(
+        asked, one.energy * layouts.each * layouts.replicas, own["serve.batch"], asked.isl, took
+    )
+    return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+
+
+def one_decode(asked: Question) -> Answer:
+    """Return a pass that decodes `serve.batch` requests."""
+    own, layouts = asked.inputs, asked.layouts
+    requests = 1.0 * -(-own["serve.batch"] // (layouts.ranks * layouts.slots * layouts.replicas))
+    context = np.where(own["serve.context"] > 0, own["serve.context"], asked.isl + asked.osl / 2.0)
+    one, host = decode_pass(asked, requests, context), own["server.iteration"] + own["server.row"] * requests
+    host = host + asked.servers.draft_s
+    took = one.time + host
+    tokens = own["serve.batch"] * asked.servers.per_pass
+    columns = {
+        "tpot_s": took / asked.servers.per_pass, "time_s": took,
+        "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
+        "batch_in_flight": 1.0 * own["serve.batch"], "kv_B": asked.cache.of(context) * requests * layouts.slots,
+    } | _rates(asked, tokens / took, took / asked.servers.per_pass)  # fmt: skip
+    columns |= _energy(
+        asked,
+        one.energy * layouts.each * layouts.slots * layouts.replicas,
+        tokens,
+        np.ones(tokens.size),
+        took,
+    )
+    return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
+
+
+def continuous(asked: Question) -> Answer:
+    """Return what requests of servers see that batch them in flight."""
+    walks = asked.inputs["serve.simulate"]
+    columns: Columns = {}
+    refused = np.zeros(walks.size, dtype=np.int64)
+    for how, rows in ((simulate, np.flatnonzero(walks)), (steady, np.flatnonzero(~walks))):
+        if not rows.size:
+            continue
+        seen = how(asked.passes.times, take(asked.servers, rows), take(asked.loads, rows))
+        for name, column in seen._asdict().items():
+            columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
+    refused = columns.pop("refused").astype(np.int64)
+    reason = _refused(asked, refused)
+    columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
+    return Answer(_served(asked, columns), reason)
+
+
+def _refused(asked: Question, refused: Ints) -> Texts:
+    """Say why a server does not take a load; or ""."""
+    reason = np.full(refused.size, "", dtype=object)
+    for i in np.flatnonzero(refused != TAKEN).tolist():
+        reason[i] = REFUSALS[int(refused[i])]
+        if refused[i] == TOO_LONG:
+            reason[i] = _lacks(asked, i, float(asked.held[i]))
+    return reason.astype(np.str_)
+
+
+def _overfull(asked: Question, held: Floats) -> Texts:
+    """Say where the cache of a pass has no room; or ""."""
+    reason = np.full(held.size, "", dtype=object)
+    for i in np.flatnonzero(held > asked.room.caches).tolist():
+        reason[i] = _lacks(asked, i, float(held[i]))
+    return reason.astype(np.str_)
+
+
+def _lacks(asked: Question, i: int, held: float) -> str:
+    room = asked.room
+    left = max(float(room.caches[i]), 0.0)
+    return (
+        f"caches need {held / 1e9:.4g} GB of a device; weights of {room.weights[i] / 1e9:.4g} GB leave them"
+        f" {left / 1e9:.4g} GB"
+    )
+
+
+def _served(asked: Question, seen: Columns) -> Columns:
+    """Return the result columns of what requests of one server see."""
+    own, layouts, servers = asked.inputs, asked.layouts, asked.servers
+    active = 1.0 * asked.active
+    # a server's share of a closed loop is rounded up
+    there = np.where(
+        own["serve.concurrency"] > 0,
+        own["serve.concurrency"] / np.maximum(active * asked.loads.concurrency, 1.0),
+        1.0,
+    )
+    requests_per_s, decoding = seen["requests_per_s"] * active * there, seen["decoding"] * active * there
+    ttft, tpot = seen["ttft_s"] + own["server.request"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
+    batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots), 1e-9)
+    context = asked.isl + asked.osl / 2.0
+    one = decode_pass(asked, np.maximum(batch, 1.0), context)
+    host = servers.iteration_s + servers.row_s * batch + servers.draft_s
+    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
+    prompt = prompt_passes(asked, np.ones(batch.size), computed, 1.0 * servers.budget)
+    passes = asked.osl / servers.per_pass
+    spent = one.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
+    columns: Columns = {
+        "ttft_s": ttft, "tpot_s": tpot, "requests_per_s": requests_per_s, "time_s": one.time + host,
+        "batch_in_flight": decoding, "queue": seen["queue"] * active,
+        "prefill_share": seen["prefill_share"], "serve_host_s": host, "exchange_s": one.exchange,
+        "prefill_tokens_per_s": requests_per_s * computed,
+        "kv_B": seen["cache"] * asked.room.caches,
+        "decode_bound_by": bound_by(asked, one, host), "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
+    }  # fmt: skip
+    columns |= {name: seen[name] for name in SIMULATED if name in seen}
+    for name in ("ttft_median_s", "ttft_p99_s"):
+        if name in columns:
+            columns[name] = columns[name] + own["server.request"]
+    columns |= _rates(asked, requests_per_s * asked.osl, tpot)
+    columns |= _energy(asked, spent * layouts.each, np.ones(batch.size), asked.osl, 1.0 / requests_per_s)
+    return _whole(columns | _memory(asked))
+
+
+def _rates(asked: Question, tokens_per_s: Floats, tpot: Floats) -> Columns:
+    devices = asked.layouts.each * asked.layouts.replicas
+    return {
+        "tokens_per_s": tokens_per_s, "tokens_per_s_per_device": tokens_per_s / devices,
+        "tokens_per_s_per_user": 1.0 / tpot,
+    }  # fmt: skip
+
+
+def _energy(asked: Question, joules: Floats, requests: Floats, tokens: Floats, seconds: Floats) -> Columns:
+    """Return energy and power; joules: of all devices for so many requests of so many tokens in a time."""
+    devices = asked.layouts.each * asked.layouts.replicas
+    return {
+        "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
+        "power_W": joules / seconds / devices,
+    }  # fmt: skip
+
+
+def _memory(asked: Question) -> Columns:
+    """Return what a device's memory holds."""
+    room, layouts = asked.room, asked.layouts
+    capacity = asked.passes.chip.dram.capacity[asked.server]
+    most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas
+    chip = asked.passes.chip
+    return {
+        "footprint_B": room.weights + room.work, "intra_Bps": chip.intra.bandwidth[asked.server],
+        "inter_Bps": chip.inter.bandwidth[asked.server], "weight_B": room.weights, "kv_token_B": asked.cache.token + asked.cache.windowed,
+        "kv_room_B": np.maximum(room.caches, 0.0), "most_requests": most, "dram_capacity_B": capacity,
+        "dram_Bps": asked.passes.chip.dram.bandwidth[asked.server], "compute_flops": asked.passes.peak[asked.server],
+    }  # fmt: skip
+
+
+def _whole(columns: Columns) -> Columns:
+    """Count the caches among what a device's memory holds."""
+    return columns | {"footprint_B": columns["footprint_B"] + columns["kv_B"]}

@@ -1,0 +1,144 @@
+"""What points that serve ask of their servers: passes, room for caches, loads, how they batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.distinct import kinds
+from fastflow.serving.iterations import Servers
+from fastflow.serving.layout import ServerLayouts
+from fastflow.serving.load import Loads
+from fastflow.serving.memory import Cache, Room, cache_of, room_of
+from fastflow.serving.passes import Axes, Passes, axes_of, tabulate
+from fastflow.tables import Columns, Floats, Inputs, Ints, take
+
+ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
+OF_LOADS = ("serve.", "server.")
+"""Inputs that passes do not depend on."""
+REQUESTS, REQUESTS_OF_RATE = 10, 1000  # simulated for each of a closed loop at a time; of an open one
+MTP = "mtp"
+_MOST_REQUESTS = 4096  # at which tables end; beyond that times go on as they are there
+
+
+class Question(NamedTuple):
+    """What is asked; (points,)."""
+
+    inputs: Inputs
+    layouts: ServerLayouts
+    passes: Passes
+    server: Ints  # row of the passes
+    cache: Cache
+    room: Room
+    isl: Floats  # mean tokens of a prompt
+    osl: Floats
+    active: Ints  # servers that have requests
+    loads: Loads  # of each of them
+    servers: Servers
+
+    @property
+    def held(self) -> Floats:
+        """Bytes of a device that the cache of a whole request takes."""
+        return self.cache.of(self.isl + self.osl)
+
+
+def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
+    """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`."""
+    isl, osl = inputs["serve.isl"], inputs["serve.osl"]
+    queries = inputs["serve.draft"] + 1
+    shared = [column for key, column in inputs.items() if not key.startswith(OF_LOADS)]
+    first, server = kinds([*shared, queries], queries.size)
+    own = take(dict(inputs), first)
+    passes = tabulate(own, take(layouts, first), _axes(inputs, layouts, isl, osl), queries[first])
+    room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
+    cache = cache_of(inputs, layouts)
+    active, loads = _loads(inputs, layouts, isl, osl)
+    each = cache.of(isl + osl) / (isl + osl)
+    capacity = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
+    servers = _servers(inputs, layouts, passes, server, capacity)
+    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, servers)
+
+
+def some_of(asked: Question, rows: Ints) -> Question:
+    """Return the question of some of its points."""
+    taken = {
+        name: take(column, rows)
+        for name, column in asked._asdict().items()
+        if name not in ("passes", "inputs")
+    }
+    return asked._replace(inputs=take(dict(asked.inputs), rows), **taken)
+
+
+def _axes(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> Axes:
+    """Return the sizes that the points of a call reach."""
+    mode, longest = inputs["serve.mode"], (isl + osl).max()
+    at_once = np.where(inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.most"])
+    batch = np.where(np.isin(mode, (ONE_PREFILL, ONE_DECODE)), inputs["serve.batch"], at_once)
+    requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MOST_REQUESTS), 2)
+    whole = np.where(mode == ONE_PREFILL, -(-batch // layouts.ranks) * isl, 0)
+    tokens = np.maximum(inputs["server.budget"], whole).max()
+    context = np.maximum(inputs["serve.context"].max(), longest)
+    chunk = np.where(mode == ONE_PREFILL, isl, np.minimum(isl, inputs["server.budget"])).max()
+    draft = int(inputs["serve.draft"].max()) + 1
+    return axes_of(
+        tokens=int(max(tokens, requests.max() * draft)), requests=int(requests.max()),
+        context=int(context), chunk=int(max(chunk, 2)), before=int(isl.max()),
+    )  # fmt: skip
+
+
+def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads]:
+    """Return how many servers have requests, and what each of them is asked."""
+    at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
+    active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
+    each = -(-at_once // active)
+    usual = np.where(at_once > 0, REQUESTS * at_once, REQUESTS_OF_RATE)
+    asked = np.where(inputs["serve.requests"] > 0, inputs["serve.requests"], usual)
+    requests = np.maximum(-(-asked // active), 1)
+    repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
+    prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
+    return active, Loads(
+        isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
+        requests=requests,
+    )  # fmt: skip
+
+
+def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Ints, capacity: Ints) -> Servers:
+    """Return how servers make iterations."""
+    limit = np.where(inputs["serve.batch"] > 0, -(-inputs["serve.batch"] // layouts.ranks), capacity)
+    return Servers(
+        times=server,
+        ranks=layouts.ranks,
+        slots=layouts.slots,
+        iteration_s=inputs["server.iteration"],
+        row_s=inputs["server.row"],
+        request_s=np.zeros(server.size),
+        budget=inputs["server.budget"],
+        most=np.maximum(np.minimum(inputs["server.most"], limit), 1),
+        capacity=capacity,
+        mixes=inputs["server.mixes"],
+        chunks=inputs["server.chunks"],
+        reserves=inputs["server.reserves"],
+        per_pass=np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0),
+        queries=inputs["serve.draft"] + 1,
+        draft_s=_draft_s(inputs, passes, server),
+    )
+
+
+def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
+    """Return what proposing tokens adds to an iteration [s]; one after the other, each of one token a request.
+
+    Modules of multi-token prediction take a layer and the head (DeepSeek-V3, arXiv:2412.19437, section 2.2),
+    another model its share of a pass of this one.
+    """
+    layers, whole = passes.times.shared[server, 0], passes.times.shared[server, 0]
+    head = passes.times.head[server, 0]
+    module = layers / inputs["model.layers"] + head
+    each = np.where(inputs["serve.drafter"] == MTP, module, inputs["serve.drafter_share"] * (whole + head))
+    drafts: Floats = inputs["serve.draft"] * each
+    return drafts
+
+
+def columns_of_none(columns: Columns, points: int) -> Columns:
+    """Return result columns of points that have none."""
+    return {name: np.full(points, np.nan) for name in columns}

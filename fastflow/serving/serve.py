@@ -1,0 +1,93 @@
+"""Served points: from a chip, a layout and a load to latencies, rates, memory and energy.
+
+Points that differ in their load alone share the tables of their passes, which are made once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.errors import InputError
+from fastflow.serving.layout import ServerLayouts, server_layouts
+from fastflow.serving.phases import phases_of
+from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
+from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
+from fastflow.units import show
+from fastflow.workload import family_of, in_blocks, unsuited
+
+
+class Served(NamedTuple):
+    """Served points; (points,)."""
+
+    layouts: ServerLayouts
+    columns: Columns  # NaN, or an empty text, where a point has no results
+    reason: Texts  # why it has none; "" where it has
+    short: Texts  # which of its times is above what is allowed; "" where none is
+
+
+def serve(inputs: Inputs) -> Served:
+    """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
+
+    Raises InputError where the model is no transformer.
+    """
+    if not in_blocks(inputs):
+        raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
+    layouts = server_layouts(inputs)
+    points = layouts.ranks.size
+    one = np.ones(points, dtype=np.int64)
+    own = dict(inputs) | {
+        "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
+    }  # fmt: skip
+    reason = first_of(misasked(inputs), layouts.reason, unsuited(own)).astype(object)
+    columns: Columns = {"strategy": layouts.printed, "replicas": layouts.replicas}
+    timed = np.flatnonzero(reason == "")
+    if timed.size:
+        asked = ask(take(own, timed), take(layouts, timed))
+        reason[timed] = asked.passes.reason[asked.server]
+        can = np.flatnonzero(reason[timed] == "")
+        timed = timed[can]
+        if timed.size:
+            found = phases_of(some_of(asked, can))
+            reason[timed] = found.reason
+            for name, column in found.columns.items():
+                empty = "" if column.dtype.kind == "U" else np.nan
+                columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
+                columns[name][timed] = column
+    return Served(layouts, columns, reason.astype(np.str_), _late(inputs, columns))
+
+
+def _late(inputs: Inputs, columns: Columns) -> Texts:
+    """Say for every point which of its times is above what `serve.slo` allows; or ""."""
+    points = inputs["serve.mode"].size
+    reason, nothing = Reasons(points), np.full(points, np.nan)
+    for name in ("ttft", "tpot"):
+        most, found = inputs[f"serve.slo.{name}"], columns.get(f"{name}_s", nothing)
+        for i in reason.without((most > 0.0) & (found > most)):
+            said, allowed = show(float(found[i]), "s"), show(float(most[i]), "s")
+            reason.add(i, f"{name}_s={said} is above serve.slo.{name}={allowed}")
+    return reason.texts()
+
+
+def misasked(inputs: Inputs) -> Texts:
+    """Say for every point what of its load does not go together; or "", (points,)."""
+    mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
+    reason = Reasons(mode.size)
+    loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED))
+    for i in reason.without(loaded & (at_once == 0) & (rate == 0.0)):
+        reason.add(i, str(InputError("serve.concurrency", 0, "requests at a time, or serve.rate above 0")))
+    for i in reason.without(loaded & (at_once > 0) & (rate > 0.0)):
+        reason.add(i, str(InputError("serve.rate", float(rate[i]), "0, or serve.concurrency=0")))
+    for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
+        reason.add(i, str(InputError("serve.batch", 0, "at least 1 sequence of the pass")))
+    draft, accepted = inputs["serve.draft"], inputs["serve.accepted"]
+    for i in reason.without((draft > 0) & (accepted > draft + 1)):
+        allowed = f"at most serve.draft + 1 = {draft[i] + 1} tokens of a pass"
+        reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
+    longest = np.maximum(inputs["serve.isl"] + inputs["serve.osl"], inputs["serve.context"])
+    most = inputs["model.positions"]
+    for i in reason.without((most > 0) & (longest > most)):
+        allowed = f"prompt and answer of at most the {most[i]} tokens of model.positions"
+        reason.add(i, str(InputError("serve.isl", float(inputs["serve.isl"][i]), allowed)))
+    return reason.texts()
