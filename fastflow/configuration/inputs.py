@@ -47,7 +47,7 @@ SECTIONS = (
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")
 """Leaves of the configuration that say how designs are searched."""
-VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "fit")
+VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
