@@ -224,6 +224,8 @@ def _ceilings(value: float) -> float:
 @lean_kernel
 def _mean_end(prompts: float, size: float, half_range: float) -> float:
     """Return the number of the iteration that ends a prompt, mean; size: of a prompt, in iterations."""
+    if prompts > _EXACT and size * _EXACT < 1.0:
+        return _ceilings(prompts * size) / (prompts * size)
     count = int(min(max(1.0, np.floor(prompts + 0.5)), _EXACT))
     total, over = 0.0, 0.0
     for i in range(count):

@@ -198,8 +198,9 @@ def _closed(
         shared += weight * (0.0 if batch.mixes else own)
         queued = 0.0
         if cycle > 0 and batch.mixes:
-            late = behind + _backlog(np.ceil(batch.request_s / every), size, width, span)
-            queued = late * total_of(group.parts) / group.passes
+            late = behind + _backlog(np.ceil(batch.request_s / every), size, rank, span)
+            late *= 1.0 - 0.5 * min(1.0, late / width)  # the first of them wait for fewer
+            queued = max(0.0, late * total_of(group.parts) / group.passes - ready)
             added -= min(added, late * one)
         ttft += weight * (ready + queued + group.completion)
         wait += weight * (ready + queued + group.wait)
@@ -231,15 +232,16 @@ def _closed(
 
 
 @lean_kernel
-def _backlog(gap: float, size: float, width: float, span: float) -> float:
+def _backlog(gap: float, size: float, prompts: float, span: float) -> float:
     """Return for how many iterations a prompt waits for those before it, where prompts share iterations.
 
-    The ends of requests are even over a span of passes. The prompts that follow would fill `width` iterations,
-    `size` each, and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more
+    The ends of requests are even over a span of passes. The prompts that follow fill `size` iterations each,
+    and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more
     requests end.
     """
+    width = prompts * size
     load = min(1.0, width / span)
-    late = min(gap - max(0.0, size - 1.0), width - max(1.0, size)) * load
+    late = min(gap - max(0.0, size - 1.0), width * (1.0 - 1.0 / prompts)) * load
     if late <= 0.0:
         return 0.0
     if late < (1.0 - load) * span:
@@ -251,16 +253,11 @@ def _backlog(gap: float, size: float, width: float, span: float) -> float:
 def _wait_for_place(batch: Batch, request: Request, rate: float, service: float, places: float) -> float:
     """Return how long a request waits for a place on its rank [s].
 
-    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot. Sakasegawa's
-    approximation (1977). Requests that are dealt in turns come more evenly than at random, which counts as
-    so many more places (Hayward's approximation; Fredericks, 1980).
+    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot. Requests are dealt
+    to ranks in turns, so each rank's come more evenly than at random.
     """
-    busy = min(0.999, rate * service / places)
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
-    peaks = 1.0 + (arrivals - 1.0) * (1.0 - services)
-    own = places / batch.ranks
-    waits = busy ** (sqrt(2.0 * (own / peaks + 1.0)) - 1.0) / (own * (1.0 - busy))
-    return 0.5 * (arrivals + services) * service * waits
+    return _wait(places / batch.ranks, rate * service / places, arrivals, services, service)
 
 
 @lean_kernel
@@ -284,11 +281,10 @@ def _open(times: PassTimes, batch: Batch, request: Request, rate: float, request
     else:
         others = 1.0 - sends / (3.0 * length)
     seen = (requests - 1.0) * others
-    answer, window, at_first = _residence(times, batch, request, rate, seen)
+    answer, window, at_first, together = _residence(times, batch, request, rate, seen)
     decoding = 1.0 + seen / batch.ranks
-    together = 1.0 + rate * window
     group = group_of(times, batch, request, decoding, _on_rank(batch, together))
-    start = batch.request_s + 0.5 * window + _wait_for_place(batch, request, rate, length, places)
+    start = batch.request_s + window + _wait_for_place(batch, request, rate, length, places)
     wait = start + group.wait
     ttft = start + group.completion
     tpot = 0.0
@@ -301,28 +297,49 @@ def _open(times: PassTimes, batch: Batch, request: Request, rate: float, request
 @lean_kernel
 def _residence(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
-) -> tuple[float, float, float]:
-    """Return how long a request decodes beside so many others [s], and the iteration at its arrival [s].
+) -> tuple[float, float, float, float]:
+    """Return how long a request decodes beside so many others [s], and waits for iterations before [s].
 
-    The third is the part of the first that prompts take right after its own [s]. All are inf where prompts
-    alone take all the time.
+    The third is the part of the first that prompts take right after its own [s], and the last how many
+    prompts are computed together. All are inf where prompts take all the time.
     """
     decoding = 1.0 + others / batch.ranks
     every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    together, share, window = 1.0, 0.0, every
-    group = group_of(times, batch, request, decoding, together)
+    one = group_of(times, batch, request, decoding, 1.0)
+    group, together, share, window = one, 1.0, 0.0, every
+    fit = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks  # in an iteration
+    alone = total_of(one.parts)
+    queue = rate * alone / fit
+    if queue >= 0.999:
+        return np.inf, np.inf, np.inf, np.inf
+    busy = 1.0 - np.exp(-others - 1e-12)
     for _ in range(3):
-        group = group_of(times, batch, request, decoding, _on_rank(batch, together))
         share = rate * group.total / together
         if share >= 0.999:
-            return np.inf, np.inf, np.inf
-        busy = 1.0 - np.exp(-others - 1e-12)
+            return np.inf, np.inf, np.inf, np.inf
         mixed = total_of(group.parts)
         part = min(1.0, rate * mixed / together)
-        window = part * mixed / group.passes + (1.0 - part) * busy * every
-        together = 1.0 + rate * window
+        window = part * mixed / group.passes * (1.0 - 1.0 / fit) + (1.0 - part) * busy * every
+        together = min(fit, 1.0 + rate * window)
+        group = group_of(times, batch, request, decoding, _on_rank(batch, together))
+    services = request.half_range**2 / 3.0
+    wait = 0.5 * window + _wait(fit, rate * alone / fit, 1.0, services, alone)
     at_first = share * group.total
     if not batch.mixes:
         at_first += group.total - group.completion
     at_first /= 1.0 - share
-    return request.passes * every / (1.0 - share) + at_first, window, at_first
+    return request.passes * every / (1.0 - share) + at_first, wait, at_first, together
+
+
+@lean_kernel
+def _wait(places: float, busy: float, arrivals: float, services: float, service: float) -> float:
+    """Return how long one waits for one of some places [s]: Sakasegawa's approximation (1977).
+
+    busy: share of places that are taken; arrivals, services: squared coefficients of variation; service: how
+    long a place is taken [s]. Where arrivals are more even than at random, that counts as so many more places
+    (Hayward's approximation; Fredericks, 1980).
+    """
+    busy = min(0.999, busy)
+    peaks = 1.0 + (arrivals - 1.0) * (1.0 - services)
+    waits = busy ** (sqrt(2.0 * (places / peaks + 1.0)) - 1.0) / (places * (1.0 - busy))
+    return 0.5 * (arrivals + services) * service * waits
