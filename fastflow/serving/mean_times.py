@@ -61,6 +61,12 @@ def total_of(parts: Parts) -> float:
 
 
 @lean_kernel
+def scaled(parts: Parts, times: float) -> Parts:
+    """Return so many times the parts."""
+    return plus(parts, parts, times - 1.0)
+
+
+@lean_kernel
 def plus(one: Parts, other: Parts, times: float) -> Parts:
     """Return the sum of one and so many times the other."""
     return Parts(
@@ -152,14 +158,12 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
         whole = np.floor(room / request.prompt)
         if request.half_range > 0.0:  # as many as a renewal process has in a long interval
             whole = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
-        return max(1.0, whole) * request.prompt
+        return float(max(1.0, whole) * request.prompt)
     return room
 
 
 @lean_kernel
-def group_of(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
-) -> Group:
+def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
     """Return what prompts of a rank that are there together take; decoding: requests of it beside them.
 
     Where their number is a mean, it is now the whole number below and now the one above.
@@ -179,9 +183,7 @@ def group_of(
 
 
 @lean_kernel
-def _whole_group(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
-) -> Group:
+def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
     beside = decoding if batch.mixes else 0.0
     room = room_of(batch, request, beside)
     alone = total_of(pass_parts(times, batch, request, beside, 0.0, 0.0)) if beside > 0.0 else 0.0
@@ -211,14 +213,14 @@ def _mean_ceiling(value: float, half_range: float) -> float:
     if half_range < 1e-6:
         return max(1.0, np.ceil(value - 1e-9))
     low, high = max(0.0, value - half_range), value + half_range
-    return max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low))
+    return float(max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low)))
 
 
 @lean_kernel
 def _ceilings(value: float) -> float:
     """Return the integral of numbers rounded up, from 0."""
     whole = np.floor(value)
-    return (whole + 1.0) * (0.5 * whole + value - whole)
+    return float((whole + 1.0) * (0.5 * whole + value - whole))
 
 
 @lean_kernel
