@@ -14,7 +14,7 @@ import numpy as np
 
 from fastflow._jit import lean_kernel
 from fastflow.serving.load import longest
-from fastflow.serving.mean_times import Request, group_of, pass_parts, room_of, total_of
+from fastflow.serving.mean_times import Group, Request, group_of, pass_parts, room_of, total_of
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen, on_rank, running_of, tpot_of
 from fastflow.serving.scheduler import Batch
@@ -71,7 +71,7 @@ def closed(
         busy=1.0,
         running=loop.decoding,
         together=together,
-        group=group_of(times, batch, request, loop.rank * loop.decodes, on_rank(batch, together)),
+        group=_group(times, batch, request, loop, together),
     )
 
 
@@ -82,7 +82,7 @@ def _loop(
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decodes, behind = 1.0, 1.0, 0.0
     if batch.mixes:
-        width = group_of(times, batch, request, 0.5 * rank, rank).passes
+        width = group_of(times, batch, request, 0.5 * (rank - 1.0), rank).passes
         for _ in range(3):  # a cycle has room for all prompts, whose room depends on how many decode
             passes = group_of(times, batch, request, rank * decodes, rank).passes
             behind = max(0.0, passes - request.passes - 1.0)
@@ -108,7 +108,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     of those that follow it come before its end.
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
-    group = group_of(times, batch, request, 0.5 * loop.rank, loop.rank)
+    group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
     span, together = loop.width, loop.running  # passes over which ends are even; prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         left = loop.cycles - cycle
@@ -129,11 +129,18 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         groups += weight / together
         span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
         together = min(loop.running, 1.0 + (loop.running - 1.0) / span)
-        group = group_of(times, batch, request, loop.rank * loop.decodes, on_rank(batch, together))
+        group = _group(times, batch, request, loop, together)
         if left > 1.0:
             added += 0.5 * max(0.0, loop.running / together - 1.0) * group.total
         stall += weight * (min(added, request.passes * one) if batch.mixes else added)
     return _Cycle(ttft, wait, stall, shared, groups)
+
+
+@lean_kernel
+def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, together: float) -> Group:
+    """Return what so many prompts of a slot take that are there together, beside all others that decode."""
+    own = on_rank(batch, together)
+    return group_of(times, batch, request, max(0.0, loop.rank - own) * loop.decodes, own)
 
 
 @lean_kernel

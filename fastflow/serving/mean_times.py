@@ -138,11 +138,12 @@ def pass_parts(
     """Return what an iteration takes in which so many requests of a rank decode, beside tokens of prompts."""
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context)[0] if decoding > 0.0 else 0.0
+    first = request.first_s if tokens > 0.0 else 0.0
     return Parts(
         shared=shared_time(times, batch.times, rows + tokens),
         head=head_time(times, batch.times, rows + prompts),
         decode=decode,
-        prefill=request.whole_s * tokens / request.prompt + (request.first_s if tokens > 0.0 else 0.0),
+        prefill=max(0.0, request.whole_s * tokens / request.prompt + first),
         host=batch.iteration_s + batch.row_s * (decoding + prompts),
         draft=batch.draft_s if decoding > 0.0 else 0.0,
     )
@@ -211,7 +212,7 @@ def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: flo
 def _mean_ceiling(value: float, half_range: float) -> float:
     """Return the mean of numbers rounded up that are even over a range around a value; at least 1."""
     if half_range < 1e-6:
-        return max(1.0, np.ceil(value - 1e-9))
+        return float(max(1.0, np.ceil(value - 1e-9)))
     low, high = max(0.0, value - half_range), value + half_range
     return float(max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low)))
 
