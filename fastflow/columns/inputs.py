@@ -30,6 +30,7 @@ ALGORITHMS = (
 LIBRARIES = ("none", "nccl")
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+EXCHANGES = ("library", "peer")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
@@ -170,6 +171,12 @@ INPUTS: tuple[Column, ...] = (
     _fraction(
         "net.library.reduce", "NCCL: share of its links that a switch reaches that reduces; 0: it does not"
     ),
+    _share("net.library.load", "share of its links that loads from peers' memory reach"),
+    text(
+        "net.exchange",
+        "peer: kernels of serving libraries, beside the library of collectives; library: that one alone",
+        EXCHANGES,
+    )._replace(absent="library"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
     _positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
