@@ -441,6 +441,7 @@ INPUTS: tuple[Column, ...] = (
         "of all, with weights and work; of what these leave free, for caches",
         ("all", "free"),
     ),
+    text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
     Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
     Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),
     Column("server.reserves", "bool", "", "true: requests start once all of them fits the cache"),

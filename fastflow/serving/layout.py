@@ -81,6 +81,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
         "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
         "system.devices": servers.stage,
+        "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
         PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
     }
 
