@@ -36,7 +36,8 @@ def test_both_times_of_a_row_are_those_of_one_simulated_point(points):
     (same,) = fastflow.evaluate(
         "serve=continuous", "server=vllm", "model=llama3_70b", "system=superpod_h100", "chip=h100_sxm",
         "model.dtype=fp8", "precision.cache=fp8", "parallel.strategy=TP-4", "system.devices=4",
-        "serve.isl=921.6", "serve.osl=230.4", "serve.spread=0.2", "serve.concurrency=8", "serve.simulate=true",
+        "serve.isl=921.6", "serve.osl=230.4", "serve.spread=0.2", "serve.concurrency=8",
+        "serve.simulate=true",
     ).to_dict("records")  # fmt: skip
     assert rows["predicted_s"].tolist() == [same["ttft_s"], same["tpot_s"]]
 
@@ -48,7 +49,10 @@ def test_both_times_of_a_row_are_those_of_one_simulated_point(points):
         ({"pp": 2}, "TP-4-p2"),
         ({"model": "Qwen/Qwen3-235B-A22B-FP8", "attention_dp": "", "moe_tp": 1, "moe_ep": 4}, "TP-4-e4"),
         ({"model": "Qwen/Qwen3-235B-A22B-FP8", "attention_dp": "", "moe_tp": 8, "moe_ep": 1}, "TP-4-e8-d2"),
-        ({"model": "deepseek-ai/DeepSeek-R1", "tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8}, "TP-1-e8-d8"),
+        (
+            {"model": "deepseek-ai/DeepSeek-R1", "tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8},
+            "TP-1-e8-d8",
+        ),
     ],
 )  # fmt: skip
 def test_layouts(points, changed, strategy):

@@ -11,7 +11,7 @@ from fastflow.serving.question import CONTINUOUS, ONE_DECODE, ONE_PREFILL, Quest
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
-from fastflow.tables import Columns, Floats, Ints, Texts, take
+from fastflow.tables import Columns, Floats, Ints, Texts
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
@@ -64,7 +64,10 @@ def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
 
 
 def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
-    """Return all passes of so many prompts of a rank beside each other, in chunks; tokens: to compute of each."""
+    """Return all passes over so many prompts of a rank, side by side, in chunks.
+
+    tokens: to compute of each; budget: most of a pass.
+    """
     whole = prompts * tokens
     together = np.minimum(whole, budget)
     often = whole / together
@@ -80,8 +83,9 @@ def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floa
 
 def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
     """Name what limits most of a pass's time, (points,)."""
-    names = np.array([*asked.passes.limiters, HOST])
-    return names[np.argmax(np.column_stack([one.by, host]), axis=1)]
+    names: Texts = np.array([*asked.passes.limiters, HOST])
+    found: Texts = names[np.argmax(np.column_stack([one.by, host]), axis=1)]
+    return found
 
 
 def phases_of(asked: Question) -> Answer:
@@ -141,7 +145,8 @@ def one_decode(asked: Question) -> Answer:
     columns = {
         "tpot_s": took / asked.servers.per_pass, "time_s": took,
         "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
-        "batch_in_flight": 1.0 * own["serve.batch"], "kv_B": asked.cache.of(context) * requests * layouts.slots,
+        "batch_in_flight": 1.0 * own["serve.batch"],
+        "kv_B": asked.cache.of(context) * requests * layouts.slots,
     } | _rates(asked, tokens / took, took / asked.servers.per_pass)  # fmt: skip
     columns |= _energy(
         asked,
@@ -161,7 +166,8 @@ def continuous(asked: Question) -> Answer:
     for how, rows in ((simulate, np.flatnonzero(walks)), (steady, np.flatnonzero(~walks))):
         if not rows.size:
             continue
-        seen = how(asked.passes.times, take(asked.servers, rows), take(asked.loads, rows))
+        some = some_of(asked, rows)
+        seen = how(asked.passes.times, some.servers, some.loads)
         for name, column in seen._asdict().items():
             columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
     refused = columns.pop("refused").astype(np.int64)
@@ -214,7 +220,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
     one = decode_pass(asked, np.maximum(batch, 1.0), context)
     host = servers.iteration_s + servers.row_s * batch + servers.draft_s
     computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
-    prompt = prompt_passes(asked, np.ones(batch.size), computed, 1.0 * servers.budget)
+    prompt = prompt_passes(asked, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     passes = asked.osl / servers.per_pass
     spent = one.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
     columns: Columns = {
@@ -223,7 +229,8 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "prefill_share": seen["prefill_share"], "serve_host_s": host, "exchange_s": one.exchange,
         "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": seen["cache"] * asked.room.caches,
-        "decode_bound_by": bound_by(asked, one, host), "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
+        "decode_bound_by": bound_by(asked, one, host),
+        "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
     }  # fmt: skip
     columns |= {name: seen[name] for name in SIMULATED if name in seen}
     for name in ("ttft_median_s", "ttft_p99_s"):
@@ -256,12 +263,13 @@ def _memory(asked: Question) -> Columns:
     room, layouts = asked.room, asked.layouts
     capacity = asked.passes.chip.dram.capacity[asked.server]
     most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas
-    chip = asked.passes.chip
+    chip, at = asked.passes.chip, asked.server
     return {
-        "footprint_B": room.weights + room.work, "intra_Bps": chip.intra.bandwidth[asked.server],
-        "inter_Bps": chip.inter.bandwidth[asked.server], "weight_B": room.weights, "kv_token_B": asked.cache.token + asked.cache.windowed,
-        "kv_room_B": np.maximum(room.caches, 0.0), "most_requests": most, "dram_capacity_B": capacity,
-        "dram_Bps": asked.passes.chip.dram.bandwidth[asked.server], "compute_flops": asked.passes.peak[asked.server],
+        "footprint_B": room.weights + room.work, "weight_B": room.weights,
+        "kv_token_B": asked.cache.token + asked.cache.windowed, "kv_room_B": np.maximum(room.caches, 0.0),
+        "most_requests": most, "dram_capacity_B": capacity, "dram_Bps": chip.dram.bandwidth[at],
+        "compute_flops": asked.passes.peak[at], "intra_Bps": chip.intra.bandwidth[at],
+        "inter_Bps": chip.inter.bandwidth[at],
     }  # fmt: skip
 
 

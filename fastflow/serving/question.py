@@ -12,7 +12,7 @@ from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, cache_of, room_of
 from fastflow.serving.passes import Axes, Passes, axes_of, tabulate
-from fastflow.tables import Columns, Floats, Inputs, Ints, take
+from fastflow.tables import Floats, Inputs, Ints, take
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OF_LOADS = ("serve.", "server.")
@@ -61,7 +61,9 @@ def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
 
 
 def some_of(asked: Question, rows: Ints) -> Question:
-    """Return the question of some of its points."""
+    """Return the question of some of its points, in order."""
+    if rows.size == asked.server.size:
+        return asked
     taken = {
         name: take(column, rows)
         for name, column in asked._asdict().items()
@@ -126,7 +128,7 @@ def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Int
 
 
 def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
-    """Return what proposing tokens adds to an iteration [s]; one after the other, each of one token a request.
+    """Return what proposing tokens adds to an iteration [s]: one after the other.
 
     Modules of multi-token prediction take a layer and the head (DeepSeek-V3, arXiv:2412.19437, section 2.2),
     another model its share of a pass of this one.
@@ -137,8 +139,3 @@ def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
     each = np.where(inputs["serve.drafter"] == MTP, module, inputs["serve.drafter_share"] * (whole + head))
     drafts: Floats = inputs["serve.draft"] * each
     return drafts
-
-
-def columns_of_none(columns: Columns, points: int) -> Columns:
-    """Return result columns of points that have none."""
-    return {name: np.full(points, np.nan) for name in columns}

@@ -44,7 +44,7 @@ def serve(inputs: Inputs) -> Served:
     columns: Columns = {"strategy": layouts.printed, "replicas": layouts.replicas}
     timed = np.flatnonzero(reason == "")
     if timed.size:
-        asked = ask(take(own, timed), take(layouts, timed))
+        asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))
         reason[timed] = asked.passes.reason[asked.server]
         can = np.flatnonzero(reason[timed] == "")
         timed = timed[can]
