@@ -3,7 +3,7 @@
 Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are
 ranks of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
 arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the
-strategy leaves. Stages of a pipeline are slots: as many batches are under way at a time, each on another stage.
+strategy leaves. Stages of a pipeline are slots: as many batches are under way, each on another stage.
 
 Experts are dealt over the devices of tensor parallelism first, which then cuts none of them, as vLLM and
 TensorRT-LLM do; without expert parallelism it cuts each.

@@ -14,7 +14,6 @@ from fastflow.serving.layout import ServerLayouts, server_layouts
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
-from fastflow.units import show
 from fastflow.workload import family_of, in_blocks, unsuited
 
 
@@ -65,8 +64,7 @@ def _late(inputs: Inputs, columns: Columns) -> Texts:
     for name in ("ttft", "tpot"):
         most, found = inputs[f"serve.slo.{name}"], columns.get(f"{name}_s", nothing)
         for i in reason.without((most > 0.0) & (found > most)):
-            said, allowed = show(float(found[i]), "s"), show(float(most[i]), "s")
-            reason.add(i, f"{name}_s={said} is above serve.slo.{name}={allowed}")
+            reason.add(i, f"{name}_s={found[i]:.4g} s is above serve.slo.{name}={most[i]:.4g} s")
     return reason.texts()
 
 
