@@ -78,7 +78,7 @@ def test_simulation_agrees_with_its_definition(seed):
 @pytest.mark.parametrize("capacity", [3000, 1_000_000])
 def test_full_servers_of_decode_hold_prefill_up(capacity):
     times = realistic()
-    first, second = {"capacity": capacity, "budget": 2048}, {"capacity": 8200, "times": 1}
+    first, second = {"capacity": capacity, "budget": 2048}, {"capacity": 8200}
     load_ = {"concurrency": 16, "requests": 32, "osl": 60.0}
     one = check((times, times), (first, second), (1, 1), (1e-3, 1e-6), load_)
     assert one["place_s"] > 0.0

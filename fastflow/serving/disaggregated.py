@@ -214,10 +214,13 @@ def _next(
     batch: Batch, before: Prefills, after: Decodes, requests: Moved, moving: Ints, sent: int, now: float
 ) -> float:
     """Return when something happens next [s]."""
-    soonest = min(before.until.min(), after.until.min())
+    soonest = NEVER
     for i in moving:
         soonest = min(soonest, requests.arrive[i])
+    for unit in range(after.until.size):
+        soonest = min(soonest, after.until[unit])
     for unit in range(before.until.size):
+        soonest = min(soonest, before.until[unit])
         for rank in range(batch.ranks):
             i = request_at(before, unit, rank, before.head[unit, rank])
             if i < sent and requests.sent[i] + batch.request_s > now:
