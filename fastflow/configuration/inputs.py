@@ -180,6 +180,8 @@ def _check_text(key: str, value: str) -> None:
     """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
     if key == "parallel.strategy" and value != AUTO:
         parse_strategy(value)
+    elif key == "serve.prefill.strategy" and value not in (AUTO, "same"):
+        parse_strategy(value, key)
     elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
         parse_layout(value, key)
     elif key == LAYERS:
