@@ -42,9 +42,7 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
 
 def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
     """Return what the best layout of one point says of it: a strategy, and what else is left open."""
-    layouts = (
-        every_split(inputs) if is_apart(inputs)[0] else [{STRATEGY: one} for one in every_server(inputs)]
-    )
+    layouts = every_split(inputs) if is_apart(inputs)[0] else _alone(every_server(inputs))
     if rehearsed:
         return layouts[-1]
     many = take(dict(inputs), np.zeros(len(layouts), dtype=np.int64))
@@ -54,8 +52,15 @@ def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
     return layouts[int(np.argmax(scores(found.columns, found.reason, found.short)))]
 
 
+def _alone(layouts: list[str]) -> list[dict[str, str | int]]:
+    return [{STRATEGY: one} for one in layouts]
+
+
 def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
-    """Return the splits of one point's devices into those that prefill and those that decode, with layouts."""
+    """Return the splits of one point's devices into those that prefill and those that decode.
+
+    Each says what it makes of the inputs: strategies of both, and how many devices prefill.
+    """
     devices, asked = int(inputs[DEVICES][0]), int(inputs[PREFILL_DEVICES][0])
     strategy, own = str(inputs[PREFILL_STRATEGY][0]), dict(inputs)
     found: list[dict[str, str | int]] = []

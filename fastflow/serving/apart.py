@@ -1,8 +1,8 @@
-"""Points whose servers prefill or decode: the devices, the layout and the passes of each kind, and their results.
+"""Points whose servers either prefill or decode: devices, layouts and passes of both, and what requests see.
 
-Devices that `serve.prefill.devices` counts compute prompts; the rest decodes (Zhong et al., DistServe, OSDI 2024;
-Patel et al., Splitwise, ISCA 2024). A prefill server makes the first token. The cache's way to a server of decode
-and the wait for a place there delay the second one, and count into the time per output token.
+Devices that `serve.prefill.devices` counts compute prompts; the rest decodes (Zhong et al., DistServe, OSDI
+2024; Patel et al., Splitwise, ISCA 2024). A prefill server makes the first token. The cache's way to a server
+of decode and the wait for a place there delay the second one, and count into the time per output token.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def of_decode(inputs: Inputs) -> Inputs:
 
 
 def of_prefill(inputs: Inputs) -> Inputs:
-    """Return inputs of the devices that prefill; inputs: of such points, with all devices or those that decode."""
+    """Return inputs of the devices that prefill, for points that have them."""
     own, points = dict(inputs), inputs[DEVICES].size
     written = [
         same_server(text) if asked == SAME else asked
@@ -119,9 +119,8 @@ def run_apart(asked: Question) -> Apart:
     for how, is_asked in ((simulate_apart, walks), (steady_apart, ~walks)):
         rows = np.flatnonzero(is_asked & (reason == ""))
         if rows.size:
-            parts = [take(part, rows) for part in pools[:2]]
-            some = Pools(*parts, *(column[rows] for column in pools[2:]))
-            seen = how(prefill.passes.times, asked.passes.times, some, take(loads, rows))
+            both = prefill.passes.times, asked.passes.times
+            seen = how(*both, take(pools, rows), take(loads, rows))
             for name, column in seen._asdict().items():
                 columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
     refused = columns.pop("refused", np.full(walks.size, np.nan))

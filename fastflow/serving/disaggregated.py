@@ -32,7 +32,7 @@ from fastflow.tables import Floats, Ints
 
 
 class Pools(NamedTuple):
-    """Servers of prefill and of decode, and the way between; shape (points,). Times of both are of one row each."""
+    """Servers of prefill and of decode, and the way between; shape (points,)."""
 
     prefill: Servers  # one of those of prefill
     decode: Servers  # one of those of decode, which reserve all tokens of a request
@@ -187,11 +187,12 @@ def _run(
 
 @lean_kernel
 def _send(pool: Prefills, requests: Moved, i: int, way: tuple[float, float], now: float) -> None:
-    """Send a request's cache, after all that its server sends before."""
-    server = unit_of(pool, i)[0] % pool.link.size
+    """Send a request's cache, after all that its rank sends before."""
+    unit, rank = unit_of(pool, i)
+    server = unit % pool.link.shape[0]
     requests.placed[i] = now
-    requests.arrive[i] = max(now, pool.link[server]) + way[0] + way[1] * requests.isl[i]
-    pool.link[server] = requests.arrive[i]
+    requests.arrive[i] = max(now, pool.link[server, rank]) + way[0] + way[1] * requests.isl[i]
+    pool.link[server, rank] = requests.arrive[i]
 
 
 @lean_kernel

@@ -1,9 +1,10 @@
-"""What requests see where prefill and decoding have servers of their own, in a form fast enough for grids: means.
+"""What requests see where prefill and decoding have servers of their own: means, fast enough for grids.
 
 By Little's law, requests that decode are as many as come in the time that one decodes, which follows from how
 many there are. In a closed loop all that are sent at a time are on one of the pools, on the way between, or
-wait: for a place of decode where there are more than places, and then for prefill where the servers of prefill
-have no room for what waits. Its first burst is told apart.
+wait: for a place of decode where there are more than places, and then for prefill where its servers have no
+room for what waits. The first burst is told apart. Where all lengths are alike, requests that prefill
+computes together end together on each server of decode, and their followers come together.
 """
 
 from __future__ import annotations
@@ -123,10 +124,11 @@ def _decoding_s(times: PassTimes, pool: _Pool, requests: float) -> float:
 
 
 @lean_kernel
-def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float) -> _Prefilled:
+def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
     """Return what a prompt sees where so many come to the pool [1/s]; inf where they are too many.
 
-    varies: squared variation of the gaps between prompts of a unit. What comes during an iteration is in the
+    varies: squared variation of the gaps between prompts of a unit; least: that come
+    to a rank together. What comes during an iteration is in the
     next one, up to the budget; what does not fit waits as where servers work one by one (Kingman).
     """
     own, ranks = rate / pool.units, float(pool.batch.ranks)
@@ -135,11 +137,11 @@ def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float) -> _Pr
     load = own * full.total / most
     if load >= 0.999:
         return _Prefilled(np.inf, full.completion, most, full.total)
-    alone = group_of(times, pool.batch, pool.request, 0.0, 1.0)
-    together, group = 1.0, alone
-    if own * alone.total > 1.0:
+    together = 1.0 if least <= 1.0 else least * ranks
+    group = group_of(times, pool.batch, pool.request, 0.0, least)
+    if own * group.total > together:
         for _ in range(8):
-            together = min(most, max(1.0, own * group.total))
+            together = min(most, max(together, own * group.total))
             group = group_of(times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
     busy = min(1.0, own * group.total / together)
     service = pool.request.half_range**2 / 3.0
@@ -173,11 +175,15 @@ def _closed(
     """Write what requests see where each one that ends is followed by the next."""
     places = second.ranks * _places(second, at_once)
     most, varies = min(at_once, places), min(1.0, 2.0 * second.request.half_range)
+    rank, least = at_once / first.ranks, 1.0
+    if spread == 0.0:
+        together = room_of(first.batch, first.request, 0.0) / first.request.prompt
+        least = max(1.0, min(rank, np.floor(together)) / second.units)
     low, high = 0.0, most
     for step in range(_HALVINGS):
         middle = high if step == 0 else 0.5 * (low + high)
         rate = middle / (_decoding_s(decode, second, middle) + way[0])
-        prompt = _prefilled(prefill, first, rate, varies)
+        prompt = _prefilled(prefill, first, rate, varies, least)
         if middle + rate * (prompt.wait + prompt.takes + first.batch.request_s) > at_once:
             high = middle
         else:
@@ -186,7 +192,7 @@ def _closed(
             break
     decoding_s = _decoding_s(decode, second, low)
     rate = low / (decoding_s + way[0])
-    prompt = _prefilled(prefill, first, rate, varies)
+    prompt = _prefilled(prefill, first, rate, varies, least)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     rest = at_once / rate - prompt.takes - first.batch.request_s - moving - decoding_s
     place, room = 0.0, 0.0
@@ -195,7 +201,6 @@ def _closed(
         room = max(0.0, first.ranks * np.floor(first.batch.capacity / first.request.held) - computing)
         place = min(max(0.0, rest - prompt.wait), room / rate)
     queue = max(0.0, rest - place)
-    rank = at_once / first.ranks
     burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
     held_up = max(0.0, at_once - places - room)
     at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
@@ -217,7 +222,7 @@ def _closed(
 
 @lean_kernel
 def _last(times: PassTimes, pool: _Pool, spread: float, decoding: float) -> float:
-    """Return how long requests decode that are the last ones [s]: the longest of them, beside half as many."""
+    """Return how long the last requests decode [s]: the longest of them, beside half as many."""
     request = pool.request
     shortest = (1.0 - spread) * request.most
     tail = request.most - sqrt(2.0 * request.passes * (request.most - shortest) / max(1.0, decoding))
@@ -239,7 +244,7 @@ def _open(
 ) -> None:
     """Write what requests see that come at random times."""
     places = second.ranks * _places(second, requests)
-    prompt = _prefilled(prefill, first, rate, 1.0 / first.ranks)
+    prompt = _prefilled(prefill, first, rate, 1.0 / first.ranks, 1.0)
     if prompt.wait == np.inf or _decoding_s(decode, second, places) * rate > places:
         out[0] = TOO_MANY
         return

@@ -1,9 +1,9 @@
 """Prefill and decoding on servers of their own: what runs where, and what each pool does next.
 
-Requests are dealt to the ranks of prefill in turns, as they are sent. An iteration takes prompts of each rank's
-queue up to the budget. Then a request waits, in order, for a place: on the rank of decode that has fewest
-requests, of those with a place and room for all of its tokens. Its cache is sent to that place, and holds memory
-at both ends until it is there; a prefill server sends one cache after the other. The request joins with the
+Requests are dealt to the ranks of prefill in turns, as they are sent. An iteration takes prompts of each
+rank's queue up to the budget. Then a request waits, in order, for a place: on the rank of decode that has
+fewest requests, of those with a place and room for all of its tokens. Its cache is sent there, and holds
+memory at both ends until it has come; a rank sends one cache after the other. The request joins with the
 next iteration (Zhong et al., DistServe, OSDI 2024, section 4.3).
 """
 
@@ -48,7 +48,7 @@ class Prefills(NamedTuple):
     held: Ints  # tokens in its cache
     last: Ints  # requests in the iteration under way, behind `done`
     tokens: Ints  # of the last of them
-    link: Floats  # (servers,) when what it sends has been sent
+    link: Floats  # (servers, ranks) when what it sends has been sent
 
 
 class Decodes(NamedTuple):
@@ -94,7 +94,7 @@ def prefills_of(servers: int, batch: Batch) -> Prefills:
         held=np.zeros(shape, dtype=np.int64),
         last=np.zeros(shape, dtype=np.int64),
         tokens=np.zeros(shape, dtype=np.int64),
-        link=np.zeros(servers),
+        link=np.zeros((servers, batch.ranks)),
     )
 
 

@@ -103,7 +103,10 @@ def decode_time(times, server, batch):
 
 
 def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix):
-    """Return (requests, totals). times, servers, counts: of prefill and of decode; way: seconds, and of a token."""
+    """Return (requests, totals).
+
+    times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
+    """
     pools = [
         [Unit(i, i % count, server["ranks"]) for i in range(count * server["slots"])]
         for count, server in zip(counts, servers, strict=True)
@@ -112,7 +115,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
         server["most"] = max(1, server["most"] // server["slots"])
         server["capacity"] //= server["slots"]
     prefills, decodes = pools
-    links = [0.0] * counts[0]
+    links = {}  # when a rank of a server has sent all
     every, ready, now = [], [], 0.0
     total = {"prefill_iterations": 0, "decode_iterations": 0, "prefill_busy": 0.0, "decode_busy": 0.0}
 
@@ -123,7 +126,8 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             every.append(request)
             unit = prefills[number % len(prefills)]
             request.unit = unit
-            unit.waiting[number // len(prefills) % servers[0]["ranks"]].append(request)
+            request.rank = number // len(prefills) % servers[0]["ranks"]
+            unit.waiting[request.rank].append(request)
 
     for i in range(len(lengths) if arrivals is not None else concurrency):
         send(arrivals[i] if arrivals is not None else 0.0)
@@ -169,9 +173,9 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             _, rank, number = min(places)
             ready.pop(0)
             decodes[number].running[rank].append(request)
-            link = request.unit.server
+            link = request.unit.server, request.rank
             request.placed = now
-            request.arrive = max(now, links[link]) + way[0] + way[1] * request.isl
+            request.arrive = max(now, links.get(link, 0.0)) + way[0] + way[1] * request.isl
             links[link] = request.arrive
         for unit in prefills:
             if unit.until is None:
