@@ -3,8 +3,8 @@
 By Little's law, requests that decode are as many as come in the time that one decodes, which follows from how
 many there are. In a closed loop all that are sent at a time are on one of the pools, on the way between, or
 wait: for a place of decode where there are more than places, and then for prefill where its servers have no
-room for what waits. The first burst is told apart. Where all lengths are alike, requests that prefill
-computes together end together on each server of decode, and their followers come together.
+room for what waits. The first burst is told apart. Where all lengths are alike, requests whose caches come
+within an iteration of decode end together, and their followers come together.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class _Prefilled(NamedTuple):
     takes: float  # from there to its first token [s]
     together: float  # prompts of a unit that are computed together
     total: float  # what these take [s]
+    load: float  # of prompts that come, in the most that it computes
 
 
 def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> SteadyApart:
@@ -136,7 +137,7 @@ def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least:
     full = group_of(times, pool.batch, pool.request, 0.0, most / ranks)
     load = own * full.total / most
     if load >= 0.999:
-        return _Prefilled(np.inf, full.completion, most, full.total)
+        return _Prefilled(np.inf, full.completion, most, full.total, load)
     together = 1.0 if least <= 1.0 else least * ranks
     group = group_of(times, pool.batch, pool.request, 0.0, least)
     if own * group.total > together:
@@ -147,7 +148,7 @@ def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least:
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
-    return _Prefilled(wait + group.wait, group.completion - group.wait, together, group.total)
+    return _Prefilled(wait + group.wait, group.completion - group.wait, together, group.total, load)
 
 
 @lean_kernel
@@ -178,7 +179,10 @@ def _closed(
     rank, least = at_once / first.ranks, 1.0
     if spread == 0.0:
         together = room_of(first.batch, first.request, 0.0) / first.request.prompt
-        least = max(1.0, min(rank, np.floor(together)) / second.units)
+        least = max(1.0, min(rank, np.floor(together)))
+        if way[0] > 0.0:
+            every = _decoding_s(decode, second, most) / max(1.0, second.request.passes)
+            least = max(1.0, min(least, 0.5 * every / way[0]))
     low, high = 0.0, most
     for step in range(_HALVINGS):
         middle = high if step == 0 else 0.5 * (low + high)
@@ -195,16 +199,20 @@ def _closed(
     prompt = _prefilled(prefill, first, rate, varies, least)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     rest = at_once / rate - prompt.takes - first.batch.request_s - moving - decoding_s
+    burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
+    share = at_once / requests
     place, room = 0.0, 0.0
     if places < at_once and low > 0.999 * most:
         computing = rate * prompt.takes
         room = max(0.0, first.ranks * np.floor(first.batch.capacity / first.request.held) - computing)
         place = min(max(0.0, rest - prompt.wait), room / rate)
+        # the first burst waits for prefill, and moves on from there as fast as prefill is faster than decode
+        moved, all_s = place * prompt.load / max(1e-9, 1.0 - prompt.load), requests / rate
+        before = 0.5 * moved / all_s if moved < all_s else 1.0 - 0.5 * all_s / moved
+        place -= max(0.0, place * before - share * burst.completion)
     queue = max(0.0, rest - place)
-    burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
     held_up = max(0.0, at_once - places - room)
     at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
-    share = at_once / requests
     out[0], out[7], out[8] = TAKEN, moving, place
     after = first.batch.request_s + queue + prompt.takes
     out[1] = share * (first.batch.request_s + at_first) + (1.0 - share) * after
