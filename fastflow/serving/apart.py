@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.columns import OF_PREFILL, SECTIONS_OF_CHIP
 from fastflow.errors import InputError
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.strategy import Strategy, parse
@@ -52,7 +53,7 @@ def of_decode(inputs: Inputs) -> Inputs:
 
 def of_prefill(inputs: Inputs) -> Inputs:
     """Return inputs of the devices that prefill, for points that have them."""
-    own, points = dict(inputs), inputs[DEVICES].size
+    own, points = _own_chip(inputs), inputs[DEVICES].size
     written = [
         same_server(text) if asked == SAME else asked
         for text, asked in zip(inputs[STRATEGY].tolist(), inputs[PREFILL_STRATEGY].tolist(), strict=True)
@@ -62,6 +63,18 @@ def of_prefill(inputs: Inputs) -> Inputs:
     own["serve.concurrency"] = np.ones(points, dtype=np.int64)  # their passes decode nothing
     own["serve.draft"] = np.zeros(points, dtype=np.int64)
     return own
+
+
+def _own_chip(inputs: Inputs) -> Columns:
+    """Return inputs with the chip that prefills in place of the one that decodes, where there is one."""
+    other = {
+        key.removeprefix(OF_PREFILL): column
+        for key, column in inputs.items()
+        if key.startswith(OF_PREFILL) and key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP)
+    }
+    if not other:
+        return dict(inputs)
+    return {key: column for key, column in inputs.items() if not key.startswith(SECTIONS_OF_CHIP)} | other
 
 
 def same_server(text: str) -> str:
