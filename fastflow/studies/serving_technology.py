@@ -1,4 +1,4 @@
-"""Technology under servers of a dense transformer and of a large mixture of experts (docs/serving_study.md).
+"""Technology under servers of a dense model and of a mixture of experts (docs/serving_study.md).
 
 The claims were written before the study was run. Every point has several layouts and several numbers of requests
 at a time; what a chip and a network give is their best.
@@ -11,9 +11,12 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from fastflow.charts.style import written
+from fastflow.charts.style import SCALE, head, written
+from fastflow.figures.shapes import QUIET
 from fastflow.studies.claims import MUCH, Claim, judge
 from fastflow.studies.fig09 import MEMORIES, NETWORKS, NODES
 from fastflow.units import percent, show
@@ -53,7 +56,7 @@ class Servers:
         rows = frame[frame["feasible"].astype(bool) & frame["tpot_s"].notna()].copy()
         rows["requests"] = rows["serve.concurrency"] / rows["devices"]
         self._most = _best(rows)
-        self._interactive = _best(rows[rows["tpot_s"] <= LIMIT])
+        self._interactive = _best(_within(rows))
         few = rows[rows["requests"] == FEW]
         self._times = {
             name: few.groupby(_KEY, sort=False)[name].min().to_dict() for name in ("ttft_s", "tpot_s")
@@ -96,6 +99,7 @@ class Servers:
         ]
 
 
+_MOVED = ("tokens_per_s_per_device", "requests")
 _KEY = ["model", "serve.isl", "tech", "mem", "net"]
 
 
@@ -108,6 +112,18 @@ def _best(rows: pd.DataFrame) -> dict[tuple[str, int, str, str, str], Best]:
         key = (str(row["model"]), int(row["serve.isl"]), str(row["tech"]), str(row["mem"]), str(row["net"]))
         found[key] = Best(float(row["tokens_per_s_per_device"]), str(bound), float(row["requests"]))
     return found
+
+
+def _within(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows within the limit; the last of each layout moves to it, along a line to the next row."""
+    layout = [*_KEY, "strategy"]
+    rows = rows.sort_values([*layout, "requests"], kind="stable")
+    later = rows.groupby(layout, sort=False)[["tpot_s", *_MOVED]].shift(-1)
+    share = ((LIMIT - rows["tpot_s"]) / (later["tpot_s"] - rows["tpot_s"])).where(
+        later["tpot_s"] > LIMIT, 0.0
+    )
+    moved = {name: rows[name] + share * (later[name] - rows[name]).fillna(0.0) for name in _MOVED}
+    return rows.assign(**moved)[rows["tpot_s"] <= LIMIT]
 
 
 def _name(*choices: str) -> str:
@@ -247,6 +263,85 @@ def _limited(case: Servers) -> tuple[str, bool]:
     return "; ".join(words), holds
 
 
+_MARKS = {
+    "compute": "D",
+    "l0": "v",
+    "l1": "v",
+    "l2": "v",
+    "dram": "s",
+    "network": "X",
+    "launch": "o",
+    "host": "*",
+}
+_MARKED = {
+    "D": "compute",
+    "v": "on-chip memory",
+    "s": "main memory",
+    "X": "network",
+    "o": "launches",
+    "*": "host",
+}
+"""Markers of what limits passes, and in words."""
+_ROWS = (
+    (DENSE, ANSWERS, "70B dense, answers"), (MIXTURE, ANSWERS, "235B mixture, answers"),
+    (DENSE, PROMPTS, "70B dense, prompts"), (MIXTURE, PROMPTS, "235B mixture, prompts"),
+)  # fmt: skip
+
+
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw."""
-    return Figure()
+    """Draw tokens of a device over nodes: a row a model and load, a column a network, a line a memory."""
+    case = Servers(frame)
+    figure = Figure(figsize=(13.0, 11.6))
+    about = (
+        f"output tokens per second of one device: answers (1,024 tokens in, 1,024 out) at {LIMIT * 1e3:.0f} ms"
+        " a token or less, prompts (8,192 in, 128 out) at any pace; the best of several layouts and loads"
+    )
+    head(figure, "Technology under servers of a dense model and of a mixture of experts", about)
+    panels = figure.add_gridspec(
+        len(_ROWS), len(NETWORKS), left=0.06, right=0.985, bottom=0.075, top=0.925, wspace=0.05, hspace=0.24
+    )
+    seen: set[str] = set()
+    for row, (model, load, title) in enumerate(_ROWS):
+        first: Axes | None = None
+        for column, network in enumerate(NETWORKS):
+            axes = figure.add_subplot(panels[row, column], sharey=first)
+            seen |= _draw_panel(axes, case, model, load, network)
+            axes.set_title(f"{title}, {written(network)}")
+            axes.tick_params(labelleft=first is None)
+            if first is None:
+                first = axes
+                axes.set_ylabel("tokens/s a device")
+        if first is not None:
+            first.set_ylim(bottom=0.0)
+    lines = [
+        Line2D([], [], color=colour, linewidth=1.6, label=written(memory))
+        for memory, colour in zip(MEMORIES, SCALE, strict=True)
+    ]
+    marks = [
+        Line2D([], [], color=QUIET, marker=mark, linestyle="", markersize=6, label=name)
+        for mark, name in _MARKED.items()
+        if mark in seen
+    ]
+    figure.legend(handles=lines, ncols=len(lines), loc="lower left", bbox_to_anchor=(0.05, 0.008))
+    figure.legend(
+        handles=marks, ncols=len(marks), loc="lower right", bbox_to_anchor=(0.99, 0.008), title="limited by",
+        title_fontsize=8.5,
+    )  # fmt: skip
+    return figure
+
+
+def _draw_panel(axes: Axes, case: Servers, model: str, load: Load, network: str) -> set[str]:
+    """Draw a line a memory; return the markers that it has."""
+    seen = set()
+    for memory, colour in zip(MEMORIES, SCALE, strict=True):
+        found = {i: case.best(model, load, (node, memory, network)) for i, node in enumerate(NODES)}
+        there = {i: best for i, best in found.items() if best}
+        axes.plot(list(there), [best.tokens for best in there.values()], color=colour, linewidth=1.4)
+        for i, best in there.items():
+            mark = _MARKS.get(best.bound_by, "*")
+            axes.plot(i, best.tokens, color=colour, marker=mark, markersize=6, markeredgecolor="white",
+                      markeredgewidth=0.5)  # fmt: skip
+            seen.add(mark)
+    axes.set_xticks(range(len(NODES)), [written(node) for node in NODES])
+    axes.set_xlim(-0.4, len(NODES) - 0.6)
+    return seen
