@@ -33,7 +33,8 @@ def servers(change=lambda row, i: None):
         for (i, node), memory, (k, network) in product(enumerate(NODES), MEMORIES, enumerate(NETWORKS)):
             row = {
                 "tech": node, "mem": memory, "net": network, "model": model, "strategy": "any",
-                "devices": devices, "serve.isl": load[0], "serve.concurrency": study.FEW * devices, "feasible": True,
+                "devices": devices, "serve.isl": load[0], "serve.concurrency": study.FEW * devices,
+                "feasible": True,
                 "tokens_per_s_per_device": tokens(model, load, i, memory, k),
                 "ttft_s": 1.0 / (1.0 + i), "tpot_s": 0.03 / TOKENS_OF_MEMORY[memory],
                 "decode_bound_by": "dram" if model == study.DENSE else "network",

@@ -1,7 +1,7 @@
 """Technology under servers of a dense model and of a mixture of experts (docs/serving_study.md).
 
-The claims were written before the study was run. Every point has several layouts and several numbers of requests
-at a time; what a chip and a network give is their best.
+The claims were written before the study was run. Every place has several layouts and numbers of requests at
+a time; what a chip and a network give is their best.
 """
 
 from __future__ import annotations
@@ -293,8 +293,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     case = Servers(frame)
     figure = Figure(figsize=(13.0, 11.6))
     about = (
-        f"output tokens per second of one device: answers (1,024 tokens in, 1,024 out) at {LIMIT * 1e3:.0f} ms"
-        " a token or less, prompts (8,192 in, 128 out) at any pace; the best of several layouts and loads"
+        f"output tokens per second of one device: answers (1,024 tokens in, 1,024 out) at {LIMIT * 1e3:.0f}"
+        " ms a token or less, prompts (8,192 in, 128 out) at any pace; the best of several layouts and loads"
     )
     head(figure, "Technology under servers of a dense model and of a mixture of experts", about)
     panels = figure.add_gridspec(
