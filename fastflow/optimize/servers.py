@@ -13,7 +13,7 @@ from fastflow.distinct import kinds
 from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors
 from fastflow.serving.layout import PACKAGE, STRATEGY
 from fastflow.serving.serve import serve
-from fastflow.tables import Columns, Inputs, take
+from fastflow.tables import Columns, Inputs, Texts, take
 
 MOST_STAGES = 16
 
@@ -38,14 +38,18 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
 
 def _best(inputs: Inputs, rehearsed: bool) -> str:
     """Return the best layout of one point."""
-    layouts = every_server(inputs)
-    if rehearsed:
-        return layouts[-1]
-    many = take(dict(inputs), np.zeros(len(layouts), dtype=np.int64))
-    many[STRATEGY] = np.array(layouts)
-    many["serve.simulate"] = np.zeros(len(layouts), dtype=np.bool_)
+    return every_server(inputs)[-1] if rehearsed else str(in_order(inputs)[0])
+
+
+def in_order(inputs: Inputs) -> Texts:
+    """Return the layouts of one point, (1,), the best first by the fast form; (layouts,)."""
+    layouts = np.array(every_server(inputs))
+    many = take(dict(inputs), np.zeros(layouts.size, dtype=np.int64))
+    many[STRATEGY] = layouts
+    many["serve.simulate"] = np.zeros(layouts.size, dtype=np.bool_)
     found = serve(many)
-    return layouts[int(np.argmax(scores(found.columns, found.reason, found.short)))]
+    ordered: Texts = layouts[np.argsort(-scores(found.columns, found.reason, found.short), kind="stable")]
+    return ordered
 
 
 def scores(columns: Columns, reason: np.ndarray, short: np.ndarray) -> np.ndarray:
