@@ -43,18 +43,24 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
 
 def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
     """Return what the best layout of one point says of it: a strategy, and what else is left open."""
-    layouts = every_split(inputs) if is_apart(inputs)[0] else _alone(every_server(inputs))
     if rehearsed:
-        return layouts[-1]
-    many = take(dict(inputs), np.zeros(len(layouts), dtype=np.int64))
-    many |= {key: np.array([one[key] for one in layouts]) for key in layouts[0]}
-    many["serve.simulate"] = np.zeros(len(layouts), dtype=np.bool_)
+        return _every(inputs)[-1]
+    return {key: column[0].item() for key, column in in_order(inputs).items()}
+
+
+def _every(inputs: Inputs) -> list[dict[str, str | int]]:
+    """Return the layouts of one point, (1,): what each makes of the inputs."""
+    return every_split(inputs) if is_apart(inputs)[0] else [{STRATEGY: one} for one in every_server(inputs)]
+
+
+def in_order(inputs: Inputs) -> Columns:
+    """Return the layouts of one point, (1,), the best first by the fast form: inputs of each, (layouts,)."""
+    every = _every(inputs)
+    layouts: Columns = {key: np.array([one[key] for one in every]) for key in every[0]}
+    many = take(dict(inputs), np.zeros(len(every), dtype=np.int64)) | layouts
+    many["serve.simulate"] = np.zeros(len(every), dtype=np.bool_)
     found = serve(many)
-    return layouts[int(np.argmax(scores(found.columns, found.reason, found.short)))]
-
-
-def _alone(layouts: list[str]) -> list[dict[str, str | int]]:
-    return [{STRATEGY: one} for one in layouts]
+    return take(layouts, np.argsort(-scores(found.columns, found.reason, found.short), kind="stable"))
 
 
 def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
