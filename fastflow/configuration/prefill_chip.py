@@ -17,9 +17,9 @@ def with_prefill_chip(
 ) -> dict[str, Scalar]:
     """Return inputs, with those of the chip that they name for prefill, which have a prefix.
 
-    Raises InputError where there is none of that name. It is the chip as the library has it, with what is chosen
-    beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices that
-    decode.
+    Raises InputError where there is none of that name. It is the chip as the library has it, with what is
+    chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
+    that decode.
     """
     name = inputs.get(KEY)
     if name is None:
