@@ -166,3 +166,14 @@ def test_the_best_split_is_the_best_of_all():
     )
     assert best["feasible"][0]
     assert best["tokens_per_s"][0] >= every["tokens_per_s"].max() * (1 - 1e-12)
+
+
+def test_another_chip_may_prefill():
+    chips = fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=null,b200_sxm,l40s")
+    same, faster, slower = chips["ttft_s"]
+    assert faster < same < slower
+    assert chips["compute_flops"].nunique() == 1  # of those that decode
+    alone = fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h100_sxm")
+    assert alone["ttft_s"][0] == same
+    with pytest.raises(fastflow.InputError, match=r"serve\.prefill\.chip=h101 .* expected one of a100"):
+        fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h101")

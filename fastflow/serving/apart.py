@@ -98,7 +98,9 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
     wrong = Reasons(rows.size)
     devices, prefills = own[DEVICES], own[PREFILL_DEVICES]
     for i in wrong.without((prefills < 1) | (prefills >= devices)):
-        allowed = f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices"
+        allowed = (
+            f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices, or 0 with {STRATEGY}=auto"
+        )
         wrong.add(i, str(InputError(PREFILL_DEVICES, int(prefills[i]), allowed)))
     decode_says = [text.replace(f"{DEVICES}=", f"{DEVICES} - {PREFILL_DEVICES}=") for text in reason[rows]]
     prefill_says = [
