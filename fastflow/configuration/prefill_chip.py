@@ -15,11 +15,7 @@ KEY = f"{OF_PREFILL}chip"
 def with_prefill_chip(
     composer: Composer, overrides: Sequence[str], inputs: Mapping[str, Scalar]
 ) -> dict[str, Scalar]:
-<<<<<<< HEAD
-    """Return inputs, and with a prefix those of the chip that they name for prefill; raises InputError.
-=======
     """Return inputs, with those of the chip that they name for prefill, which have a prefix.
->>>>>>> h7
 
     Raises InputError where there is none of that name. It is the chip as the library has it, with what is
     chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
