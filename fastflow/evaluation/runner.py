@@ -57,12 +57,12 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
             return serve(settle_servers(inputs, rehearsed))
-        compile_ahead(inputs)
         return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
@@ -86,7 +86,9 @@ def _columns(one: Predicted) -> Columns:
 
 def serves(inputs: Columns) -> bool:
     """Say whether points serve: those of a call all do, or none, since they have the same keys."""
-    return "serve.isl" in inputs
+    from fastflow.precompile import SERVES
+
+    return SERVES in inputs
 
 
 def lay_out(
