@@ -103,7 +103,7 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSu
                 feasible=int(counted.loc[name, "sum"]),
                 median_s=float(median.get(name, float("nan"))),
                 best_s=row.get("time_s", float("nan")),
-                bound_by=str(row.get("bound_by", "")),
+                bound_by=str(row["bound_by"]) if isinstance(row.get("bound_by"), str) else "",
                 shares={one: share for one, share in shares.items() if share == share},
             )
         )

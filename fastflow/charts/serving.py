@@ -25,6 +25,8 @@ NEEDED = (
     "feasible", "reason",
 )  # fmt: skip
 _LATE = "serve.slo"  # in the reason of a point that is late alone
+_MOST_TICKS = 10
+_FRONT = "#f2e3bd"
 _OTHERS = "#c9d3dc"
 _TITLES = {
     "serve.concurrency": "requests at a time",
@@ -52,7 +54,8 @@ def columns_of(names: Sequence[str]) -> list[str]:
 
 def lines_of(frame: pd.DataFrame) -> Lines:
     """Group points by everything that varies but their load; frame: `columns_of` a dataset."""
-    keys = swept(frame.drop(columns=[*LOADS], errors="ignore"))
+    ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
+    keys = swept(ordered)  # of a chip and the memory that comes with it the chip
     load = next((name for name in LOADS if name in frame and frame[name].nunique() > 1), "")
     late = ~frame["feasible"] & frame["reason"].astype(str).str.contains(_LATE, regex=False)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
@@ -108,7 +111,7 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
     frame = lines.frame
     front = frame.loc[lines.front]
     axes.plot(
-        front[USER], front[DEVICE], color="#f2e3bd", linewidth=9.0, solid_capstyle="round", zorder=1,
+        front[USER], front[DEVICE], color=_FRONT, linewidth=9.0, solid_capstyle="round", zorder=1,
         solid_joinstyle="round",
     )  # fmt: skip
     for name, colour in colours.items():
@@ -118,7 +121,7 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
         _draw_line(axes, rows, USER, DEVICE, colour, bool(lines.load))
     axes.plot(
         front[USER], front[DEVICE], "o", markersize=8.0, markerfacecolor="none", markeredgecolor=INK,
-        markeredgewidth=0.9, zorder=5,
+        markeredgewidth=0.9, zorder=5, clip_on=False,
     )  # fmt: skip
     if lines.load and len(front):
         _name_ends(axes, lines, front)
@@ -126,6 +129,7 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
     axes.set_title("Tokens of a device against those of a user")
     axes.set_xlabel("tokens per second and user [1/s]")
     axes.set_ylabel("tokens per second and device [1/s]")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="x")
 
 
@@ -147,7 +151,7 @@ def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, join
         some = rows[rows["late"] == is_late]
         axes.plot(
             some[x], some[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
-            zorder=behind + 1,
+            zorder=behind + 1, clip_on=False,
         )  # fmt: skip
 
 
@@ -167,7 +171,7 @@ def _draw_over_load(axes: Axes, lines: Lines, colours: dict[str, str], name: str
     loads = np.unique(frame[lines.load].to_numpy(dtype=np.float64))
     if loads[0] > 0.0 and loads[-1] > 8.0 * loads[0]:
         axes.set_xscale("log")
-        shown = loads[:: max(1, -(-loads.size // 9))]
+        shown = loads[:: -(-loads.size // _MOST_TICKS)]
         axes.set_xticks(shown, [f"{load:,.4g}" for load in shown])
         axes.set_xticks([], [], minor=True)
     else:
@@ -192,7 +196,7 @@ def _explain(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
     if lines.frame[USER].notna().any():
         own.append(
             Line2D(
-                [], [], color="#f2e3bd", linewidth=7.0, marker="o", markersize=7.0, markerfacecolor="none",
+                [], [], color=_FRONT, linewidth=7.0, marker="o", markersize=7.0, markerfacecolor="none",
                 markeredgecolor=INK, label="overall front",
             )  # fmt: skip
         )
