@@ -74,7 +74,9 @@ def draw(lines: Lines, title: str) -> Figure:
     frame = lines.frame
     has_front = bool(frame[USER].notna().any())
     panels = [USER] if has_front else [PROMPTS] if lines.load else []
-    panels += [name for name in LATENCIES[: 1 if has_front and frame["ttft_s"].notna().any() else 2] if lines.load]
+    panels += [
+        name for name in LATENCIES[: 1 if has_front and frame["ttft_s"].notna().any() else 2] if lines.load
+    ]
     panels = [name for name in panels if name in (USER, PROMPTS) or frame[name].notna().any()]
     width = 1.0 + 4.9 * max(len(panels), 1) + 1.6
     figure = Figure(figsize=(width, 4.7))
@@ -196,8 +198,15 @@ def _explain(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
     if lines.frame[USER].notna().any():
         own.append(
             Line2D(
-                [], [], color=_FRONT, linewidth=7.0, marker="o", markersize=7.0, markerfacecolor="none",
-                markeredgecolor=INK, label="overall front",
+                [],
+                [],
+                color=_FRONT,
+                linewidth=7.0,
+                marker="o",
+                markersize=7.0,
+                markerfacecolor="none",
+                markeredgecolor=INK,
+                label="overall front",
             )  # fmt: skip
         )
     width = figure.get_size_inches()[0]

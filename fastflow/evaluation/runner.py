@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "BYTES_A_KERNEL", "BYTES_A_POINT", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
-    "predict_points", "rows", "tabulate", "warm_up",
+    "BYTES_A_KERNEL", "BYTES_A_POINT", "KINDS", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
+    "predict_points", "rows", "serves", "tabulate", "warm_up",
 ]  # fmt: skip
-_KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
+KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
 BYTES_A_KERNEL = 870
@@ -76,10 +76,10 @@ def _columns(one: Predicted) -> Columns:
     if serves(one.inputs):
         from fastflow.served_results import served_columns
 
-        return served_columns(one.inputs, one.prediction)
+        return served_columns(one.inputs, cast("Served", one.prediction))
     from fastflow.results import summary
 
-    return summary(one.prediction)
+    return summary(cast("Prediction", one.prediction))
 
 
 def serves(inputs: Columns) -> bool:
@@ -105,7 +105,7 @@ def lay_out(
         elif name in alone:
             table[name] = alone[name]  # one call of the model made them all
         else:
-            empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
+            empty: Any = np.empty(stop - start, KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
             for place, columns in known:
                 if name in columns:

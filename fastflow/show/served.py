@@ -39,7 +39,9 @@ def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> No
 def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     """Say how many points there are, how many are feasible, and why the first of the others is not."""
     of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
-    told = [f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}, {counted(len(lines.names), 'line')}"]
+    told = [
+        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}, {counted(len(lines.names), 'line')}"
+    ]
     told.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
     others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
