@@ -33,12 +33,20 @@ RUNS = {
     ),
     "server, blocks": (
         (
-            "serve=continuous", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-d4",
+            "serve=continuous",
+            "model=llama3_8b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-2-d4",
             "serve.simulate=false,true",
         ),
         (
-            "serve=disaggregated", "model=mixtral_8x7b", "system=dgx_h100", "parallel.strategy=TP-4",
-            "serve.prefill.devices=4", "serve.prefill.strategy=TP-4", "serve.simulate=false,true",
+            "serve=disaggregated",
+            "model=mixtral_8x7b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-4",
+            "serve.prefill.devices=4",
+            "serve.prefill.strategy=TP-4",
+            "serve.simulate=false,true",
         ),
     ),
     "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
