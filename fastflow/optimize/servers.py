@@ -1,8 +1,8 @@
 """The best servers for a load: `parallel.strategy=auto` where a model serves.
 
-Every layout that serving knows is predicted by the fast form: tensor parallelism within a package, experts dealt
-over ranks or not, stages, replicas. The best one makes most tokens a second of those that keep what `serve.slo`
-allows; where none does, of all.
+Every layout that serving knows is predicted by the fast form: tensor parallelism within a package, experts
+dealt over ranks or not, stages, replicas. The best one makes most tokens a second of those that keep what
+`serve.slo` allows; where none does, of all.
 """
 
 from __future__ import annotations
