@@ -19,7 +19,7 @@ from fastflow.iteration.energy import energy
 from fastflow.kernel_times import HARDWARE, time_on_devices
 from fastflow.limits import refuse, unnumbered, unschedulable, unsent, untimed, without_refused
 from fastflow.network.communication import collective_times, communicate
-from fastflow.network.nccl import libraries
+from fastflow.network.peer import EXCHANGE, libraries
 from fastflow.network.prices import Wires
 from fastflow.network.routes import network_faults
 from fastflow.parallelism.chunks import dealing_of, undealt
@@ -49,7 +49,7 @@ from fastflow.workload.graph import Graph, sum_by_point
 from fastflow.workload.precision import Precision, precision, untrainable
 
 # what a strategy depends on, and data types
-STRATEGY = ("parallel.", "system.", "placement", "model.name", *STRUCTURE)
+STRATEGY = ("parallel.", "system.", EXCHANGE, "placement", "model.name", *STRUCTURE)
 LAYERS = ("model.",)  # what their names depend on, beside a strategy
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",

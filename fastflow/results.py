@@ -13,6 +13,7 @@ from fastflow.columns import ALGORITHMS, result_order
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
+from fastflow.network.peer import NAMES as PEER
 from fastflow.parallelism.layout import LAYERS, SAME, sections
 from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.strategy import Strategy
@@ -317,7 +318,9 @@ def explain(prediction: Prediction, point: int) -> Columns:
         "bound_by": np.array(names)[timing.limiter[rows]],
         "comm": np.array(COLLECTIVES)[np.where(gradient, shards.gradient.collective, waited)],
         "comm_s": launches * (took.sync_s + took.send_s) + took.gradient_s,
-        "algorithm": np.array([*ALGORITHMS, *NCCL])[np.where(gradient, took.gradient_by, took.sync_by)],
+        "algorithm": np.array([*ALGORITHMS, *NCCL, *PEER])[
+            np.where(gradient, took.gradient_by, took.sync_by)
+        ],
         "flop": timing.flop[rows],
     }
     columns |= {

@@ -5,6 +5,7 @@ import numpy as np
 from fastflow.serving.iterations import Servers
 from fastflow.serving.load import Loads
 from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.simulate import simulate
 
 PLAIN = {
     "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "request_s": 5e-3, "budget": 8192,
@@ -50,3 +51,49 @@ def realistic():
     tables = (np.array(table) for table in (decode, prefill, more))
     a, b, c = tables
     return PassTimes(tokens, np.array(shared), np.array(head), requests, context, a, chunk, before, b, c)
+
+
+def likely(random):
+    """Return a server and a load as benchmarks have them; an open loop's rate is a share of what it takes."""
+    is_closed, at_once = random.random() < 0.75, int(2 ** random.uniform(0, 9))
+    isl, osl = float(int(2 ** random.uniform(7, 13))), float(int(2 ** random.uniform(6, 11.5)))
+    spread, slots = float(random.choice([0.0, 0.2, 0.5, 1.0])), int(random.choice([1, 1, 1, 1, 2, 4]))
+    per_pass = float(random.choice([1.0, 1.0, 1.0, 1.7, 2.4]))
+    server = {
+        "times": int(random.integers(2)),
+        "ranks": int(random.choice([1, 1, 1, 1, 4, 8])),
+        "slots": slots,
+        "iteration_s": float(10 ** random.uniform(-3.7, -2.5)),
+        "row_s": float(random.choice([0, 5e-6, 2e-5])),
+        "request_s": float(random.choice([0, 2e-3, 2e-2])),
+        "budget": int(random.choice([2048, 4096, 8192, 8192, 16384])),
+        "most": int(random.choice([64, 256, 1024])),
+        "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(2, 9)),
+        "mixes": bool(random.integers(2)),
+        "chunks": bool(random.random() < 0.8),
+        "reserves": bool(random.integers(2)),
+        "per_pass": per_pass,
+        "queries": 1 if per_pass == 1.0 else int(np.ceil(per_pass)) + int(random.integers(2)),
+        "draft_s": 0.0 if per_pass == 1.0 else 1e-3,
+    }
+    load = {
+        "isl": isl,
+        "osl": osl,
+        "spread": spread,
+        "prefix": float(random.choice([0, 0, 0, 0.5])),
+        "concurrency": at_once if is_closed else 0,
+        "rate": 0.0 if is_closed else random.uniform(0.1, 0.9),
+        "requests": min(3000, max(10 * at_once, 40)) if is_closed else 1000,
+    }
+    return server, load
+
+
+def many_likely(count, seed):
+    """Return tables of so many likely points; rates are shares of what a closed loop of 512 takes."""
+    random = np.random.default_rng(seed)
+    rows = [likely(random) for _ in range(count)]
+    filled = [load | {"concurrency": 512, "rate": 0.0, "requests": 1500} for _, load in rows]
+    table = servers(*(server for server, _ in rows))
+    takes = simulate(realistic(), table, loads(*filled)).requests_per_s
+    load = loads(*(load for _, load in rows))
+    return table, load._replace(rate=load.rate * takes)

@@ -74,7 +74,7 @@ def test_results_follow_from_the_rooms_that_name_them():
     named = {room.removesuffix(".py") for room in _jit.MODEL}
     assert all((PACKAGE / room).exists() for room in _jit.MODEL)
     graph = grimp.build_graph("fastflow", cache_dir=None)
-    model = {"fastflow.crossflow", "fastflow.results", "fastflow.optimize", "fastflow.serving"}
+    model = {"fastflow.crossflow", "fastflow.results", "fastflow.optimize", "fastflow.served_results"}
     below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
     assert {name.split(".")[1] for name in below} == named
     with_kernels = graph.find_modules_that_directly_import("fastflow._jit")

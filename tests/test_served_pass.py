@@ -34,11 +34,17 @@ def inputs_of(compose):
         own |= {
             "model.name": "served_pass", "model.pass": part, "model.batch": batch,
             "model.sequence": sequence, "model.before": before,
-            "model.pattern": ("experts" if model["experts"] else "window, dense" if model["window"] else "dense"),
+            "model.pattern": pattern_of(model),
         }  # fmt: skip
         return {key: np.array([value]) for key, value in (given_by | own).items()}
 
     return inputs
+
+
+def pattern_of(model):
+    if model["experts"]:
+        return "experts"
+    return "window, dense" if model["window"] else "dense"
 
 
 def flop_of(prediction):

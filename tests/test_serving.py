@@ -83,10 +83,12 @@ def of_oracle(times, server, load_):
     own["most"] = max(1, server["most"] // server["slots"])
     plain = oracle_tables(times)
     requests, totals = [], []
+    clients = load_["concurrency"] or len(every)
     for slot in range(slots):
+        mine = [i for i in range(len(every)) if i % clients % slots == slot]
         at_once = len(range(slot, load_["concurrency"], slots))
-        sent = None if arrivals is None else arrivals[slot::slots]
-        found, total = naive.simulate(plain, own, every[slot::slots], sent, at_once, load_["prefix"])
+        sent = None if arrivals is None else [arrivals[i] for i in mine]
+        found, total = naive.simulate(plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"])
         requests, totals = requests + found, [*totals, total]
     total = {name: sum(one[name] for one in totals) for name in totals[0]}
     return requests, total, max(one["makespan"] for one in totals)

@@ -68,7 +68,7 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
 
 
 def _refuse_files(run: Run) -> None:
-    """Refuse files that points which serve do not have, a schedule and a placement; raises InputError."""
+    """Refuse what points that serve do not have: a schedule, a placement; raises InputError."""
     for key in ("trace", "picture"):
         if getattr(run, key):
             raise InputError(key, getattr(run, key), "null where a point serves: it is of one iteration")

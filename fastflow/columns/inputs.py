@@ -30,6 +30,7 @@ ALGORITHMS = (
 LIBRARIES = ("none", "nccl")
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+EXCHANGES = ("library", "peer")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
@@ -170,6 +171,12 @@ INPUTS: tuple[Column, ...] = (
     _fraction(
         "net.library.reduce", "NCCL: share of its links that a switch reaches that reduces; 0: it does not"
     ),
+    _share("net.library.load", "share of its links that loads from peers' memory reach"),
+    text(
+        "net.exchange",
+        "peer: kernels of serving libraries, beside the library of collectives; library: that one alone",
+        EXCHANGES,
+    )._replace(absent="library"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
     _positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
@@ -421,6 +428,10 @@ INPUTS: tuple[Column, ...] = (
     Column(
         "serve.drafter_share", "float", "", "share of a pass that a proposed token of a model takes", 0.0, 1.0
     ),
+    count("serve.prefill.devices", "devices that compute prompts alone; the rest decodes", low=0),
+    text("serve.prefill.strategy", "their strategy, for servers; same: servers as those that decode"),
+    text("serve.prefill.chip", "their chip, of the group chip; null: the same"),
+    _nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
     _nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
     _nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
     _nonnegative("server.iteration", "s", "what the host adds to each iteration"),
@@ -434,6 +445,7 @@ INPUTS: tuple[Column, ...] = (
         "of all, with weights and work; of what these leave free, for caches",
         ("all", "free"),
     ),
+    text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
     Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
     Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),
     Column("server.reserves", "bool", "", "true: requests start once all of them fits the cache"),

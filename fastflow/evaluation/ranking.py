@@ -83,11 +83,12 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
 
     with naming_what_is_missing(inputs):
         layouts = in_order(inputs)
-        many = dict(take(inputs, np.zeros(layouts.size, dtype=np.int64))) | {_KEY: layouts}
+        count = layouts[_KEY].size
+        many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
         served = serve(many)
-    grid = _over(run.grid, {_KEY: layouts})
+    grid = _over(run.grid, layouts)
     columns = many | served_columns(many, served)
-    table = lay_out(grid, 0, layouts.size, [(np.arange(layouts.size), columns)])
+    table = lay_out(grid, 0, count, [(np.arange(count), columns)])
     return Ranking(run._replace(grid=grid), table, served, 0, None)
 
 

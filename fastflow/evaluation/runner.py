@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,12 +57,12 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
             return serve(settle_servers(inputs, rehearsed))
-        compile_ahead(inputs)
         return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
@@ -73,18 +73,22 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
 
 def _columns(one: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    if serves(one.inputs):
-        from fastflow.served_results import served_columns
+    from fastflow.prediction import Prediction
 
-        return served_columns(one.inputs, cast("Served", one.prediction))
-    from fastflow.results import summary
+    if isinstance(one.prediction, Prediction):
+        from fastflow.results import summary
 
-    return summary(cast("Prediction", one.prediction))
+        return summary(one.prediction)
+    from fastflow.served_results import served_columns
+
+    return served_columns(one.inputs, one.prediction)
 
 
 def serves(inputs: Columns) -> bool:
     """Say whether points serve: those of a call all do, or none, since they have the same keys."""
-    return "serve.isl" in inputs
+    from fastflow.precompile import SERVES
+
+    return SERVES in inputs
 
 
 def lay_out(

@@ -78,6 +78,8 @@ class Measurements:
     """Columns by which errors are shown; by default all of the file's with a few values."""
     is_of_a_system: ClassVar[bool] = False
     """Whether rows are measured on several devices of a system."""
+    judged_apart: ClassVar[bool] = False
+    """Whether each part of the workload has a mean error of its own, as times that nobody would add up."""
     not_fitted: ClassVar[str] = ""
     """Why no chip is calibrated to such rows: what is allowed instead; "" where one is."""
     has_products: ClassVar[bool] = True

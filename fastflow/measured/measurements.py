@@ -56,6 +56,11 @@ def naming_columns(name: str) -> tuple[str, ...]:
     return next((kind.named_by for kind in KINDS if kind.name == name), ())
 
 
+def parts_apart(name: str) -> bool:
+    """Say whether the parts of a kind's rows are judged one by one; a kind that is unknown has none."""
+    return any(kind.judged_apart for kind in KINDS if kind.name == name)
+
+
 def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     """Return the kind of a file by its columns; raises InputError."""
     path, columns = file.path, file.columns

@@ -17,7 +17,8 @@ from fastflow.distinct import kinds, vocabulary
 from fastflow.iteration.layers import Waits
 from fastflow.network.collectives import KINDS, cheapest, price
 from fastflow.network.nccl import check_choice, price_library
-from fastflow.network.prices import Prices, Wires, prices_of, ways_of
+from fastflow.network.peer import check_exchange, exchange_of, price_peers, ways_of
+from fastflow.network.prices import Prices, Wires, prices_of
 from fastflow.network.routes import Route, neighbours, routes_of
 from fastflow.network.waits import waits_of
 from fastflow.parallelism.layout import Layouts
@@ -266,7 +267,9 @@ def collective_times(
     Raises InputError for no network, or for an algorithm asked of a library.
     """
     name = str(inputs["system.collective"][0])
-    check_choice(str(inputs["system.library"][0]), name)
+    library = str(inputs["system.library"][0])
+    check_choice(library, name)
+    check_exchange(library, str(exchange_of(inputs)[0]))
     wanted = ALGORITHMS.index(name) - 1
     intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires[:-1])
     time = np.empty(size.size)
@@ -275,6 +278,7 @@ def collective_times(
         latency, per_byte = np.empty((2, 1, KINDS, ways_of(libraries)))
         if libraries.size:
             price_library(made.spread, libraries[0], intra, inter, memory, latency[0], per_byte[0])
+            price_peers(made.spread, libraries[0], intra, latency[0], per_byte[0])
         else:
             price(
                 made.offered, made.offset, made.phases,

@@ -32,13 +32,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel
-from fastflow.distinct import kinds
 from fastflow.errors import InputError
 from fastflow.network.algorithms import WAYS, Patterns
 from fastflow.network.patterns import NEIGHBOURS, Group
 from fastflow.network.routing import reach, split
 from fastflow.network.topology import FULL, SWITCH, Topology
-from fastflow.tables import Bools, Floats, Inputs, Ints, repeated, where_read
+from fastflow.tables import Floats
 from fastflow.workload.graph import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -89,9 +88,12 @@ class Spread(NamedTuple):
     send0: float
     send1: float
     has_switch: float  # 1 where a machine's ranks sit on one switch
+    reaches: float  # 1 where each of them has all others a hop away, by a switch or a link of its own
 
 
-RANKS, INSIDE, MACHINES, RING0, RING1, PAIRS0, PAIRS1, SEND0, SEND1, HAS_SWITCH = range(len(Spread._fields))
+(
+    RANKS, INSIDE, MACHINES, RING0, RING1, PAIRS0, PAIRS1, SEND0, SEND1, HAS_SWITCH, REACHES,
+) = range(len(Spread._fields))  # fmt: skip
 
 
 def _ports(kind: int, ranks: int) -> int:
@@ -129,6 +131,7 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
         send0=patterns.pipeline[0],
         send1=patterns.pipeline[1],
         has_switch=float(topology.kind[inner].tolist() == [SWITCH]),
+        reaches=float(topology.kind[inner].tolist() in ([SWITCH], [FULL])),
     )
 
 
@@ -136,20 +139,6 @@ def check_choice(library: str, collective: str) -> None:
     """Refuse an algorithm for a library that chooses itself; raises InputError."""
     if library == "nccl" and collective != "auto":
         raise InputError("system.collective", collective, "auto; system.library=nccl chooses by itself")
-
-
-def libraries(inputs: Inputs) -> tuple[Ints, Floats]:
-    """Return the row of every point's scalars, -1 where no library is meant, and the rows of KEYS.
-
-    Shapes (points,) and (libraries, len(KEYS)). Raises KeyError where a network lacks the scalars.
-    """
-    name = inputs["system.library"]
-    runs: Bools = name == "nccl"
-    if not runs.any():
-        return repeated(np.full(1, -1), name.size), np.zeros((0, len(KEYS)))
-    columns = [where_read(runs, inputs, key, 0.0) for key in KEYS]
-    first, place = kinds(columns, name.size)
-    return np.where(runs, place, -1), np.stack([column[first] for column in columns], axis=1)
 
 
 @kernel
@@ -187,8 +176,8 @@ def price_library(
     """Write the latency [s] and the time per byte of S [s/B] of every way of NCCL, of every collective.
 
     where: a Spread; library: scalars as KEYS; bandwidths and memory as `collectives.price` takes them.
-    latency, per_byte: shape (collectives, ALL_WAYS); infinite where not offered, zero where nothing is
-    exchanged.
+    latency, per_byte: shape (collectives, ALL_WAYS), or more ways; infinite where not offered, zero where
+    nothing is exchanged.
     """
     latency[:, :], per_byte[:, :] = np.inf, np.inf
     _put(latency, per_byte, NO_EXCHANGE, RING, 0.0, 0.0)

@@ -10,7 +10,8 @@ from fastflow._jit import kernel
 from fastflow.distinct import kinds
 from fastflow.network.algorithms import WAYS
 from fastflow.network.collectives import KINDS, LOAD1, TOUCHED, price
-from fastflow.network.nccl import ALL_WAYS, Spread, price_library
+from fastflow.network.nccl import Spread, price_library
+from fastflow.network.peer import ALL_WAYS, price_peers, ways_of
 from fastflow.network.routes import Route
 from fastflow.tables import Bools, Floats, Ints, take
 
@@ -32,7 +33,7 @@ class _Recipes(NamedTuple):
 
     first: Ints  # (routes + 1,)
     offered: Bools  # (recipes, collectives, algorithms)
-    sent: Floats  # (recipes, collectives, nccl.ALL_WAYS)
+    sent: Floats  # (recipes, collectives, peer.ALL_WAYS)
     offset: Ints  # into phases, (recipes, collectives * algorithms + 1)
     phases: Floats  # (phases, 5)
     spread: Floats  # (recipes, as nccl.Spread)
@@ -91,7 +92,7 @@ def _price_libraries(
 ) -> None:
     """Write the same, in place of it, of every kind of link that has a library.
 
-    libraries: scalars as nccl.KEYS, a row each.
+    libraries: scalars, a row each, as peer.libraries returns them.
     """
     for link in range(route.size):
         if wires.library[link] >= 0:
@@ -101,6 +102,10 @@ def _price_libraries(
                     recipes.spread[one], libraries[wires.library[link]],
                     wires.intra[link], wires.inter[link], wires.memory[link], latency[at], per_byte[at],
                 )  # fmt: skip
+                price_peers(
+                    recipes.spread[one], libraries[wires.library[link]], wires.intra[link],
+                    latency[at], per_byte[at],
+                )  # fmt: skip
 
 
 class Prices(NamedTuple):
@@ -109,17 +114,12 @@ class Prices(NamedTuple):
     slots: Ints  # recipe of every group counted from its route's first, -1 for none, (orders, groups)
     latency: Floats  # [s], (prices, collectives, ways)
     per_byte: Floats  # [s/B]
-    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, nccl.ALL_WAYS)
+    sent: Floats  # share of the tensor, of every recipe, (recipes, collectives, peer.ALL_WAYS)
     level: Ints  # of every recipe
     first_order: Ints  # of each point's route, (points,)
     orders: Ints  # how many, (points,)
     first_price: Ints  # of each point's network, (points,)
     first_recipe: Ints  # of each point's route, (points,)
-
-
-def ways_of(libraries: Floats) -> int:
-    """Return how many ways are priced: NCCL's too, where anyone has it."""
-    return ALL_WAYS if libraries.size else WAYS
 
 
 def prices_of(routes: list[Route], of_point: Ints, wires: Wires, libraries: Floats, groups: int) -> Prices:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.network import nccl
+from fastflow.network import nccl, peer
 from fastflow.network.algorithms import WAYS, Cost, Dimension, Patterns, phases, sent, worse
 from fastflow.network.patterns import (
     ALL_PAIRS,
@@ -28,14 +28,14 @@ from fastflow.workload.graph import COLLECTIVES, NO_EXCHANGE
 class Recipe(NamedTuple):
     """Every algorithm of every collective of one group on one network, before bandwidths are known.
 
-    A collective has a row of WAYS of them, and NCCL's ways after that.
+    A collective has a row of WAYS of them, then NCCL's ways, then those of serving libraries.
     """
 
     offered: Bools  # shape (collectives, WAYS)
     offset: Ints  # first phase of each, CSR; shape (collectives * WAYS + 1,)
     phases: Floats  # columns as in `algorithms.Phase`; shape (phases, 5)
-    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, nccl.ALL_WAYS)
-    spread: Floats  # as nccl.Spread, by which NCCL's ways are priced
+    sent: Floats  # what a rank sends on average [share of S]; shape (collectives, peer.ALL_WAYS)
+    spread: Floats  # as nccl.Spread, by which the ways of libraries are priced
 
 
 def alike(topology: Topology, devices: int, group: Group) -> Group:
@@ -75,8 +75,9 @@ def recipe(topology: Topology, devices: int, group: Group) -> Recipe:
     patterns, dimensions = _patterns(topology, devices, group), _dimensions(topology, devices, group)
     spread = nccl.spread(topology, devices, group, patterns)
     shape = (len(COLLECTIVES), WAYS)
-    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros((len(COLLECTIVES), nccl.ALL_WAYS))
-    sending[:, WAYS:] = nccl.sent(ranks, int(spread.inside))
+    offered, sending = np.zeros(shape, dtype=np.bool_), np.zeros((len(COLLECTIVES), peer.ALL_WAYS))
+    sending[:, WAYS : nccl.ALL_WAYS] = nccl.sent(ranks, int(spread.inside))
+    sending[:, nccl.ALL_WAYS :] = peer.sent(ranks)
     offset, rows = [0], []
     for collective, algorithm in np.ndindex(shape):
         if ranks == 1 or collective == NO_EXCHANGE:

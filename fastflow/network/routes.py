@@ -18,6 +18,7 @@ from fastflow.errors import InputError
 from fastflow.network.algorithms import Cost
 from fastflow.network.nccl import check_choice
 from fastflow.network.patterns import Group, group_of
+from fastflow.network.peer import check_exchange, exchange_of
 from fastflow.network.placement import Order, neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.network.recipe import Recipe, alike, recipe
 from fastflow.network.topology import FULL, SWITCH, Topology, topology
@@ -200,13 +201,15 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
     reason = Reasons(points)
     differ = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
-    first, place_of = kinds([inputs[key] for key in names], points)
+    columns = [*(inputs[key] for key in names), exchange_of(inputs)]
+    first, place_of = kinds(columns, points)
     for number, one in enumerate(first.tolist()):
-        *system, library, collective, placement = (inputs[key][one].item() for key in names)
+        *system, library, collective, placement, exchange = (column[one].item() for column in columns)
         alike = np.flatnonzero(place_of == number)
         try:
             _network(*system)
             check_choice(library, collective)
+            check_exchange(library, exchange)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
             for i in alike.tolist():

@@ -1,9 +1,9 @@
 """Servers of a strategy: data parallelism makes independent ones, unless it shares experts.
 
-Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are ranks
-of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
-arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the strategy
-leaves. Stages of a pipeline are slots: as many batches are under way at a time, each on another stage.
+Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are
+ranks of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
+arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the
+strategy leaves. Stages of a pipeline are slots: as many batches are under way, each on another stage.
 
 Experts are dealt over the devices of tensor parallelism first, which then cuts none of them, as vLLM and
 TensorRT-LLM do; without expert parallelism it cuts each.
@@ -81,6 +81,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
         "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
         "system.devices": servers.stage,
+        "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
         PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
     }
 

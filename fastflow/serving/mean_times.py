@@ -61,6 +61,12 @@ def total_of(parts: Parts) -> float:
 
 
 @lean_kernel
+def scaled(parts: Parts, times: float) -> Parts:
+    """Return so many times the parts."""
+    return plus(parts, parts, times - 1.0)
+
+
+@lean_kernel
 def plus(one: Parts, other: Parts, times: float) -> Parts:
     """Return the sum of one and so many times the other."""
     return Parts(
@@ -132,11 +138,12 @@ def pass_parts(
     """Return what an iteration takes in which so many requests of a rank decode, beside tokens of prompts."""
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context)[0] if decoding > 0.0 else 0.0
+    first = request.first_s if tokens > 0.0 else 0.0
     return Parts(
         shared=shared_time(times, batch.times, rows + tokens),
         head=head_time(times, batch.times, rows + prompts),
         decode=decode,
-        prefill=request.whole_s * tokens / request.prompt + (request.first_s if tokens > 0.0 else 0.0),
+        prefill=max(0.0, request.whole_s * tokens / request.prompt + first),
         host=batch.iteration_s + batch.row_s * (decoding + prompts),
         draft=batch.draft_s if decoding > 0.0 else 0.0,
     )
@@ -152,7 +159,7 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
         whole = np.floor(room / request.prompt)
         if request.half_range > 0.0:  # as many as a renewal process has in a long interval
             whole = room / request.prompt - 0.5 * (1.0 - request.half_range**2 / 3.0)
-        return max(1.0, whole) * request.prompt
+        return float(max(1.0, whole) * request.prompt)
     return room
 
 
@@ -205,21 +212,23 @@ def _whole_group(times: PassTimes, batch: Batch, request: Request, decoding: flo
 def _mean_ceiling(value: float, half_range: float) -> float:
     """Return the mean of numbers rounded up that are even over a range around a value; at least 1."""
     if half_range < 1e-6:
-        return max(1.0, np.ceil(value - 1e-9))
+        return float(max(1.0, np.ceil(value - 1e-9)))
     low, high = max(0.0, value - half_range), value + half_range
-    return max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low))
+    return float(max(1.0, (_ceilings(high) - _ceilings(low)) / (high - low)))
 
 
 @lean_kernel
 def _ceilings(value: float) -> float:
     """Return the integral of numbers rounded up, from 0."""
     whole = np.floor(value)
-    return (whole + 1.0) * (0.5 * whole + value - whole)
+    return float((whole + 1.0) * (0.5 * whole + value - whole))
 
 
 @lean_kernel
 def _mean_end(prompts: float, size: float, half_range: float) -> float:
     """Return the number of the iteration that ends a prompt, mean; size: of a prompt, in iterations."""
+    if prompts > _EXACT and size * _EXACT < 1.0:
+        return _ceilings(prompts * size) / (prompts * size)
     count = int(min(max(1.0, np.floor(prompts + 0.5)), _EXACT))
     total, over = 0.0, 0.0
     for i in range(count):

@@ -1,7 +1,7 @@
 """What a server's memory holds beside weights: the cache of keys and values, and the work space of a pass.
 
-Of a token the cache holds keys and values of every layer, which tensor parallelism deals out by heads, and each
-device one head at least; or a latent vector with its rotated key, which all devices hold (DeepSeek-V2,
+Of a token the cache holds keys and values of every layer, which tensor parallelism deals out by heads, and
+each device one head at least; or a latent vector with its rotated key, which all devices hold (DeepSeek-V2,
 arXiv:2405.04434, section 2.1). Layers with a window forget what lies before it (vLLM's hybrid cache manager).
 """
 
@@ -18,8 +18,8 @@ from fastflow.workload.precision import precision
 from fastflow.workload.transformer.pattern import KEY, WINDOW, parse
 from fastflow.workload.transformer.sizes import sizes_of
 
-# Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the widest
-# that it makes, in and out of its activation
+# Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the
+# widest that it makes, in and out of its activation
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
 
@@ -84,8 +84,8 @@ def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: F
     """Return what servers leave to caches of what their devices have.
 
     inputs: `server.memory`, the share of a device's memory that a server takes for everything, or where
-    `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`. weights,
-    capacity: of a device [B], (points,).
+    `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`.
+    weights, capacity: of a device [B], (points,).
     """
     work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
     free = inputs["server.memory_of"] == FREE

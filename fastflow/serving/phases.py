@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.serving.apart import run_apart
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
-from fastflow.serving.question import CONTINUOUS, ONE_DECODE, ONE_PREFILL, Question, some_of
+from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
-from fastflow.tables import Columns, Floats, Ints, Texts, take
+from fastflow.tables import Columns, Floats, Ints, Texts
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
@@ -64,7 +65,10 @@ def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
 
 
 def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
-    """Return all passes of so many prompts of a rank beside each other, in chunks; tokens: to compute of each."""
+    """Return all passes over so many prompts of a rank, side by side, in chunks.
+
+    tokens: to compute of each; budget: most of a pass.
+    """
     whole = prompts * tokens
     together = np.minimum(whole, budget)
     often = whole / together
@@ -80,8 +84,9 @@ def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floa
 
 def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
     """Name what limits most of a pass's time, (points,)."""
-    names = np.array([*asked.passes.limiters, HOST])
-    return names[np.argmax(np.column_stack([one.by, host]), axis=1)]
+    names: Texts = np.array([*asked.passes.limiters, HOST])
+    found: Texts = names[np.argmax(np.column_stack([one.by, host]), axis=1)]
+    return found
 
 
 def phases_of(asked: Question) -> Answer:
@@ -93,6 +98,7 @@ def phases_of(asked: Question) -> Answer:
         ((ONE_PREFILL,), one_prefill),
         ((ONE_DECODE,), one_decode),
         ((CONTINUOUS,), continuous),
+        ((DISAGGREGATED,), disaggregated),
     ):
         rows = np.flatnonzero(np.isin(mode, names))
         if not rows.size:
@@ -124,7 +130,7 @@ def one_prefill(asked: Question) -> Answer:
         "kv_B": asked.cache.of(asked.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
-        asked, one.energy * layouts.each * layouts.replicas, own["serve.batch"], asked.isl, took
+        one.energy * layouts.stage * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
     )
     return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
@@ -141,14 +147,15 @@ def one_decode(asked: Question) -> Answer:
     columns = {
         "tpot_s": took / asked.servers.per_pass, "time_s": took,
         "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
-        "batch_in_flight": 1.0 * own["serve.batch"], "kv_B": asked.cache.of(context) * requests * layouts.slots,
-    } | _rates(asked, tokens / took, took / asked.servers.per_pass)  # fmt: skip
+        "batch_in_flight": 1.0 * own["serve.batch"],
+        "kv_B": asked.cache.of(context) * requests * layouts.slots,
+    } | _rates(tokens / took, took / asked.servers.per_pass, _devices(asked))  # fmt: skip
     columns |= _energy(
-        asked,
-        one.energy * layouts.each * layouts.slots * layouts.replicas,
+        one.energy * layouts.stage * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
         took,
+        _devices(asked),
     )
     return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
@@ -161,13 +168,49 @@ def continuous(asked: Question) -> Answer:
     for how, rows in ((simulate, np.flatnonzero(walks)), (steady, np.flatnonzero(~walks))):
         if not rows.size:
             continue
-        seen = how(asked.passes.times, take(asked.servers, rows), take(asked.loads, rows))
+        some = some_of(asked, rows)
+        seen = how(asked.passes.times, some.servers, some.loads)
         for name, column in seen._asdict().items():
             columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
     refused = columns.pop("refused").astype(np.int64)
     reason = _refused(asked, refused)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
     return Answer(_served(asked, columns), reason)
+
+
+def disaggregated(asked: Question) -> Answer:
+    """Return what requests see whose prompts have servers of their own; asked: of those that decode."""
+    found = run_apart(asked)
+    own, prefill, seen = asked.inputs, found.prefill, found.seen
+    if not seen:
+        return Answer({}, found.reason)
+    layouts, servers, request = asked.layouts, asked.servers, own["server.request"]
+    batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
+    one = decode_pass(asked, batch, asked.isl + asked.osl / 2.0)
+    host = servers.iteration_s + servers.row_s * batch + servers.draft_s
+    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
+    prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
+    passes = (asked.osl - 1.0) / servers.per_pass
+    spent = one.energy * passes / (batch * layouts.ranks) * layouts.stage
+    spent += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
+    rate, tpot = seen["requests_per_s"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
+    devices = layouts.each * layouts.replicas + own["serve.prefill.devices"]
+    iterations = seen["prefill_iterations"] + seen["decode_iterations"]
+    columns: Columns = {
+        "ttft_s": seen["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate, "time_s": one.time + host,
+        "batch_in_flight": seen["decoding"], "queue": seen["queue"], "transfer_s": seen["transfer_s"],
+        "prefill_share": seen["prefill_iterations"] / iterations, "serve_host_s": host,
+        "exchange_s": one.exchange, "prefill_tokens_per_s": rate * computed,
+        "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
+        "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
+    }  # fmt: skip
+    columns |= {name: seen[name] for name in SIMULATED if name in seen}
+    for name in ("ttft_median_s", "ttft_p99_s"):
+        if name in columns:
+            columns[name] = columns[name] + request
+    columns |= _rates(rate * asked.osl, tpot, devices)
+    columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
+    return Answer(_whole(columns | _memory(asked)), found.reason)
 
 
 def _refused(asked: Question, refused: Ints) -> Texts:
@@ -214,7 +257,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
     one = decode_pass(asked, np.maximum(batch, 1.0), context)
     host = servers.iteration_s + servers.row_s * batch + servers.draft_s
     computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
-    prompt = prompt_passes(asked, np.ones(batch.size), computed, 1.0 * servers.budget)
+    prompt = prompt_passes(asked, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     passes = asked.osl / servers.per_pass
     spent = one.energy * passes / (np.maximum(batch, 1.0) * layouts.ranks) + prompt.energy / layouts.ranks
     columns: Columns = {
@@ -223,28 +266,33 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "prefill_share": seen["prefill_share"], "serve_host_s": host, "exchange_s": one.exchange,
         "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": seen["cache"] * asked.room.caches,
-        "decode_bound_by": bound_by(asked, one, host), "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
+        "decode_bound_by": bound_by(asked, one, host),
+        "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
     }  # fmt: skip
     columns |= {name: seen[name] for name in SIMULATED if name in seen}
     for name in ("ttft_median_s", "ttft_p99_s"):
         if name in columns:
             columns[name] = columns[name] + own["server.request"]
-    columns |= _rates(asked, requests_per_s * asked.osl, tpot)
-    columns |= _energy(asked, spent * layouts.each, np.ones(batch.size), asked.osl, 1.0 / requests_per_s)
+    columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
+    columns |= _energy(
+        spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
+    )
     return _whole(columns | _memory(asked))
 
 
-def _rates(asked: Question, tokens_per_s: Floats, tpot: Floats) -> Columns:
-    devices = asked.layouts.each * asked.layouts.replicas
+def _devices(asked: Question) -> Ints:
+    return asked.layouts.each * asked.layouts.replicas
+
+
+def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
     return {
         "tokens_per_s": tokens_per_s, "tokens_per_s_per_device": tokens_per_s / devices,
         "tokens_per_s_per_user": 1.0 / tpot,
     }  # fmt: skip
 
 
-def _energy(asked: Question, joules: Floats, requests: Floats, tokens: Floats, seconds: Floats) -> Columns:
+def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, devices: Ints) -> Columns:
     """Return energy and power; joules: of all devices for so many requests of so many tokens in a time."""
-    devices = asked.layouts.each * asked.layouts.replicas
     return {
         "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
         "power_W": joules / seconds / devices,
@@ -256,12 +304,13 @@ def _memory(asked: Question) -> Columns:
     room, layouts = asked.room, asked.layouts
     capacity = asked.passes.chip.dram.capacity[asked.server]
     most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas
-    chip = asked.passes.chip
+    chip, at = asked.passes.chip, asked.server
     return {
-        "footprint_B": room.weights + room.work, "intra_Bps": chip.intra.bandwidth[asked.server],
-        "inter_Bps": chip.inter.bandwidth[asked.server], "weight_B": room.weights, "kv_token_B": asked.cache.token + asked.cache.windowed,
-        "kv_room_B": np.maximum(room.caches, 0.0), "most_requests": most, "dram_capacity_B": capacity,
-        "dram_Bps": asked.passes.chip.dram.bandwidth[asked.server], "compute_flops": asked.passes.peak[asked.server],
+        "footprint_B": room.weights + room.work, "weight_B": room.weights,
+        "kv_token_B": asked.cache.token + asked.cache.windowed, "kv_room_B": np.maximum(room.caches, 0.0),
+        "most_requests": most, "dram_capacity_B": capacity, "dram_Bps": chip.dram.bandwidth[at],
+        "compute_flops": asked.passes.peak[at], "intra_Bps": chip.intra.bandwidth[at],
+        "inter_Bps": chip.inter.bandwidth[at],
     }  # fmt: skip
 
 

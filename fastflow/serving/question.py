@@ -12,7 +12,7 @@ from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, cache_of, room_of
 from fastflow.serving.passes import Axes, Passes, axes_of, tabulate
-from fastflow.tables import Columns, Floats, Inputs, Ints, take
+from fastflow.tables import Floats, Inputs, Ints, take
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OF_LOADS = ("serve.", "server.")
@@ -35,6 +35,7 @@ class Question(NamedTuple):
     osl: Floats
     active: Ints  # servers that have requests
     loads: Loads  # of each of them
+    requests: Ints  # in all
     servers: Servers
 
     @property
@@ -53,15 +54,17 @@ def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
     passes = tabulate(own, take(layouts, first), _axes(inputs, layouts, isl, osl), queries[first])
     room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
     cache = cache_of(inputs, layouts)
-    active, loads = _loads(inputs, layouts, isl, osl)
+    active, loads, requests = _loads(inputs, layouts, isl, osl)
     each = cache.of(isl + osl) / (isl + osl)
     capacity = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
     servers = _servers(inputs, layouts, passes, server, capacity)
-    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, servers)
+    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, requests, servers)
 
 
 def some_of(asked: Question, rows: Ints) -> Question:
-    """Return the question of some of its points."""
+    """Return the question of some of its points, in order."""
+    if rows.size == asked.server.size:
+        return asked
     taken = {
         name: take(column, rows)
         for name, column in asked._asdict().items()
@@ -87,8 +90,8 @@ def _axes(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> A
     )  # fmt: skip
 
 
-def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads]:
-    """Return how many servers have requests, and what each of them is asked."""
+def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads, Ints]:
+    """Return how many servers have requests, what each of them is asked, and how many requests there are."""
     at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     each = -(-at_once // active)
@@ -97,10 +100,11 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     requests = np.maximum(-(-asked // active), 1)
     repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
-    return active, Loads(
+    loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
         requests=requests,
     )  # fmt: skip
+    return active, loads, np.maximum(asked, 1)
 
 
 def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Ints, capacity: Ints) -> Servers:
@@ -126,7 +130,7 @@ def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Int
 
 
 def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
-    """Return what proposing tokens adds to an iteration [s]; one after the other, each of one token a request.
+    """Return what proposing tokens adds to an iteration [s]: one after the other.
 
     Modules of multi-token prediction take a layer and the head (DeepSeek-V3, arXiv:2412.19437, section 2.2),
     another model its share of a pass of this one.
@@ -137,8 +141,3 @@ def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
     each = np.where(inputs["serve.drafter"] == MTP, module, inputs["serve.drafter_share"] * (whole + head))
     drafts: Floats = inputs["serve.draft"] * each
     return drafts
-
-
-def columns_of_none(columns: Columns, points: int) -> Columns:
-    """Return result columns of points that have none."""
-    return {name: np.full(points, np.nan) for name in columns}

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.errors import InputError
-from fastflow.serving.layout import ServerLayouts, server_layouts
+from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
+from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
-from fastflow.units import show
 from fastflow.workload import family_of, in_blocks, unsuited
 
 
@@ -34,17 +34,20 @@ def serve(inputs: Inputs) -> Served:
     """
     if not in_blocks(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
-    layouts = server_layouts(inputs)
+    layouts, unlaid, prefill = apart_layouts(inputs)
     points = layouts.ranks.size
     one = np.ones(points, dtype=np.int64)
-    own = dict(inputs) | {
+    own = dict(of_decode(inputs)) | {
         "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
     }  # fmt: skip
-    reason = first_of(misasked(inputs), layouts.reason, unsuited(own)).astype(object)
-    columns: Columns = {"strategy": layouts.printed, "replicas": layouts.replicas}
+    reason = first_of(misasked(inputs), unlaid, unsuited(own)).astype(object)
+    columns: Columns = {
+        "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
+        "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),
+    }  # fmt: skip
     timed = np.flatnonzero(reason == "")
     if timed.size:
-        asked = ask(take(own, timed), take(layouts, timed))
+        asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))
         reason[timed] = asked.passes.reason[asked.server]
         can = np.flatnonzero(reason[timed] == "")
         timed = timed[can]
@@ -65,8 +68,7 @@ def _late(inputs: Inputs, columns: Columns) -> Texts:
     for name in ("ttft", "tpot"):
         most, found = inputs[f"serve.slo.{name}"], columns.get(f"{name}_s", nothing)
         for i in reason.without((most > 0.0) & (found > most)):
-            said, allowed = show(float(found[i]), "s"), show(float(most[i]), "s")
-            reason.add(i, f"{name}_s={said} is above serve.slo.{name}={allowed}")
+            reason.add(i, f"{name}_s={found[i]:.4g} s is above serve.slo.{name}={most[i]:.4g} s")
     return reason.texts()
 
 

@@ -98,22 +98,25 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
     totals, makespan, wait = np.zeros(TOTALS), 0.0, 0.0
     ttft, tpot, answered = np.empty(requests), np.empty(requests), 0
     decoding = 0.0
+    clients = concurrency if is_closed else requests
+    number = np.arange(requests)
     for slot in range(slots):
+        mine = np.flatnonzero(number % clients % slots == slot)
         batch = batch_of(servers, point, is_closed)
         share = concurrency // slots + (1 if slot < concurrency % slots else 0)
-        own = requests_of(isl[slot::slots], osl[slot::slots], sent[slot::slots], loads.prefix[point])
+        own = requests_of(isl[mine], osl[mine], sent[mine], loads.prefix[point])
         _run(times, batch, own, share if is_closed else own.isl.size, totals)
         makespan = max(makespan, own.end.max())
         for i in range(own.isl.size):
-            ttft[slot + i * slots] = own.first[i] - own.sent[i]
+            ttft[mine[i]] = own.first[i] - own.sent[i]
             wait += own.admitted[i] - own.sent[i]
             decoding += own.end[i] - own.first[i]
             if own.osl[i] > 1:
                 tpot[answered] = (own.end[i] - own.first[i]) / (own.osl[i] - 1)
                 answered += 1
     out[0] = TAKEN
-    _statistics(ttft, out[1:4])
-    _statistics(tpot[:answered], out[4:7])
+    statistics(ttft, out[1:4])
+    statistics(tpot[:answered], out[4:7])
     out[7], out[8] = requests / makespan, osl.sum() / makespan
     out[9], out[10] = decoding / makespan, wait / makespan
     out[11] = totals[WITH_PREFILL] / totals[ITERATIONS]
@@ -123,7 +126,7 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
 
 
 @kernel
-def _statistics(values: Floats, out: Floats) -> None:
+def statistics(values: Floats, out: Floats) -> None:
     """Write mean, median and 99th percentile, between neighbours as a straight line; 0 of nothing."""
     if values.size:
         ordered = np.sort(values)

@@ -1,40 +1,25 @@
 """What requests of a server see, in a form fast enough for grids: means, without a walk through events.
 
-**Closed loop.** Of C requests n run and the rest waits. They start as one burst. All that follow start when
-others end, in groups: answers of one length end together, and those of spread lengths drift apart from cycle
-to cycle, until ends are even over a whole cycle. A cycle is the prompts of a request's own group, its passes,
-and what the prompts of other groups add to them.
-
-**Open loop.** How many requests decode follows from Little's law. A request waits for the iteration that is
-running, and for those that arrive with it.
+It agrees with the simulation where requests keep their places. Where the cache is too small for those that
+start, and they lose their places, it says too little for a token's time.
 """
 
 from __future__ import annotations
 
-from math import erf, exp, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
+from fastflow.serving.closed_loop import closed
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
-from fastflow.serving.mean_times import (
-    Group,
-    Parts,
-    Request,
-    group_of,
-    pass_parts,
-    plus,
-    request_of,
-    room_of,
-    total_of,
-)
+from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads
+from fastflow.serving.mean_times import Request, pass_parts, plus, request_of, scaled, total_of
+from fastflow.serving.open_loop import opened
 from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.places import Seen
 from fastflow.serving.scheduler import Batch, batch_of
 from fastflow.tables import Floats, Ints
-
-_CYCLES = 12  # that are told apart; the last one stands for all that follow
 
 
 class Steady(NamedTuple):
@@ -56,19 +41,6 @@ class Steady(NamedTuple):
     host: Floats  # of the host
     draft: Floats  # of proposing tokens
     cache: Floats  # share of the cache that is held, mean over time
-
-
-class _Seen(NamedTuple):
-    """What a slot's requests see."""
-
-    ttft: float  # [s]
-    tpot: float  # [s]
-    wait: float  # until a request starts [s]
-    makespan: float  # [s]
-    busy: float  # share of it in which there are requests
-    running: float  # requests of a rank that decode together, as a request sees it
-    together: float  # prompts of the slot that are computed together, mean of groups
-    group: Group  # such prompts
 
 
 def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
@@ -97,9 +69,9 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     at_once = min(requests, float(loads.concurrency[point])) if is_closed else requests
     slots = min(float(servers.slots[point]), at_once)
     if is_closed:
-        seen = _closed(times, batch, request, loads.spread[point], at_once / slots, requests / slots)
+        seen = closed(times, batch, request, loads.spread[point], at_once / slots, requests / slots)
     else:
-        seen = _open(times, batch, request, loads.rate[point] / slots, requests / slots)
+        seen = opened(times, batch, request, loads.rate[point] / slots, requests / slots)
     if seen.makespan == np.inf:
         out[0] = TOO_MANY
         return
@@ -117,7 +89,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
 
 @lean_kernel
 def _write_iterations(
-    times: PassTimes, batch: Batch, request: Request, seen: _Seen, requests: float, out: Floats
+    times: PassTimes, batch: Batch, request: Request, seen: Seen, requests: float, out: Floats
 ) -> None:
     """Write how many iterations there are, and shares of their time; requests: of a slot."""
     every = pass_parts(times, batch, request, seen.running, 0.0, 0.0)
@@ -125,204 +97,10 @@ def _write_iterations(
     added = seen.group.total / seen.together
     passes = max(0.0, seen.makespan * seen.busy / requests - added) / total_of(every)
     alone = max(0.0, passes - with_prompts) if batch.mixes else passes
-    parts = plus(Parts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), seen.group.parts, 1.0 / seen.together)
+    parts = scaled(seen.group.parts, 1.0 / seen.together)
     parts = plus(parts, every, alone)
     total = total_of(parts)
     out[7] = with_prompts / (with_prompts + alone)
     out[8] = requests * (with_prompts + alone)
     out[9], out[10], out[11] = parts.shared / total, parts.head / total, parts.decode / total
     out[12], out[13], out[14] = parts.prefill / total, parts.host / total, parts.draft / total
-
-
-@lean_kernel
-def _running(batch: Batch, request: Request, asked: float) -> float:
-    """Return how many requests of a slot run at once, mean, where so many are there."""
-    rank = min(float(batch.most), asked / batch.ranks)
-    places = batch.capacity / (request.reserved if batch.reserves else request.context)
-    if request.variance == 0.0:
-        return batch.ranks * max(min(rank, 1.0), min(rank, np.floor(places + 1e-9)))
-    places += 0.5 * (request.variance - 1.0)  # of a renewal process, for long intervals
-    sigma = np.sqrt(request.variance * max(1.0, places))
-    z = (rank - places) / sigma
-    over = (rank - places) * 0.5 * (1.0 + erf(z / sqrt(2.0))) + sigma * exp(-0.5 * z * z) / sqrt(2.0 * pi)
-    return batch.ranks * max(min(rank, 1.0), rank - over)
-
-
-@lean_kernel
-def _on_rank(batch: Batch, prompts: float) -> float:
-    """Return how many of a slot's prompts are on its fullest rank, mean: they are dealt in turns."""
-    return max(1.0, (prompts + 0.5 * (batch.ranks - 1)) / batch.ranks)
-
-
-@lean_kernel
-def _closed(
-    times: PassTimes, batch: Batch, request: Request, spread: float, at_once: float, requests: float
-) -> _Seen:
-    """Return what requests see where each one that ends is followed by the next."""
-    running = _running(batch, request, at_once)
-    waiting = at_once - running
-    cycles = requests / running
-    rank = max(1.0, running / batch.ranks)
-    burst = group_of(times, batch, request, 0.5 * rank, rank)
-    width, drift = 1.0, spread * longest(request.gaps + 1.0, spread) / batch.per_pass
-    decodes = 1.0  # share of those that run, in a pass
-    behind = 0.0  # passes that a prompt waits for others before it
-    if batch.mixes:
-        width = burst.passes
-        for _ in range(3):
-            full = group_of(times, batch, request, rank * decodes, rank)
-            behind = max(0.0, full.passes - request.passes - 1.0)
-            decodes = request.passes / max(request.passes + 1.0, full.passes)
-            if request.passes <= 0.0:
-                decodes = 0.0
-    most = max(1.0, request.passes)
-    spans = min(most, np.sqrt(width**2 + cycles * drift**2))
-    even = 0.0 if most <= 1.0 else (spans - 1.0) / (most - 1.0)
-    last = running * (cycles - np.floor(cycles))
-    together = (np.floor(cycles) * running**2 + last**2) / requests
-    drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
-    decoding = max(1.0, decodes * ((1.0 - even) * together + even * drained) / batch.ranks)
-    every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    ttft, stall, groups, wait = 0.0, 0.0, 0.0, 0.0
-    group, span, started, shared = burst, width, running, 0.0
-    size = request.prompt / room_of(batch, request, rank * decodes)
-    for cycle in range(min(_CYCLES, int(np.ceil(cycles)))):
-        left = cycles - cycle
-        weight = (left if cycle == _CYCLES - 1 else min(1.0, left)) / cycles
-        ready = batch.request_s
-        if cycle > 0 and span > 1.0 and running > 1.0:
-            ready = every * np.ceil(batch.request_s / every)
-        own = 0.5 * group.total if batch.mixes else group.total - group.completion
-        added = own + 0.5 * max(0.0, running / started - 1.0) * group.total
-        one = group.total / group.passes
-        shared += weight * (0.0 if batch.mixes else own)
-        queued = 0.0
-        if cycle > 0 and batch.mixes:
-            late = behind + _backlog(np.ceil(batch.request_s / every), size, width, span)
-            queued = late * total_of(group.parts) / group.passes
-            added -= min(added, late * one)
-        ttft += weight * (ready + queued + group.completion)
-        wait += weight * (ready + queued + group.wait)
-        groups += weight / started
-        span = min(most, np.sqrt(width**2 + (cycle + 1) * drift**2))
-        started = min(running, 1.0 + (running - 1.0) / span)
-        group = group_of(times, batch, request, rank * decodes, _on_rank(batch, started))
-        if left > 1.0:
-            added += 0.5 * max(0.0, running / started - 1.0) * group.total
-        stall += weight * (min(added, request.passes * one) if batch.mixes else added)
-    answer = request.passes * every + stall
-    length = ttft + answer
-    rate = running / length
-    if waiting > 0.0:
-        before = waiting * (0.5 * waiting / running + 0.5) * length
-        queued = (before + max(0.0, requests - at_once) * waiting / rate) / requests
-        ttft, wait = ttft + queued, wait + queued
-    shortest = (1.0 - spread) * request.most
-    tail = request.most - np.sqrt(2.0 * request.passes * (request.most - shortest) / running)
-    half = total_of(pass_parts(times, batch, request, max(1.0, 0.5 * decoding), 0.0, 0.0))
-    apart = (requests - running) / rate + max(request.passes, tail) * half + 0.5 * stall
-    makespan = (1.0 - even) * np.ceil(cycles - 1e-9) * length + even * apart
-    tpot = 0.0
-    if request.gaps > 0.0:
-        tpot = (answer + (request.short - 1.0) * shared) / request.gaps
-    mean = 1.0 / groups
-    group = group_of(times, batch, request, rank * decodes, _on_rank(batch, mean))
-    return _Seen(ttft, tpot, wait, makespan, 1.0, decoding, mean, group)
-
-
-@lean_kernel
-def _backlog(gap: float, size: float, width: float, span: float) -> float:
-    """Return for how many iterations a prompt waits for those before it, where prompts share iterations.
-
-    The ends of requests are even over a span of passes. The prompts that follow would fill `width` iterations,
-    `size` each, and come `gap` passes after ends. In the gap, passes have no prompts, are short, and more
-    requests end.
-    """
-    load = min(1.0, width / span)
-    late = min(gap - max(0.0, size - 1.0), width - max(1.0, size)) * load
-    if late <= 0.0:
-        return 0.0
-    if late < (1.0 - load) * span:
-        return 0.5 * late * late / ((1.0 - load) * span)
-    return late - 0.5 * (1.0 - load) * span
-
-
-@lean_kernel
-def _wait_for_place(batch: Batch, request: Request, rate: float, service: float, places: float) -> float:
-    """Return how long a request waits for a place on its rank [s].
-
-    rate: of the slot [1/s]; service: how long a place is taken [s]; places: of the slot. Sakasegawa's
-    approximation (1977). Requests that are dealt in turns come more evenly than at random, which counts as
-    so many more places (Hayward's approximation; Fredericks, 1980).
-    """
-    busy = min(0.999, rate * service / places)
-    arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
-    peaks = 1.0 + (arrivals - 1.0) * (1.0 - services)
-    own = places / batch.ranks
-    waits = busy ** (sqrt(2.0 * (own / peaks + 1.0)) - 1.0) / (own * (1.0 - busy))
-    return 0.5 * (arrivals + services) * service * waits
-
-
-@lean_kernel
-def _open(times: PassTimes, batch: Batch, request: Request, rate: float, requests: float) -> _Seen:
-    """Return what requests see that come at random times; the makespan is inf where they are too many."""
-    places = _running(batch, request, requests)
-    low, high = 0.0, places
-    if _residence(times, batch, request, rate, high)[0] * rate > high:
-        nothing = group_of(times, batch, request, 1.0, 1.0)
-        return _Seen(0.0, 0.0, 0.0, np.inf, 1.0, 1.0, 1.0, nothing)
-    for _ in range(25):
-        middle = 0.5 * (low + high)
-        if _residence(times, batch, request, rate, middle)[0] * rate > middle:
-            low = middle
-        else:
-            high = middle
-    length = _residence(times, batch, request, rate, high)[0]
-    sends = requests / rate
-    if sends > length:
-        others = length / sends - (length / sends) ** 2 / 3.0
-    else:
-        others = 1.0 - sends / (3.0 * length)
-    seen = (requests - 1.0) * others
-    answer, window, at_first = _residence(times, batch, request, rate, seen)
-    decoding = 1.0 + seen / batch.ranks
-    together = 1.0 + rate * window
-    group = group_of(times, batch, request, decoding, _on_rank(batch, together))
-    start = batch.request_s + 0.5 * window + _wait_for_place(batch, request, rate, length, places)
-    wait = start + group.wait
-    ttft = start + group.completion
-    tpot = 0.0
-    if request.gaps > 0.0:
-        tpot = (answer + (request.short - 1.0) * at_first) / request.gaps
-    busy = 1.0 - np.exp(-rate * (answer + group.completion))
-    return _Seen(ttft, tpot, wait, sends + answer, busy, decoding, together, group)
-
-
-@lean_kernel
-def _residence(
-    times: PassTimes, batch: Batch, request: Request, rate: float, others: float
-) -> tuple[float, float, float]:
-    """Return how long a request decodes beside so many others [s], and the iteration at its arrival [s].
-
-    The third is the part of the first that prompts take right after its own [s]. All are inf where prompts
-    alone take all the time.
-    """
-    decoding = 1.0 + others / batch.ranks
-    every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    together, share, window = 1.0, 0.0, every
-    group = group_of(times, batch, request, decoding, together)
-    for _ in range(3):
-        group = group_of(times, batch, request, decoding, _on_rank(batch, together))
-        share = rate * group.total / together
-        if share >= 0.999:
-            return np.inf, np.inf, np.inf
-        busy = 1.0 - np.exp(-others - 1e-12)
-        mixed = total_of(group.parts)
-        part = min(1.0, rate * mixed / together)
-        window = part * mixed / group.passes + (1.0 - part) * busy * every
-        together = 1.0 + rate * window
-    at_first = share * group.total
-    if not batch.mixes:
-        at_first += group.total - group.completion
-    at_first /= 1.0 - share
-    return request.passes * every / (1.0 - share) + at_first, window, at_first

@@ -47,7 +47,7 @@ class Digest:
     """What is shown of a grid: which points are best, and how many are infeasible."""
 
     def __init__(self, serves: bool = False) -> None:
-        """Start with nothing seen; serves: the most tokens are best, not the shortest time."""
+        """Start with nothing seen; serves: most tokens a second and device are best, not the least time."""
         self.needs = [*(["devices", _RATES[0], _RATES[2]] if serves else []), "time_s", "feasible"]
         """The columns that it takes."""
         self._serves = serves

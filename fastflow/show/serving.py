@@ -1,4 +1,4 @@
-"""What people who serve a model look for: latencies, rates, where time goes, memory, energy."""
+"""What people who serve a model look for: latencies, rates, where time goes, what limits, memory, energy."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastflow import units
 from fastflow.configuration.wording import counted
 from fastflow.measured.accuracy import ALL
-from fastflow.measured.measurements import naming_columns
+from fastflow.measured.measurements import naming_columns, parts_apart
 from fastflow.show.tables import console, new_sheet, records
 from fastflow.show.training import parts_of
 
@@ -61,9 +61,10 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             for text, indent in ((head, "  "), *((text, "    ") for text in more)):
                 for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
                     out.print(line, markup=False)
-    mean = float(errors.loc[errors["by"] == ALL, "mean_error"].iloc[0])
     out.print()
-    print(f"mean relative error {mean:.1%}")
+    by = "part" if parts_apart(dataset.about("kind")) else ALL
+    for row in records(errors[errors["by"] == by]):
+        print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
 
 
 def _devices(rows: pd.DataFrame) -> str:

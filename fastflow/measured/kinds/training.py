@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import Scalar, convert
-from fastflow.errors import CompositionError, InputError
+from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
-from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
-from fastflow.measured.csv_file import Given, listed, shown
-from fastflow.measured.kind import Measurements, Options, TimedRows, register, several_values
-from fastflow.measured.names import named, table
-from fastflow.measured.points import PredictedRows, predict_points, replaced
+from fastflow.measured.csv_file import shown
+from fastflow.measured.kind import Options, TimedRows, register
+from fastflow.measured.points import PredictedRows, predict_points
+from fastflow.measured.system_runs import SystemRuns
 from fastflow.parallelism.chunks import BALANCED, divides
 from fastflow.parallelism.strategy import TENSOR, Strategy, divisors
 from fastflow.tables import Bools, Columns, Ints
@@ -44,7 +42,7 @@ _YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
 
 
 @register
-class TrainingRuns(Measurements):
+class TrainingRuns(SystemRuns):
     """Published iteration times, each with the layout of its run."""
 
     name = "training runs"
@@ -65,37 +63,19 @@ class TrainingRuns(Measurements):
     named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
     by = ("device", "origin", "library", "family", "billions", "dtype", "complete")
     section = "training"
-    at_once = 64
-    is_of_a_system = True
-    may_lack_cells = True
+    tabled = ("devices", "networks", "frameworks", "families", "selective")
+    groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read what every row says; raises InputError for a cell that cannot be read."""
         super().__init__(rows, options)
-        self.timed = np.full(self.rows, "")
-        self.reason: NDArray[Any] = np.full(self.rows, "", dtype=object)
-        """Why a row is not predicted; "" where it is."""
-        self.tables = {
-            name: table(options.leaves, f"{self.section}.{name}")
-            for name in ("devices", "networks", "frameworks", "families", "selective")
-        }
-        self.said: set[str] = set()
-        """Keys that the command line sets."""
         for name in self.needed[:-2]:
             self._leave(~self.file.filled(name), f"{name} is not said")
         self._leave(~self._there("system.devices"), "gpus is not said")
         self._read_names()
         self._read_model()
         self._read_layout()
-
-    def _there(self, key: str) -> Bools:
-        """Return which rows say something of an input."""
-        return self.inputs[key].there if key in self.inputs else np.zeros(self.rows, dtype=np.bool_)
-
-    def _leave(self, which: Bools, reason: str) -> None:
-        """Leave rows out that are not left out already."""
-        self.reason[which & (self.reason == "")] = reason
 
     def _degree(self, *names: str) -> Ints:
         """Return the degrees in the first of some columns that is there, 0 where it says nothing."""
@@ -172,8 +152,7 @@ class TrainingRuns(Measurements):
     def _read_names(self) -> None:
         """Look up what the texts of a row stand for."""
         texts = {
-            name: self.file.frame[name].tolist() if name in self.file.frame else [""] * self.rows
-            for name in ("device", "framework", "year", "source", "model", "interconnect_note")
+            name: self._texts(name) for name in ("framework", "year", "source", "model", "interconnect_note")
         }
         dated = [
             f"{framework or source} {year or ' '.join(_YEAR.findall(source))}"
@@ -181,7 +160,6 @@ class TrainingRuns(Measurements):
                 texts["framework"], texts["year"], texts["source"], strict=True
             )
         ]
-        self.device = self._named("devices", texts["device"])
         self.framework = self._named("frameworks", dated)
         self.family = self._named("families", texts["model"])
         self.origin = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
@@ -190,104 +168,48 @@ class TrainingRuns(Measurements):
         rates = [convert(_RATE, known[name]) if name else 0.0 for name in networks]
         self._set(_RATE, np.array(rates), networks != "")
 
-    def _named(self, table: str, texts: Sequence[str]) -> NDArray[Any]:
-        """Return the name in a table that texts have, "" where they have none."""
-        found = {text: named(text, self.tables[table]) for text in set(texts)}
-        return np.array([found[text] for text in texts], dtype=object)
-
-    def _values(self, key: str) -> NDArray[Any]:
-        """Return what rows say of an input, 0 where they say nothing."""
-        given = self.inputs.get(key)
-        return np.zeros(self.rows, np.int64) if given is None else np.where(given.there, given.values, 0)
-
-    def _set(self, key: str, values: NDArray[Any], there: Bools | None = None) -> None:
-        """Let rows say something of an input, by default all of them."""
-        self.inputs[key] = Given(values, np.ones(self.rows, np.bool_) if there is None else there)
-
-    # --- how it is predicted
-
     def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
-        """Plan a point for each system, library and family that rows name; raises InputError."""
+        """Plan as systems are, and say for which framework each row was taken; raises InputError."""
         said = {override.key_or_group: override.get_value_string() for override in parsed}
-        self.said = set(said)
-        named = {"framework", "model", "chip", "system"} - self.said
-        if "system" in self.said:
-            named.discard("chip")  # it brings its own
-        if named & {"chip", "system"}:
-            known = self.tables["devices"]
-            for device in self.file.each_once("device") or [""]:
-                unknown = (self.device == "") & (self.file.frame.get("device", "") == device)
-                names = f"a name with one of {listed(list(known))}, or chip=NAME system=NAME"
-                self._leave(
-                    np.asarray(unknown), f"device={shown(device) or 'nothing'} is unknown: expected {names}"
-                )
-        rows = [self._choices(row) for row in range(self.rows)]
-        self.library = np.array([said.get("framework", row["framework"]) for row in rows], dtype=object)
-        chosen = [tuple((group, text) for group, text in row.items() if group in named) for row in rows]
-        each = list(dict.fromkeys(one for one, reason in zip(chosen, self.reason, strict=True) if not reason))
-        if not each:
-            raise CompositionError(f"no row can be predicted; the first one: {self.reason[0]}")
-        self.combination = np.array([each.index(one) if one in each else -1 for one in chosen])
-        run = plan(composer, overrides, {"union": [{"params": dict(one)} for one in each]})
-        for block in run.grid.blocks:
-            if block.axes:
-                raise several_values(block.axes[0].keys[0])
-        return run
+        rows = (said.get("framework", self._choices(row)["framework"]) for row in range(self.rows))
+        self.library = np.array(list(rows), dtype=object)
+        return super().plan(composer, overrides, parsed)
 
     def _choices(self, row: int) -> dict[str, str]:
         """Return the choice in each group that a row stands for."""
-        devices, frameworks, families = (self.tables[name] for name in ("devices", "frameworks", "families"))
+        frameworks, families = self.tables["frameworks"], self.tables["families"]
         unknown = "gpt3_175b" if self.ungated[row] else "transformer"
-        chip, _, system = devices.get(self.device[row], "").partition("/")
         return {
-            "model": families.get(self.family[row], unknown), "chip": chip, "system": system,
+            "model": families.get(self.family[row], unknown), **super()._choices(row),
             "framework": frameworks.get(self.framework[row], "none"),
         }  # fmt: skip
 
-    def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
-        """Yield rows whose inputs have the same keys, and the inputs: those of the command line go first."""
-        given = {key: column for key, column in self.inputs.items() if key not in self.said}
-        combination = self.combination[rows]
-        batch = grid.batch[combination]
-        for number in np.unique(batch).tolist():
-            some = rows[batch == number]
-            place = grid.row[combination[batch == number]]
-            composed = {
-                key: np.repeat(values, some.size) if values.size == 1 else values[place]
-                for key, values in grid.batches[number].columns.items()
-            }
-            unsaid = {key: np.ones(some.size, np.int64) for key in (_ZERO_KEY,) if key not in composed}
-            inputs = replaced(unsaid | composed, given, some)
-            if "model.pattern" not in self.said:
-                mixed = (inputs["model.experts"] > 1) & (composed["model.experts"] == 0)
-                inputs["model.pattern"] = np.where(mixed, "experts", inputs["model.pattern"])
-            if _PACKAGE not in self.said:
-                inputs[_PACKAGE] = _packages(inputs["system.devices"], inputs[_PACKAGE])
-            yield some, inputs
+    def adjusted(self, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows with what follows from the family and the job."""
+        found = {_ZERO_KEY: np.ones(inputs["model.experts"].size, np.int64)} | inputs
+        if "model.pattern" not in self.said:
+            mixed = (inputs["model.experts"] > 1) & (composed["model.experts"] == 0)
+            found["model.pattern"] = np.where(mixed, "experts", inputs["model.pattern"])
+        if _PACKAGE not in self.said:
+            found[_PACKAGE] = _packages(inputs["system.devices"], inputs[_PACKAGE])
+        return found
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError."""
-        out, rest = (rows[mask] for mask in (self.reason[rows] != "", self.reason[rows] == ""))
-        if out.size:
-            nothing = {"time_s": np.full(out.size, np.nan), "feasible": np.zeros(out.size, np.bool_)}
-            yield PredictedRows(out, nothing | {"reason": self.reason[out]} | self._about(out))
-        for some, inputs in self.points(grid, rest):
+        yield from self.left_out(rows)
+        for some, inputs in self.points(grid, rows[self.reason[rows] == ""]):
             _, results, _ = predict_points(inputs)
             weights = results.get("parameters", np.full(some.size, np.nan))  # of no row that has no time
             size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
             own = {"billions": np.where(np.isnan(weights), np.nan, size)}
-            yield PredictedRows(some, results | own | self._about(some))
+            yield PredictedRows(some, results | own | self.about(some))
 
-    def _about(self, rows: Ints) -> Columns:
+    def about(self, rows: Ints) -> Columns:
         """Return what rows were taken for."""
         return {
             "complete": self.complete[rows], "library": self.library[rows], "family": self.family[rows],
             "origin": self.origin[rows],
         }  # fmt: skip
-
-    def called(self, rows: Ints) -> Bools:
-        """No framework's call is in the time."""
-        return np.zeros(rows.size, dtype=np.bool_)
 
     def notes_of_times(self) -> list[str]:
         """Say what was assumed."""

@@ -1,0 +1,46 @@
+"""How fast servers are predicted: every iteration in plain Python, in steps, and in the fast form."""
+
+from __future__ import annotations
+
+import numpy as np
+from pytest_benchmark.fixture import BenchmarkFixture
+from test_tiling import seconds
+
+from fastflow.serving.simulate import simulate
+from fastflow.serving.steady import steady
+from tests.naive import serving as naive
+from tests.servers import LOAD, PLAIN, loads, many_likely, realistic, servers
+
+
+def test_simulate_1000_requests(benchmark: BenchmarkFixture) -> None:
+    """A loaded server whose answers have unlike lengths; prompts of 1024 tokens, 128 requests at once."""
+    load = loads({"concurrency": 128, "requests": 1000, "spread": 0.2})
+    got = benchmark(simulate, realistic(), servers({}), load)
+    benchmark.extra_info["iterations"] = got.iterations[0]
+    benchmark.extra_info["count:steps_of_a_server"] = got.steps[0]
+
+
+def test_simulation_against_its_definition(benchmark: BenchmarkFixture) -> None:
+    times, load = realistic(), {"concurrency": 32, "requests": 96, "osl": 256.0}
+    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    tables = ("shared", "head", "decode", "prefill", "prefill_more")
+    plain |= {name: plain[name][0] for name in tables}
+
+    def oracle() -> None:
+        naive.simulate(plain, PLAIN, [(1024, 256)] * 96, None, 32, 0.0)
+
+    arguments = times, servers({}), loads(LOAD | load)
+    fast, slow = seconds(lambda: simulate(*arguments), oracle)
+    benchmark.extra_info["ratio:definition_over_simulation"] = slow / fast
+    benchmark.pedantic(simulate, arguments, rounds=5)
+
+
+def test_fast_form_of_600_servers(benchmark: BenchmarkFixture) -> None:
+    times, points = realistic(), 600
+    server, load = many_likely(points, 7)
+    fast, slow = seconds(lambda: steady(times, server, load), lambda: simulate(times, server, load))
+    benchmark.extra_info["ratio:simulation_over_fast_form"] = slow / fast
+    got = benchmark(steady, times, server, load)
+    assert np.isfinite(got.ttft_s).all()
+    if benchmark.stats is not None:
+        benchmark.extra_info["points_per_s"] = points / benchmark.stats.stats.min

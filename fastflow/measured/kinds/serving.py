@@ -1,0 +1,186 @@
+"""Served operating points: a row is a model on a server, asked by so many at a time.
+
+Both of its times, to the first token and per token after it, are of one point of the model. What a row leaves
+unsaid follows from the tables of conf/serving.yaml; docs/validation.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from fastflow.configuration.inputs import convert
+from fastflow.errors import InputError
+from fastflow.grid.grid import Grid
+from fastflow.grid.run import naming_what_is_missing
+from fastflow.measured.csv_file import shown
+from fastflow.measured.kind import Options, TimedRows, register
+from fastflow.measured.points import PredictedRows
+from fastflow.measured.system_runs import SystemRuns
+from fastflow.parallelism.strategy import TENSOR, Strategy
+from fastflow.tables import Bools, Columns, Ints, Texts, take
+
+TTFT, TPOT = "ttft", "tpot"
+_MILLI = 1e-3
+_THOUSAND = 1000
+_DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
+_MOST = 1e6  # of a degree
+
+
+@register
+class ServedPoints(SystemRuns):
+    """Operating points of a server in a closed loop."""
+
+    name = "served points"
+    needed = ("isl", "osl", "concurrency", "tp")
+    inputs_of_columns: ClassVar[Mapping[str, str]] = {"concurrency": "serve.concurrency"}
+    other_columns = (
+        "system", "model", "precision", "mode", "isl", "osl", "tp", "pp", "attention_dp", "moe_tp", "moe_ep",
+        "backend", "backend_version", "gemm_quant_mode", "moe_quant_mode",
+    )  # fmt: skip
+    times: ClassVar[Mapping[str, str]] = {
+        "silicon_ttft_ms": TTFT, "ttft_ms": TTFT, "silicon_tpot_ms": TPOT, "tpot_ms": TPOT,
+    }  # fmt: skip
+    named_by = (
+        "part", "model", "system", "backend", "strategy", "isl", "osl", "concurrency", "dtype",
+    )  # fmt: skip
+    by = ("part", "system", "model", "backend", "concurrency")
+    section = "serving"
+    tabled = (
+        "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts",
+    )  # fmt: skip
+    device_column = "system"
+    groups = ("serve", "server", "model")
+    at_once = 4096
+    judged_apart = True
+    not_fitted = "a file of kernels; what a server's requests see depends on a whole system"
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read what every row says; raises InputError for a cell that cannot be read."""
+        super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
+        names, servers = self._texts("model"), self._texts("backend")
+        self.server, self.family = self._named("servers", servers), self._named("models", names)
+        for column, found in (("backend", self.server), ("model", self.family)):
+            for text in self.file.each_once(column) or [""]:
+                unknown = (found == "") & (np.array(self._texts(column), dtype=object) == text)
+                self._leave(unknown, f"{column}={shown(text) or 'nothing'} is unknown (conf/serving.yaml)")
+        self._read_layout()
+        self._read_types(names, servers)
+        self._read_lengths(names)
+        self._set("serve.simulate", np.ones(self.rows, np.bool_))
+
+    def _count(self, name: str, otherwise: int = 1) -> Ints:
+        """Return whole numbers of a column, another one where it says nothing or 0."""
+        found = np.full(self.rows, otherwise, dtype=np.int64)
+        if name in self.file.frame:
+            cells = self.file.frame[name].replace("", "0").astype(float).to_numpy()
+            said = (cells >= 1.0) & (cells <= _MOST)
+            found[said] = cells[said].astype(np.int64)
+        return found
+
+    def _read_layout(self) -> None:
+        """Read the strategy: ranks share the experts of a mixture, which else tensor parallelism cuts."""
+        tensor, stages, shared = self._count("tp"), self._count("pp"), self._count("moe_ep")
+        every = self._count("moe_tp") * shared  # devices of a stage, of a mixture
+        ranks = self._count("attention_dp", 0)
+        ranks = np.where(ranks > 0, ranks, np.maximum(every // tensor, 1))
+        whole = tensor * ranks
+        experts = np.where((ranks > 1) | ((shared > 1) & (shared == whole)), whole, 1)
+        experts = np.where(every > 1, experts, 1)
+        each = zip(tensor.tolist(), experts.tolist(), ranks.tolist(), stages.tolist(), strict=True)
+        self._set("parallel.strategy", np.array([_written(*one) for one in each]))
+        self._set("system.devices", whole * stages)
+
+    def _read_types(self, names: list[str], servers: list[str]) -> None:
+        """Read the types of products, experts and caches."""
+        products, experts = self._texts("gemm_quant_mode"), self._texts("moe_quant_mode")
+        usual = [self.tables["dtypes"].get(name, "bf16") for name in self._named("dtypes", names)]
+        own = self._named("experts", names)
+        types = [said or other for said, other in zip(products, usual, strict=True)]
+        alone = [self.tables["experts"].get(name, "") for name in own]
+        self._set(
+            _DTYPE, self._types(["bf16" if one else said for one, said in zip(alone, types, strict=True)])
+        )
+        stored = [one or said or "operand" for one, said in zip(alone, experts, strict=True)]
+        self._set(_EXPERTS, self._types(stored))
+        asked = [" ".join(words) for words in zip(servers, names, types, strict=True)]
+        caches = [self.tables["caches"].get(name, "operand") for name in self._named("caches", asked)]
+        self._set(_CACHE, np.array(caches))
+
+    def _types(self, texts: list[str]) -> Texts:
+        """Return data types; rows of unknown ones are left out."""
+        known: dict[str, str] = {}
+        for text in dict.fromkeys(texts):
+            try:
+                known[text] = str(convert(_EXPERTS, text))
+            except InputError:
+                self._leave(np.array(texts) == text, f"a data type {shown(text)} is unknown")
+        return np.array([known.get(text, "bf16") for text in texts])
+
+    def _read_lengths(self, names: list[str]) -> None:
+        """Read how long requests are, and how many of them are not alike."""
+        isl, osl = (self.file.numbers(name) for name in ("isl", "osl"))
+        spread = np.array(
+            [float(self.tables["spreads"].get(one, 0.0)) for one in self._named("spreads", names)]
+        )
+        for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
+            self._set(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
+        self._set("serve.spread", spread)
+        kept = [int(self.tables["prompts"].get(one, 0)) for one in self.server]
+        self._set("serve.prompts", np.where(isl % _THOUSAND == 0, kept, 0))
+
+    # --- how it is predicted
+
+    def _choices(self, row: int) -> dict[str, str]:
+        """Return the choice in each group that a row stands for."""
+        return {
+            "serve": "continuous", "server": self.tables["servers"].get(self.server[row], ""),
+            "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
+        }  # fmt: skip
+
+    def adjusted(self, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows; what a chip does not multiply in turns into bf16 on its way to the units."""
+        if _DTYPE in self.said:
+            return inputs
+        own = inputs[_DTYPE]
+        has = np.zeros(own.size, dtype=np.bool_)
+        for name in np.unique(own).tolist():
+            has |= (own == name) & (inputs.get(f"chip.rate.{name}", np.zeros(own.size)) > 0.0)
+        return dict(inputs) | {_DTYPE: np.where(has, own, "bf16")}
+
+    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
+        """Predict some rows, both times of a line by one point; raises InputError."""
+        from fastflow.optimize.servers import settle_servers
+        from fastflow.precompile import compile_ahead
+        from fastflow.served_results import served_columns
+        from fastflow.serving.serve import serve
+
+        yield from self.left_out(rows)
+        for some, inputs in self.points(grid, rows[self.reason[rows] == ""]):
+            _, first, place = np.unique(self.file.line[some], return_index=True, return_inverse=True)
+            own = take(inputs, first)
+            with naming_what_is_missing(own):
+                compile_ahead(own)
+                found = served_columns(own, serve(settle_servers(own)))
+            columns = {name: column[place] for name, column in found.items()}
+            is_first = self.part[some] == TTFT
+            columns["time_s"] = np.where(is_first, columns["ttft_s"], columns["tpot_s"])
+            limits = columns["prefill_bound_by"], columns["decode_bound_by"]
+            columns["bound_by"] = np.where(is_first, *limits)
+            yield PredictedRows(some, columns)
+
+    def notes_of_times(self) -> list[str]:
+        """Say what was assumed."""
+        unsaid: dict[str, Bools] = {
+            "attention_dp": self._count("attention_dp", 0) == 0,
+            "types of products": np.array(self._texts("gemm_quant_mode")) == "",
+        }
+        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
+        return [f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []
+
+
+def _written(tensor: int, experts: int, ranks: int, stages: int) -> str:
+    """Write a layout in the notation of strategies."""
+    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks, lp=stages))

@@ -1,0 +1,99 @@
+"""The fast form of an open loop: requests come at random times.
+
+How many decode follows from Little's law. A request waits for a place, for the iteration that is running, and
+for prompts before it; the prompts that come meanwhile are computed with its own, or right after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import lean_kernel
+from fastflow.serving.mean_times import Request, group_of, pass_parts, room_of, total_of
+from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.places import FULL, Seen, on_rank, running_of, tpot_of, wait_for
+from fastflow.serving.scheduler import Batch
+
+_HALVINGS = 25  # of the range of requests that run: to a part in 30 millions
+
+
+class _Answer(NamedTuple):
+    """What a request sees beside a number of others. All inf where prompts take all the time."""
+
+    length: float  # from its first to its last token [s]
+    wait: float  # for iterations before the first with its prompt [s]
+    at_first: float  # of the length, what prompts take right after its own [s]
+    together: float  # prompts that are computed together, in the slot
+
+
+@lean_kernel
+def opened(times: PassTimes, batch: Batch, request: Request, rate: float, requests: float) -> Seen:
+    """Return what a slot's requests see; rate: of the slot [1/s]."""
+    places = running_of(batch, request, requests)
+    low, high = 0.0, places
+    if not _answer(times, batch, request, rate, high).length * rate <= high:
+        nothing = group_of(times, batch, request, 1.0, 1.0)
+        return Seen(0.0, 0.0, 0.0, np.inf, 1.0, 1.0, 1.0, nothing)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if _answer(times, batch, request, rate, middle).length * rate > middle:
+            low = middle
+        else:
+            high = middle
+    length = _answer(times, batch, request, rate, high).length
+    others = (requests - 1.0) * _overlap(length, requests / rate)
+    seen = _answer(times, batch, request, rate, others)
+    decoding = 1.0 + others / batch.ranks
+    group = group_of(times, batch, request, decoding, on_rank(batch, seen.together))
+    # requests are dealt to slots and ranks in turns, so each rank's come more evenly than at random
+    arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
+    place = wait_for(places / batch.ranks, rate * length / places, arrivals, services, length)
+    start = batch.request_s + seen.wait + place
+    return Seen(
+        ttft=start + group.completion,
+        tpot=tpot_of(request, seen.length, seen.at_first),
+        wait=start + group.wait,
+        makespan=requests / rate + seen.length,
+        busy=1.0 - np.exp(-rate * (seen.length + group.completion)),
+        running=decoding,
+        together=seen.together,
+        group=group,
+    )
+
+
+@lean_kernel
+def _overlap(length: float, sends: float) -> float:
+    """Return which share of a request's time another one is there, mean of two that come at random.
+
+    length: how long each is there [s]; sends: how long requests are sent [s].
+    """
+    if sends > length:
+        return length / sends - (length / sends) ** 2 / 3.0
+    return 1.0 - sends / (3.0 * length)
+
+
+@lean_kernel
+def _answer(times: PassTimes, batch: Batch, request: Request, rate: float, others: float) -> _Answer:
+    decoding = 1.0 + others / batch.ranks
+    every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
+    group = group_of(times, batch, request, decoding, 1.0)
+    fit = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks  # in an iteration
+    alone, together, share, window = total_of(group.parts), 1.0, 0.0, every
+    if rate * alone / fit >= FULL:
+        return _Answer(np.inf, np.inf, np.inf, np.inf)
+    busy = 1.0 - np.exp(-others)
+    for _ in range(3):  # prompts in a group and the length of iterations depend on each other
+        share = rate * group.total / together
+        if share >= FULL:
+            return _Answer(np.inf, np.inf, np.inf, np.inf)
+        mixed = total_of(group.parts)
+        part = min(1.0, rate * mixed / together)  # of the time: iterations with prompts
+        window = part * mixed / group.passes * (1.0 - 1.0 / fit) + (1.0 - part) * busy * every
+        together = min(fit, 1.0 + rate * window)
+        group = group_of(times, batch, request, decoding, on_rank(batch, together))
+    wait = 0.5 * window + wait_for(fit, rate * alone / fit, 1.0, request.half_range**2 / 3.0, alone)
+    own = 0.0 if batch.mixes else group.total - group.completion
+    at_first = (share * group.total + own) / (1.0 - share)
+    return _Answer(request.passes * every / (1.0 - share) + at_first, wait, at_first, together)
