@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.explanation import Explained
+    from fastflow.prediction import Prediction
 
 _OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
 _MOST_BYTES = 1e18  # of a tensor
@@ -101,8 +102,13 @@ def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = 
 
     composer, run = _one_point(overrides, "point", config_dir)
     refuse_others(run)
+    if run.grid.served:
+        mode = str(run.grid.first_inputs()["serve.mode"][0])
+        raise InputError(
+            "serve", mode, "none: layouts are of one iteration of training", composer.origin_of_overrides
+        )
     with explaining(composer, run):
-        prediction = predict_points(run.grid, 0, 1)[0].prediction
+        prediction = cast("Prediction", predict_points(run.grid, 0, 1)[0].prediction)
         kernels = explain_layout(prediction, 0)
         if not kernels:
             reason = str(prediction.reason[0])

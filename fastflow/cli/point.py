@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from fastflow.dataset.store import Store
     from fastflow.evaluation.ranking import Ranking
     from fastflow.prediction import Prediction
+    from fastflow.serving.serve import Served
 
 
 def run_point(run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
     from fastflow.dataset.schema import to_arrow
     from fastflow.evaluation.execute import opened
-    from fastflow.results import explain, explain_layout
-    from fastflow.show import grid, point
+    from fastflow.show import grid
 
     _check_files(run)
+    if run.grid.served:
+        _refuse_files(run)
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
             found = _predicted(run)
@@ -39,8 +41,7 @@ def run_point(run: Run, output: str) -> None:
             if ranking is not None:
                 ranked = later.enter_context(opened(ranking.run, output + RANKING))
             _complete(run, to_arrow(found.table, store.schema), store, missing)
-        kernels = explain(found.prediction, found.place)
-        point.breakdown(row, kernels, explain_layout(found.prediction, found.place), run.grid.levels)
+        _tell(run, found, row)
         if ranking is not None:
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)
@@ -51,12 +52,34 @@ def run_point(run: Run, output: str) -> None:
     print(f"Dataset: {store.folder.shown}")
 
 
+def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
+    """Print how the results of a point come about."""
+    if run.grid.served:
+        from fastflow.show.serving import show_served
+
+        show_served(row, {key: column[0] for key, column in run.grid.first_inputs().items()})
+        return
+    from fastflow.results import explain, explain_layout
+    from fastflow.show import point
+
+    prediction = cast("Prediction", found.prediction)
+    layouts = explain_layout(prediction, found.place)
+    point.breakdown(row, explain(prediction, found.place), layouts, run.grid.levels)
+
+
+def _refuse_files(run: Run) -> None:
+    """Refuse what points that serve do not have: a schedule, a placement; raises InputError."""
+    for key in ("trace", "picture"):
+        if getattr(run, key):
+            raise InputError(key, getattr(run, key), "null where a point serves: it is of one iteration")
+
+
 class _Found(NamedTuple):
     """What is known of one point."""
 
     table: ResultTable
     """Its row."""
-    prediction: Prediction
+    prediction: Prediction | Served
     place: int
     """The point of the prediction that it is."""
     ranking: Ranking | None
@@ -109,17 +132,18 @@ def _check_files(run: Run) -> None:
 def _draw(run: Run, found: _Found) -> list[str]:
     """Write the files that the point was asked for; returns a line on each."""
     lines: list[str] = []
+    prediction = cast("Prediction", found.prediction)  # files are refused where a point serves
     if run.trace:
         from fastflow.trace import trace_point, write_trace
 
         with _writing("trace", run.trace):
-            write_trace(run.trace, trace_point(found.prediction, found.place))
+            write_trace(run.trace, trace_point(prediction, found.place))
         lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
     if run.picture:
         from fastflow.figures.drawing import draw_placement
 
         with _writing("picture", run.picture):
-            draw_placement(run.picture, found.prediction, found.place)
+            draw_placement(run.picture, prediction, found.place)
         lines.append(f"Picture: {run.picture}")
     return lines
 

@@ -46,9 +46,15 @@ def _is_of(key: str, name: str) -> bool:
     return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
 
 
+OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "mem.", "net.", "chip.")
+"""What the inputs of a chip begin with, and what comes before that for one of devices that prefill alone."""
+
+
 @cache
 def find_input(key: str) -> Column | None:
     """Return the registered input that a dotted key belongs to, or None."""
+    if key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP):
+        key = key.removeprefix(OF_PREFILL)
     return next((column for column in INPUTS if _is_of(key, column.name)), None)
 
 

@@ -429,6 +429,10 @@ INPUTS: tuple[Column, ...] = (
     Column(
         "serve.drafter_share", "float", "", "share of a pass that a proposed token of a model takes", 0.0, 1.0
     ),
+    count("serve.prefill.devices", "devices that compute prompts alone; the rest decodes", low=0),
+    text("serve.prefill.strategy", "their strategy, for servers; same: servers as those that decode"),
+    text("serve.prefill.chip", "their chip, of the group chip; null: the same"),
+    _nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
     _nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
     _nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
     _nonnegative("server.iteration", "s", "what the host adds to each iteration"),

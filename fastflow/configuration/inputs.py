@@ -98,7 +98,7 @@ _MAY_BE_KEPT = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
-    unset = ("chip.pinned", LAYERS, *FILES)
+    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -182,6 +182,8 @@ def _check_text(key: str, value: str) -> None:
     """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
     if key == "parallel.strategy" and value != AUTO:
         parse_strategy(value)
+    elif key == "serve.prefill.strategy" and value not in (AUTO, "same"):
+        parse_strategy(value, key)
     elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
         parse_layout(value, key)
     elif key == LAYERS:

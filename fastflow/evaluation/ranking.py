@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.runner import lay_out
+from fastflow.evaluation.runner import lay_out, serves
 from fastflow.grid.grid import Axis, Grid
 from fastflow.grid.run import Run, naming_what_is_missing
 from fastflow.parallelism.choices import CHOSEN
@@ -19,6 +19,7 @@ from fastflow.tables import Columns, take
 if TYPE_CHECKING:
     from fastflow.optimize.layouts import Search
     from fastflow.prediction import Prediction
+    from fastflow.serving.serve import Served
 
 _KEY, _PER_LAYER = "parallel.strategy", "parallel.per_layer"
 
@@ -30,7 +31,7 @@ class Ranking(NamedTuple):
     """Over the strategies, the best first."""
     table: ResultTable
     """The rows of that run."""
-    prediction: Prediction
+    prediction: Prediction | Served
     """Of all strategies, as the strategy space lists them."""
     best: int
     """The point of that prediction whose strategy is the best."""
@@ -60,6 +61,8 @@ def ranking_of(run: Run) -> Ranking:
     if run.grid.points != 1:
         raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
     inputs = run.grid.first_inputs()
+    if serves(inputs):
+        return _of_servers(run, inputs)
     if inputs[_PER_LAYER][0]:
         raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
     with naming_what_is_missing(inputs):
@@ -70,6 +73,23 @@ def ranking_of(run: Run) -> Ranking:
     columns = take(dict(prediction.inputs) | summary(prediction), order)
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search)
+
+
+def _of_servers(run: Run, inputs: Columns) -> Ranking:
+    """Rank the layouts of servers for the load of the one point of a run."""
+    from fastflow.optimize.servers import in_order
+    from fastflow.served_results import served_columns
+    from fastflow.serving.serve import serve
+
+    with naming_what_is_missing(inputs):
+        layouts = in_order(inputs)
+        count = layouts[_KEY].size
+        many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
+        served = serve(many)
+    grid = _over(run.grid, layouts)
+    columns = many | served_columns(many, served)
+    table = lay_out(grid, 0, count, [(np.arange(count), columns)])
+    return Ranking(run._replace(grid=grid), table, served, 0, None)
 
 
 def _over(grid: Grid, columns: Columns) -> Grid:

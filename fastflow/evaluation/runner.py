@@ -73,13 +73,15 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
 
 def _columns(one: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    if serves(one.inputs):
-        from fastflow.served_results import served_columns
+    from fastflow.prediction import Prediction
 
-        return served_columns(one.inputs, one.prediction)
-    from fastflow.results import summary
+    if isinstance(one.prediction, Prediction):
+        from fastflow.results import summary
 
-    return summary(one.prediction)
+        return summary(one.prediction)
+    from fastflow.served_results import served_columns
+
+    return served_columns(one.inputs, one.prediction)
 
 
 def serves(inputs: Columns) -> bool:

@@ -31,6 +31,8 @@ from fastflow.configuration.inputs import (
     to_column,
     whole_numbers,
 )
+from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.configuration.prefill_chip import with_prefill_chip
 from fastflow.configuration.settings import settings
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
@@ -195,6 +197,7 @@ def _compose_all(
                 done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = model_inputs(composer.resolved(composition, is_of_model))
+                inputs = with_prefill_chip(composer, texts, inputs)
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
             done.first[:] = done.first or [composition]
@@ -215,7 +218,7 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    bound = term.key in SETS_OTHERS or not term.is_plain
+    bound = term.key in (*SETS_OTHERS, PREFILL_CHIP) or not term.is_plain
     return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
 

@@ -1,8 +1,10 @@
 """The best servers for a load: `parallel.strategy=auto` where a model serves.
 
-Every layout that serving knows is predicted by the fast form: tensor parallelism within a package, experts
-dealt over ranks or not, stages, replicas. The best one makes most tokens a second of those that keep what
-`serve.slo` allows; where none does, of all.
+Every layout that serving knows is predicted by the fast form: tensor parallelism within a package where
+several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes most tokens
+a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has devices of
+its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of those
+that prefill (`serve.prefill.strategy=auto`).
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.distinct import kinds
-from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors
+from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
+from fastflow.serving.apart import DEVICES, PREFILL_DEVICES, PREFILL_STRATEGY, SAME, is_apart, same_server
 from fastflow.serving.layout import PACKAGE, STRATEGY
 from fastflow.serving.serve import serve
 from fastflow.tables import Columns, Inputs, take
@@ -29,23 +32,55 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     rows = np.flatnonzero(asked)
     own = take(dict(inputs), rows)
     first, place = kinds(own.values(), rows.size)
-    best = np.array([_best(take(own, np.array([one])), rehearsed) for one in first.tolist()])
+    best = [_best(take(own, np.array([one])), rehearsed) for one in first.tolist()]
     found = dict(inputs)
-    found[STRATEGY] = inputs[STRATEGY].astype(np.result_type(inputs[STRATEGY], best))
-    found[STRATEGY][rows] = best[place]
+    for key in best[0]:
+        column = np.array([one[key] for one in best])
+        found[key] = inputs[key].astype(np.result_type(inputs[key], column))
+        found[key][rows] = column[place]
     return found
 
 
-def _best(inputs: Inputs, rehearsed: bool) -> str:
-    """Return the best layout of one point."""
-    layouts = every_server(inputs)
+def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
+    """Return what the best layout of one point says of it: a strategy, and what else is left open."""
     if rehearsed:
-        return layouts[-1]
-    many = take(dict(inputs), np.zeros(len(layouts), dtype=np.int64))
-    many[STRATEGY] = np.array(layouts)
-    many["serve.simulate"] = np.zeros(len(layouts), dtype=np.bool_)
+        return _every(inputs)[-1]
+    return {key: column[0].item() for key, column in in_order(inputs).items()}
+
+
+def _every(inputs: Inputs) -> list[dict[str, str | int]]:
+    """Return the layouts of one point, (1,): what each makes of the inputs."""
+    return every_split(inputs) if is_apart(inputs)[0] else [{STRATEGY: one} for one in every_server(inputs)]
+
+
+def in_order(inputs: Inputs) -> Columns:
+    """Return the layouts of one point, (1,), the best first by the fast form: inputs of each, (layouts,)."""
+    every = _every(inputs)
+    layouts: Columns = {key: np.array([one[key] for one in every]) for key in every[0]}
+    many = take(dict(inputs), np.zeros(len(every), dtype=np.int64)) | layouts
+    many["serve.simulate"] = np.zeros(len(every), dtype=np.bool_)
     found = serve(many)
-    return layouts[int(np.argmax(scores(found.columns, found.reason, found.short)))]
+    return take(layouts, np.argsort(-scores(found.columns, found.reason, found.short), kind="stable"))
+
+
+def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
+    """Return the splits of one point's devices into those that prefill and those that decode.
+
+    Each says what it makes of the inputs: strategies of both, and how many devices prefill.
+    """
+    devices, asked = int(inputs[DEVICES][0]), int(inputs[PREFILL_DEVICES][0])
+    strategy, own = str(inputs[PREFILL_STRATEGY][0]), dict(inputs)
+    found: list[dict[str, str | int]] = []
+    for prefills in [asked] if asked else range(1, devices):
+        own[DEVICES] = np.array([max(devices - prefills, 1)])
+        decode = every_server(own)
+        own[DEVICES] = np.array([prefills])
+        prefill = every_server(own) if strategy == AUTO else [strategy]
+        for one in decode:
+            for other in prefill:
+                if other != SAME or prefills % parse(same_server(one)).devices == 0:
+                    found.append({STRATEGY: one, PREFILL_DEVICES: prefills, PREFILL_STRATEGY: other})
+    return found or [{STRATEGY: "TP-1", PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
 
 
 def scores(columns: Columns, reason: np.ndarray, short: np.ndarray) -> np.ndarray:
@@ -61,9 +96,10 @@ def scores(columns: Columns, reason: np.ndarray, short: np.ndarray) -> np.ndarra
 def every_server(inputs: Inputs) -> list[str]:
     """Return the layouts of one point's devices that serving knows, (1,)."""
     devices, package = int(inputs["system.devices"][0]), int(inputs[PACKAGE][0])
+    most = package if package > 1 else devices
     heads, layers, experts = (int(inputs[f"model.{name}"][0]) for name in ("heads", "layers", "experts"))
     found = []
-    for tensor in (one for one in divisors(devices) if one <= package and heads % one == 0):
+    for tensor in (one for one in divisors(devices) if one <= most and heads % one == 0):
         for stages in (
             one for one in divisors(devices // tensor) if one <= MOST_STAGES and layers % one == 0
         ):

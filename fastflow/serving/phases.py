@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.serving.apart import run_apart
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
-from fastflow.serving.question import CONTINUOUS, ONE_DECODE, ONE_PREFILL, Question, some_of
+from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
@@ -97,6 +98,7 @@ def phases_of(asked: Question) -> Answer:
         ((ONE_PREFILL,), one_prefill),
         ((ONE_DECODE,), one_decode),
         ((CONTINUOUS,), continuous),
+        ((DISAGGREGATED,), disaggregated),
     ):
         rows = np.flatnonzero(np.isin(mode, names))
         if not rows.size:
@@ -128,7 +130,7 @@ def one_prefill(asked: Question) -> Answer:
         "kv_B": asked.cache.of(asked.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
-        asked, one.energy * layouts.each * layouts.replicas, own["serve.batch"], asked.isl, took
+        one.energy * layouts.each * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
     )
     return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
@@ -147,13 +149,13 @@ def one_decode(asked: Question) -> Answer:
         "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
         "batch_in_flight": 1.0 * own["serve.batch"],
         "kv_B": asked.cache.of(context) * requests * layouts.slots,
-    } | _rates(asked, tokens / took, took / asked.servers.per_pass)  # fmt: skip
+    } | _rates(tokens / took, took / asked.servers.per_pass, _devices(asked))  # fmt: skip
     columns |= _energy(
-        asked,
         one.energy * layouts.each * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
         took,
+        _devices(asked),
     )
     return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
@@ -176,13 +178,48 @@ def continuous(asked: Question) -> Answer:
     return Answer(_served(asked, columns), reason)
 
 
+def disaggregated(asked: Question) -> Answer:
+    """Return what requests see whose prompts have servers of their own; asked: of those that decode."""
+    found = run_apart(asked)
+    own, prefill, seen = asked.inputs, found.prefill, found.seen
+    if not seen:
+        return Answer({}, found.reason)
+    layouts, servers, request = asked.layouts, asked.servers, own["server.request"]
+    batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
+    one = decode_pass(asked, batch, asked.isl + asked.osl / 2.0)
+    host = servers.iteration_s + servers.row_s * batch + servers.draft_s
+    computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
+    prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
+    passes = (asked.osl - 1.0) / servers.per_pass
+    spent = one.energy * passes / (batch * layouts.ranks) * layouts.each
+    spent += prompt.energy / prefill.layouts.ranks * prefill.layouts.each
+    rate, tpot = seen["requests_per_s"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
+    devices = layouts.each * layouts.replicas + own["serve.prefill.devices"]
+    iterations = seen["prefill_iterations"] + seen["decode_iterations"]
+    columns: Columns = {
+        "ttft_s": seen["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate, "time_s": one.time + host,
+        "batch_in_flight": seen["decoding"], "queue": seen["queue"], "transfer_s": seen["transfer_s"],
+        "prefill_share": seen["prefill_iterations"] / iterations, "serve_host_s": host,
+        "exchange_s": one.exchange, "prefill_tokens_per_s": rate * computed,
+        "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
+        "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
+    }  # fmt: skip
+    columns |= {name: seen[name] for name in SIMULATED if name in seen}
+    for name in ("ttft_median_s", "ttft_p99_s"):
+        if name in columns:
+            columns[name] = columns[name] + request
+    columns |= _rates(rate * asked.osl, tpot, devices)
+    columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
+    return Answer(_whole(columns | _memory(asked)), found.reason)
+
+
 def _refused(asked: Question, refused: Ints) -> Texts:
     """Say why a server does not take a load; or ""."""
     reason = np.full(refused.size, "", dtype=object)
     for i in np.flatnonzero(refused != TAKEN).tolist():
         reason[i] = REFUSALS[int(refused[i])]
         if refused[i] == TOO_LONG:
-            reason[i] = _lacks(asked, i, float(asked.held[i]))
+            reason[i] = _lacks(asked, i, float(asked.held_by_longest[i]))
     return reason.astype(np.str_)
 
 
@@ -236,22 +273,26 @@ def _served(asked: Question, seen: Columns) -> Columns:
     for name in ("ttft_median_s", "ttft_p99_s"):
         if name in columns:
             columns[name] = columns[name] + own["server.request"]
-    columns |= _rates(asked, requests_per_s * asked.osl, tpot)
-    columns |= _energy(asked, spent * layouts.each, np.ones(batch.size), asked.osl, 1.0 / requests_per_s)
+    columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
+    columns |= _energy(
+        spent * layouts.each, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
+    )
     return _whole(columns | _memory(asked))
 
 
-def _rates(asked: Question, tokens_per_s: Floats, tpot: Floats) -> Columns:
-    devices = asked.layouts.each * asked.layouts.replicas
+def _devices(asked: Question) -> Ints:
+    return asked.layouts.each * asked.layouts.replicas
+
+
+def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
     return {
         "tokens_per_s": tokens_per_s, "tokens_per_s_per_device": tokens_per_s / devices,
         "tokens_per_s_per_user": 1.0 / tpot,
     }  # fmt: skip
 
 
-def _energy(asked: Question, joules: Floats, requests: Floats, tokens: Floats, seconds: Floats) -> Columns:
+def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, devices: Ints) -> Columns:
     """Return energy and power; joules: of all devices for so many requests of so many tokens in a time."""
-    devices = asked.layouts.each * asked.layouts.replicas
     return {
         "energy_J": joules / requests, "joules_per_token": joules / (requests * tokens),
         "power_W": joules / seconds / devices,

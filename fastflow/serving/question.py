@@ -36,12 +36,18 @@ class Question(NamedTuple):
     osl: Floats
     active: Ints  # servers that have requests
     loads: Loads  # of each of them
+    requests: Ints  # in all
     servers: Servers
 
     @property
     def held(self) -> Floats:
         """Bytes of a device that the cache of a whole request takes."""
         return self.cache.of(self.isl + self.osl)
+
+    @property
+    def held_by_longest(self) -> Floats:
+        """The same of the longest request, as far as it is known."""
+        return self.cache.of(longest_of(self.inputs)[2])
 
 
 def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
@@ -54,11 +60,11 @@ def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
     passes = tabulate(own, take(layouts, first), _axes(inputs, layouts), queries[first])
     room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
     cache = cache_of(inputs, layouts)
-    active, loads = _loads(inputs, layouts, isl, osl)
+    active, loads, requests = _loads(inputs, layouts, isl, osl)
     each = cache.of(isl + osl) / (isl + osl)
     capacity = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
     servers = _servers(inputs, layouts, passes, server, capacity)
-    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, servers)
+    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, requests, servers)
 
 
 def some_of(asked: Question, rows: Ints) -> Question:
@@ -90,8 +96,8 @@ def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     )  # fmt: skip
 
 
-def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads]:
-    """Return how many servers have requests, and what each of them is asked."""
+def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads, Ints]:
+    """Return how many servers have requests, what each of them is asked, and how many requests there are."""
     at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     each = -(-at_once // active)
@@ -101,10 +107,11 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
     known, lengths = sent_of(inputs)
-    return active, Loads(
+    loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
         requests=requests, known=known, lengths=lengths,
     )  # fmt: skip
+    return active, loads, np.maximum(asked, 1)
 
 
 def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Ints, capacity: Ints) -> Servers:

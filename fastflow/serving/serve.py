@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.errors import InputError
-from fastflow.serving.layout import ServerLayouts, server_layouts
+from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
+from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import longest_of, with_lengths
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
@@ -35,14 +36,17 @@ def serve(inputs: Inputs) -> Served:
     if not in_blocks(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
     inputs = with_lengths(inputs)
-    layouts = server_layouts(inputs)
+    layouts, unlaid, prefill = apart_layouts(inputs)
     points = layouts.ranks.size
     one = np.ones(points, dtype=np.int64)
-    own = dict(inputs) | {
+    own = dict(of_decode(inputs)) | {
         "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
     }  # fmt: skip
-    reason = first_of(misasked(inputs), layouts.reason, unsuited(own)).astype(object)
-    columns: Columns = {"strategy": layouts.printed, "replicas": layouts.replicas}
+    reason = first_of(misasked(inputs), unlaid, unsuited(own)).astype(object)
+    columns: Columns = {
+        "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
+        "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),
+    }  # fmt: skip
     timed = np.flatnonzero(reason == "")
     if timed.size:
         asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))

@@ -114,8 +114,8 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
                 tpot[answered] = (own.end[i] - own.first[i]) / (own.osl[i] - 1)
                 answered += 1
     out[0] = TAKEN
-    _statistics(ttft, out[1:4])
-    _statistics(tpot[:answered], out[4:7])
+    statistics(ttft, out[1:4])
+    statistics(tpot[:answered], out[4:7])
     out[7], out[8] = requests / makespan, osl.sum() / makespan
     out[9], out[10] = decoding / makespan, wait / makespan
     out[11] = totals[WITH_PREFILL] / totals[ITERATIONS]
@@ -125,7 +125,7 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
 
 
 @kernel
-def _statistics(values: Floats, out: Floats) -> None:
+def statistics(values: Floats, out: Floats) -> None:
     """Write mean, median and 99th percentile, between neighbours as a straight line; 0 of nothing."""
     if values.size:
         ordered = np.sort(values)

@@ -7,7 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastflow.columns import ALL
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
 from fastflow.parallelism.layout import LAYERS
@@ -32,13 +34,23 @@ _KINDS = {
     "memory": ("does not fit its memory", "do not fit their memory"),
 }
 """Kinds of infeasible points, in words for one and for several."""
+_OF_SERVERS = {
+    "no time": ("has no results", "have no results"),
+    "memory": ("lacks memory or misses serve.slo", "lack memory or miss serve.slo"),
+}
+"""The same of points that serve."""
+_LATENCIES = ("ttft_s", "tpot_s")
+_RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
 
 
 class Digest:
     """What is shown of a grid: which points are best, and how many are infeasible."""
 
-    def __init__(self) -> None:
-        """Start with nothing seen."""
+    def __init__(self, serves: bool = False) -> None:
+        """Start with nothing seen; serves: most tokens a second and device are best, not the least time."""
+        self.needs = [*(["devices", _RATES[0], _RATES[2]] if serves else []), "time_s", "feasible"]
+        """The columns that it takes."""
+        self._serves = serves
         self.best: list[int] = []
         self.infeasible = dict.fromkeys(_KINDS, 0)
         self.first: dict[str, int] = {}
@@ -47,7 +59,7 @@ class Digest:
         self._ranks: list[tuple[bool, float, int]] = []
 
     def add(self, part: pa.Table) -> None:
-        """Take `time_s` and `feasible` of the next part of the dataset, in point order."""
+        """Take the next part of the dataset, in point order."""
         # lists: what else Arrow makes of a column is made by way of pandas, which it would import for it
         time = np.array(part["time_s"].to_pylist(), dtype=np.float64)
         feasible = np.array(part["feasible"].to_pylist(), dtype=np.bool_)
@@ -56,22 +68,33 @@ class Digest:
             if rows.any():
                 self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
                 self.infeasible[kind] += int(rows.sum())
-        # feasible ones first, fastest first, those without a time last
-        for place in np.lexsort((time, ~feasible))[:_BEST].tolist():
-            took = float(time[place]) if timed[place] else float("inf")
-            self._ranks.append((not feasible[place], took, self._seen + place))
+        value = np.where(timed, -_rates_of(part) if self._serves else time, np.inf)
+        # feasible ones first, the best first, those without a time last
+        for place in np.lexsort((value, ~feasible))[:_BEST].tolist():
+            self._ranks.append((not feasible[place], float(value[place]), self._seen + place))
         self._ranks = sorted(self._ranks)[:_BEST]
         self.best = [point for _, _, point in self._ranks]
         self._seen += time.size
+
+
+def _rates_of(part: pa.Table) -> NDArray[np.float64]:
+    """Return tokens a second and device; of passes over prompts alone, those of prompts."""
+    own, prompts, devices = (
+        np.array(part[name].to_pylist(), dtype=np.float64) for name in (_RATES[0], _RATES[2], "devices")
+    )
+    rates: NDArray[np.float64] = np.where(np.isnan(own), prompts / devices, own)
+    return np.where(np.isnan(rates), -np.inf, rates)
 
 
 def show(grid: Grid, store: Store, progress: Progress) -> None:
     """Print a grid in short, and how fast it came."""
     out = console()
     columns = grid.keys
-    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else ["bound_by"]
-    results = ["time_s", *told, "feasible"]
-    asked = list(dict.fromkeys(["point", *columns, "strategy", "cuts", *results, "reason"]))
+    serves = grid.served == ALL
+    digest = Digest(serves)
+    results = _results(grid)
+    cuts = [] if serves else ["cuts"]
+    asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason"]))
 
     @cache
     def part(number: int) -> pa.Table:
@@ -82,34 +105,70 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         found: dict[str, Any] = part(number).slice(place, 1).to_pylist()[0]
         return found
 
-    digest = Digest()
     is_short = store.parts.total <= _FEW_PARTS
     for number in range(store.parts.total):
-        digest.add(part(number) if is_short else store.read(number, ["time_s", "feasible"]))
+        digest.add(part(number) if is_short else store.read(number, digest.needs))
     head = [row(point) for point in range(min(grid.points, _MOST_ROWS))]
     best = [row(point) for point in digest.best]
-    columns = [*_with_winners(columns, [*head, *best]), *results]
+    shown = [*head[: _FIRST if grid.points > _MOST_ROWS else None], *best]
+    if serves:
+        results = with_values(results, shown)
+    columns = [*_with_winners(columns, shown), *results]
     if grid.points > _MOST_ROWS:
         out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
-        title = "Fastest feasible points" if infeasible < grid.points else "Fastest points, none feasible"
-        out.print(listing(title, columns, best))
+        out.print(listing(_title(serves, infeasible < grid.points), columns, best))
     else:
         out.print(listing(counted(grid.points, "point"), columns, head))
+    kinds = _OF_SERVERS if serves else _KINDS
     for kind, count in digest.infeasible.items():
         if count:
-            of_all = f"{count:,} of {counted(grid.points, 'point')} {_KINDS[kind][grid.points > 1]}"
+            of_all = f"{count:,} of {counted(grid.points, 'point')} {kinds[kind][grid.points > 1]}"
             first, reason = digest.first[kind], row(digest.first[kind])["reason"]
             out.print(f"{of_all} (column `reason`); point {first:,}: {reason}")
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
-        out.print(f"{_ASKED}={AUTO} takes the fastest strategy that fits the memory, if there is one")
+        best_of = (
+            "the best layout that keeps to both" if serves else "the fastest strategy that fits the memory"
+        )
+        out.print(f"{_ASKED}={AUTO} takes {best_of}, if there is one")
     out.print()
     _speed(grid, progress)
 
 
+def _results(grid: Grid) -> list[str]:
+    """Return the result columns that are shown of a grid."""
+    if grid.served == ALL:
+        return [*_LATENCIES, *_RATES, "feasible"]
+    if grid.served:
+        return ["time_s", *_LATENCIES, *(_RATES[:1] if grid.stacked else []), "feasible"]
+    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else ["bound_by"]
+    return ["time_s", *told, "feasible"]
+
+
+def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns that some row has a value of; rates of prompts only where a row has no others.
+
+    All of those of the usual loads where no row has any.
+    """
+    lacking = [row for row in rows if row[_RATES[0]] is None]
+    found = [
+        name
+        for name in results
+        if any(row[name] is not None for row in (lacking if name == _RATES[2] else rows))
+    ]
+    return found if found != ["feasible"] else [name for name in results if name != _RATES[2]]
+
+
+def _title(serves: bool, is_feasible: bool) -> str:
+    """Return the title of the best points of a grid."""
+    if serves:
+        return "Most tokens per second and device" + ("" if is_feasible else ", no point feasible")
+    return "Fastest feasible points" if is_feasible else "Fastest points, none feasible"
+
+
 def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns with those of the strategy and of own cuts, unless what was asked for says it."""
-    cuts = ["cuts"] if any(row["cuts"] for row in rows) and not _OWN & {*columns} else []
+    cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _OWN & {*columns} else []
     if "strategy" in columns:
         return [*columns, *cuts]
     if _ASKED not in columns:
@@ -125,6 +184,12 @@ def show_ranking(rows: pa.Table, shown: str, search: Search | None) -> None:
     search: through the layouts of a transformer, of which these are the best.
     """
     out = console()
+    if "tpot_s" in rows.column_names:
+        best = rows.slice(0, _FIRST).to_pylist()
+        columns = ["strategy", *with_values([*_LATENCIES, *_RATES, "kv_room_B", "feasible"], best)]
+        out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
+        print(f"Ranking: {shown}")
+        return
     chosen = ["microbatch", "recompute", "zero"] if search else ["placement"]
     told = ["mfu", "bubble_s", "footprint_B"] if search else ["footprint_B", "bound_by"]
     columns = ["strategy", *chosen, "time_s", *told, "feasible"]

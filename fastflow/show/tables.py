@@ -35,7 +35,7 @@ def quantity(name: str, value: Any) -> str:
     if isinstance(value, float | np.floating):
         unit = column.unit if column is not None else ""
         if unit == "1/s":  # a count, with no unit to have a prefix
-            return f"{value:,.0f}/s"
+            return f"{value:,.0f}/s" if value >= 100.0 else f"{value:.3g}/s"
         return units.show(float(value), unit) if unit else f"{value:.4g}"
     if isinstance(value, int | np.integer):
         return f"{value:,}"

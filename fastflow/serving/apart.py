@@ -1,0 +1,178 @@
+"""Points whose servers either prefill or decode: devices, layouts and passes of both, and what requests see.
+
+Devices that `serve.prefill.devices` counts compute prompts; the rest decodes (Zhong et al., DistServe, OSDI
+2024; Patel et al., Splitwise, ISCA 2024). A prefill server makes the first token. The cache's way to a server
+of decode and the wait for a place there delay the second one, and count into the time per output token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.columns import OF_PREFILL, SECTIONS_OF_CHIP
+from fastflow.errors import InputError
+from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.strategy import Strategy, parse
+from fastflow.serving.disaggregated import Pools, simulate_apart
+from fastflow.serving.disaggregated_steady import steady_apart
+from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
+from fastflow.serving.lengths import longest_of
+from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.question import DISAGGREGATED, Question, ask
+from fastflow.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
+
+DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
+PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
+SAME = "same"
+
+
+class Apart(NamedTuple):
+    """Servers of prefill and of decode, and what requests see; (points,)."""
+
+    prefill: Question
+    seen: Columns
+    transfer_s: Floats  # of a cache that waits for no other [s]
+    reason: Texts
+
+
+def is_apart(inputs: Inputs) -> Bools:
+    """Say which points have servers for each phase."""
+    return np.asarray(inputs["serve.mode"] == DISAGGREGATED, dtype=np.bool_)
+
+
+def of_decode(inputs: Inputs) -> Inputs:
+    """Return inputs with the devices that decode, for points of any mode: all but those of prefill."""
+    rows = is_apart(inputs)
+    if not rows.any():
+        return inputs
+    own = dict(inputs)
+    own[DEVICES] = np.where(rows, np.maximum(inputs[DEVICES] - inputs[PREFILL_DEVICES], 1), inputs[DEVICES])
+    return own
+
+
+def of_prefill(inputs: Inputs) -> Inputs:
+    """Return inputs of the devices that prefill, for points that have them."""
+    own, points = _own_chip(inputs), inputs[DEVICES].size
+    written = [
+        same_server(text) if asked == SAME else asked
+        for text, asked in zip(inputs[STRATEGY].tolist(), inputs[PREFILL_STRATEGY].tolist(), strict=True)
+    ]
+    own[DEVICES] = np.maximum(inputs[PREFILL_DEVICES], 1)
+    own[STRATEGY] = np.array(written)
+    own["serve.concurrency"] = np.ones(points, dtype=np.int64)  # their passes decode nothing
+    own["serve.draft"] = np.zeros(points, dtype=np.int64)
+    return own
+
+
+def _own_chip(inputs: Inputs) -> Columns:
+    """Return inputs with the chip that prefills in place of the one that decodes, where there is one."""
+    other = {
+        key.removeprefix(OF_PREFILL): column
+        for key, column in inputs.items()
+        if key.startswith(OF_PREFILL) and key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP)
+    }
+    if not other:
+        return dict(inputs)
+    return {key: column for key, column in inputs.items() if not key.startswith(SECTIONS_OF_CHIP)} | other
+
+
+def same_server(text: str) -> str:
+    """Return the strategy of one server of a strategy."""
+    strategy = parse(text)
+    ranks = strategy.on_mesh(whole_experts=True)[0][AXES.index("ep")]
+    return str(Strategy(**(strategy._asdict() | {"dp": ranks})))
+
+
+def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
+    """Return the servers that decode, why points have none or none of prefill, and the strategies of these.
+
+    inputs: of points of any mode, with all devices. A strategy is "" where servers do both.
+    """
+    layouts, rows = server_layouts(of_decode(inputs)), np.flatnonzero(is_apart(inputs))
+    reason, printed = layouts.reason.astype(object), np.full(layouts.ranks.size, "", dtype=object)
+    if not rows.size:
+        return layouts, layouts.reason, printed.astype(np.str_)
+    own = take(dict(inputs), rows)
+    prefill = server_layouts(of_prefill(own))
+    wrong = Reasons(rows.size)
+    devices, prefills = own[DEVICES], own[PREFILL_DEVICES]
+    for i in wrong.without((prefills < 1) | (prefills >= devices)):
+        allowed = (
+            f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices, or 0 with {STRATEGY}=auto"
+        )
+        wrong.add(i, str(InputError(PREFILL_DEVICES, int(prefills[i]), allowed)))
+    decode_says = [text.replace(f"{DEVICES}=", f"{DEVICES} - {PREFILL_DEVICES}=") for text in reason[rows]]
+    prefill_says = [
+        text.replace(f"{DEVICES}=", f"{PREFILL_DEVICES}=").replace(f"{STRATEGY}=", f"{PREFILL_STRATEGY}=")
+        for text in prefill.reason.tolist()
+    ]
+    reason[rows] = first_of(wrong.texts(), np.array(decode_says), np.array(prefill_says))
+    printed[rows] = prefill.printed
+    return layouts, reason.astype(np.str_), printed.astype(np.str_)
+
+
+def run_apart(asked: Question) -> Apart:
+    """Return what requests see; asked: of servers that decode."""
+    own = of_prefill(asked.inputs)
+    prefill = ask(own, server_layouts(own))
+    fixed, sends = _way(asked, prefill)
+    pools = Pools(
+        prefill=prefill.servers,
+        decode=asked.servers._replace(reserves=np.ones(sends.size, dtype=np.bool_)),
+        prefills=prefill.layouts.replicas,
+        decodes=asked.layouts.replicas,
+        way_s=fixed,
+        way_token_s=sends / asked.isl,
+    )
+    at_once = asked.inputs["serve.concurrency"]
+    loads = asked.loads._replace(
+        concurrency=at_once, rate=asked.inputs["serve.rate"], requests=asked.requests
+    )
+    walks, columns = asked.inputs["serve.simulate"], dict[str, Floats]()
+    reason = prefill.passes.reason[prefill.server].astype(object)
+    for how, is_asked in ((simulate_apart, walks), (steady_apart, ~walks)):
+        rows = np.flatnonzero(is_asked & (reason == ""))
+        if rows.size:
+            both = prefill.passes.times, asked.passes.times
+            seen = how(*both, take(pools, rows), take(loads, rows))
+            for name, column in seen._asdict().items():
+                columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
+    refused = columns.pop("refused", np.full(walks.size, np.nan))
+    for i in np.flatnonzero(refused > TAKEN).tolist():
+        reason[i] = _refusal(asked, prefill, int(refused[i]), i)
+    columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
+    return Apart(prefill, columns, fixed + sends, reason.astype(np.str_))
+
+
+def _way(asked: Question, prefill: Question) -> tuple[Floats, Floats]:
+    """Return what sending a prompt's cache takes: of itself, and its bytes [s].
+
+    Every device of a server sends its part, or receives one, whichever is more.
+    """
+    inputs, chips = asked.inputs, (asked.passes.chip, prefill.passes.chip)
+    links = np.minimum(*(
+        chip.inter.bandwidth[one.server] * one.inputs["net.inter.utilization"]
+        for chip, one in zip(chips, (asked, prefill), strict=True)
+    ))  # fmt: skip
+    bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
+    held = np.maximum(asked.cache.of(asked.isl), prefill.cache.of(asked.isl))
+    return inputs["net.inter.latency"], held / bandwidth
+
+
+def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
+    """Say why servers do not take a load, and which of them."""
+    if refused != TOO_LONG:
+        return REFUSALS[refused]
+    isl, _, both = longest_of(asked.inputs)
+    for name, one, tokens in (
+        ("prefill", prefill, isl), ("decode", asked, both),
+    ):  # fmt: skip
+        held, room = float(one.cache.of(tokens)[i]), max(float(one.room.caches[i]), 0.0)
+        if held > room / one.servers.slots[i] or name == "decode":
+            return (
+                f"caches need {held / 1e9:.4g} GB of a device of {name}; weights of"
+                f" {one.room.weights[i] / 1e9:.4g} GB leave them {room / 1e9:.4g} GB"
+            )
+    raise AssertionError

@@ -1,0 +1,299 @@
+"""What requests see where prefill and decoding have servers of their own: means, fast enough for grids.
+
+By Little's law, requests that decode are as many as come in the time that one decodes, which follows from how
+many there are. In a closed loop all that are sent at a time are on one of the pools, on the way between, or
+wait: for a place of decode where there are more than places, and then for prefill where its servers have no
+room for what waits. The first burst is told apart. Where all lengths are alike, requests whose caches come
+within an iteration of decode end together, and their followers come together.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import kernel, lean_kernel
+from fastflow.serving.disaggregated import Pools
+from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
+from fastflow.serving.mean_times import Request, group_of, pass_parts, request_of, room_of, total_of
+from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.scheduler import Batch, batch_of
+from fastflow.tables import Floats, Ints
+
+_HALVINGS = 30
+
+
+class SteadyApart(NamedTuple):
+    """What requests see, and what both pools do; shape (points,). As `disaggregated.Apart`."""
+
+    refused: Ints  # TAKEN, or why it has no result: a key of `load.REFUSALS`
+    ttft_s: Floats  # from sending to the first token, which prefill makes
+    tpot_s: Floats  # from the first to the last token, for each after the first
+    requests_per_s: Floats  # all requests over the time until the last one ends
+    tokens_per_s: Floats  # of answers
+    decoding: Floats  # requests on servers of decode, mean over time
+    queue: Floats  # requests that wait for prefill, mean over time
+    transfer_s: Floats  # from a place to the cache's arrival there
+    place_s: Floats  # waiting for a place
+    prefill_busy: Floats  # share of time in which a unit of prefill has an iteration
+    decode_busy: Floats
+    prefill_iterations: Floats  # all units
+    decode_iterations: Floats
+    cache: Floats  # share of decode's caches that requests hold, mean over time
+
+
+class _Pool(NamedTuple):
+    """A pool of one point."""
+
+    batch: Batch
+    request: Request
+    units: float
+    ranks: float  # of all units
+
+
+class _Prefilled(NamedTuple):
+    """What a prompt sees at a rate."""
+
+    wait: float  # until its first iteration [s]
+    takes: float  # from there to its first token [s]
+    together: float  # prompts of a unit that are computed together
+    total: float  # what these take [s]
+    load: float  # of prompts that come, in the most that it computes
+
+
+def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> SteadyApart:
+    """Return what requests of every point see; as `disaggregated.simulate_apart`."""
+    out = np.zeros((len(SteadyApart._fields), loads.isl.size))
+    _steady(prefill, decode, pools, loads, out)
+    return SteadyApart(out[0].astype(np.int64), *out[1:])
+
+
+@kernel
+def _steady(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: Floats) -> None:
+    for point in range(out.shape[1]):
+        steady_apart_point(prefill, decode, pools, loads, point, out[:, point])
+
+
+@lean_kernel
+def steady_apart_point(
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, out: Floats
+) -> None:
+    """Write what `SteadyApart` has of a point."""
+    is_closed = loads.concurrency[point] > 0
+    one, two = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
+    prompt, answer = request_of(prefill, one, loads, point), request_of(decode, two, loads, point)
+    if longest(loads.isl[point], loads.spread[point]) > one.capacity or answer.largest > two.capacity:
+        out[0] = TOO_LONG
+        return
+    units = float(pools.prefills[point] * one.slots), float(pools.decodes[point] * two.slots)
+    first = _Pool(one, prompt, units[0], units[0] * one.ranks)
+    second = _Pool(two, answer, units[1], units[1] * two.ranks)
+    requests = float(loads.requests[point])
+    sends = pools.way_s[point] + pools.way_token_s[point] * loads.isl[point]
+    way = (sends if answer.gaps > 0.0 else 0.0), float(pools.prefills[point])
+    if is_closed:
+        at_once = min(requests, float(loads.concurrency[point]))
+        _closed(prefill, decode, first, second, way, at_once, requests, loads.spread[point], out)
+    else:
+        _open(prefill, decode, first, second, way, loads.rate[point], requests, out)
+    if out[0] != TAKEN:
+        return
+    out[4] = out[3] * loads.osl[point]
+    out[13] = min(1.0, out[5] * answer.context / (second.ranks * two.capacity))
+
+
+@lean_kernel
+def _places(pool: _Pool, requests: float) -> float:
+    """Return how many requests a rank of decode runs at most, mean: each holds room for all of its tokens."""
+    most = min(float(pool.batch.most), requests)
+    room = pool.batch.capacity / pool.request.reserved
+    room = np.floor(room + 1e-9) if pool.request.variance == 0.0 else room + 0.5 * pool.request.variance - 0.5
+    return max(1.0, min(most, room))
+
+
+@lean_kernel
+def _decoding_s(times: PassTimes, pool: _Pool, requests: float) -> float:
+    """Return how long a request decodes where the pool has so many [s]; it joins within an iteration."""
+    if pool.request.gaps == 0.0:
+        return 0.0
+    rank = max(1.0, requests / pool.ranks)
+    every = total_of(pass_parts(times, pool.batch, pool.request, rank, 0.0, 0.0))
+    beside = min(1.0, max(0.0, requests - 1.0) / pool.ranks)  # an iteration is under way when it comes
+    return (pool.request.passes + 0.5 * beside) * every
+
+
+@lean_kernel
+def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
+    """Return what a prompt sees where so many come to the pool [1/s]; inf where they are too many.
+
+    varies: squared variation of the gaps between prompts of a unit; least: that come
+    to a rank together. What comes during an iteration is in the
+    next one, up to the budget; what does not fit waits as where servers work one by one (Kingman).
+    """
+    own, ranks = rate / pool.units, float(pool.batch.ranks)
+    most = ranks * max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
+    full = group_of(times, pool.batch, pool.request, 0.0, most / ranks)
+    load = own * full.total / most
+    if load >= 0.999:
+        return _Prefilled(np.inf, full.completion, most, full.total, load)
+    together = 1.0 if least <= 1.0 else least * ranks
+    group = group_of(times, pool.batch, pool.request, 0.0, least)
+    if own * group.total > together:
+        for _ in range(8):
+            together = min(most, max(together, own * group.total))
+            group = group_of(times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
+    busy = min(1.0, own * group.total / together)
+    service = pool.request.half_range**2 / 3.0
+    wait = 0.5 * (varies + service) * busy * group.total
+    wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
+    return _Prefilled(wait + group.wait, group.completion - group.wait, together, group.total, load)
+
+
+@lean_kernel
+def _moves(way: tuple[float, float], rate: float, together: float) -> float:
+    """Return how long a cache is on its way, after those that its server sends before [s].
+
+    way: what each takes [s], and servers of prefill; together: prompts that end together on a server.
+    """
+    load = min(0.98, rate * way[0] / way[1])
+    return way[0] * (1.0 + 0.5 * load / (1.0 - load) + 0.5 * (together - 1.0))
+
+
+@lean_kernel
+def _closed(
+    prefill: PassTimes,
+    decode: PassTimes,
+    first: _Pool,
+    second: _Pool,
+    way: tuple[float, float],
+    at_once: float,
+    requests: float,
+    spread: float,
+    out: Floats,
+) -> None:
+    """Write what requests see where each one that ends is followed by the next."""
+    places = second.ranks * _places(second, at_once)
+    most, varies = min(at_once, places), min(1.0, 2.0 * second.request.half_range)
+    rank, least = at_once / first.ranks, 1.0
+    if spread == 0.0:
+        together = room_of(first.batch, first.request, 0.0) / first.request.prompt
+        least = max(1.0, min(rank, np.floor(together)))
+        if way[0] > 0.0:
+            every = _decoding_s(decode, second, most) / max(1.0, second.request.passes)
+            least = max(1.0, min(least, 0.5 * every / way[0]))
+    low, high = 0.0, most
+    for step in range(_HALVINGS):
+        middle = high if step == 0 else 0.5 * (low + high)
+        rate = middle / (_decoding_s(decode, second, middle) + way[0])
+        prompt = _prefilled(prefill, first, rate, varies, least)
+        if middle + rate * (prompt.wait + prompt.takes + first.batch.request_s) > at_once:
+            high = middle
+        else:
+            low = middle
+        if low == high:
+            break
+    decoding_s = _decoding_s(decode, second, low)
+    rate = low / (decoding_s + way[0])
+    prompt = _prefilled(prefill, first, rate, varies, least)
+    moving = _moves(way, rate, prompt.together / first.batch.ranks)
+    rest = at_once / rate - prompt.takes - first.batch.request_s - moving - decoding_s
+    burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
+    share = at_once / requests
+    place, room = 0.0, 0.0
+    if places < at_once and low > 0.999 * most:
+        computing = rate * prompt.takes
+        room = max(0.0, first.ranks * np.floor(first.batch.capacity / first.request.held) - computing)
+        place = min(max(0.0, rest - prompt.wait), room / rate)
+        # the first burst waits for prefill, and moves on from there as fast as prefill is faster than decode
+        moved, all_s = place * prompt.load / max(1e-9, 1.0 - prompt.load), requests / rate
+        before = 0.5 * moved / all_s if moved < all_s else 1.0 - 0.5 * all_s / moved
+        place -= max(0.0, place * before - share * burst.completion)
+    queue = max(0.0, rest - place)
+    held_up = max(0.0, at_once - places - room)
+    at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
+    out[0], out[7], out[8] = TAKEN, moving, place
+    after = first.batch.request_s + queue + prompt.takes
+    out[1] = share * (first.batch.request_s + at_first) + (1.0 - share) * after
+    if second.request.gaps > 0.0:
+        out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
+    makespan = requests / rate + max(0.0, burst.total - queue - prompt.takes)
+    if spread > 0.0:
+        last = _last(decode, second, spread, low)
+        makespan = (requests - at_once) / rate + after + moving + place + last
+    out[3] = requests / makespan
+    out[5] = out[3] * decoding_s
+    out[6] = out[3] * (share * (at_first - prompt.takes) + (1.0 - share) * queue)
+    _write_iterations(first, second, prompt, out[3], requests, low, out)
+
+
+@lean_kernel
+def _last(times: PassTimes, pool: _Pool, spread: float, decoding: float) -> float:
+    """Return how long the last requests decode [s]: the longest of them, beside half as many."""
+    request = pool.request
+    shortest = (1.0 - spread) * request.most
+    tail = request.most - sqrt(2.0 * request.passes * (request.most - shortest) / max(1.0, decoding))
+    rank = max(1.0, 0.5 * decoding / pool.ranks)
+    every = total_of(pass_parts(times, pool.batch, request, rank, 0.0, 0.0))
+    return float(max(request.passes, tail) * every)
+
+
+@lean_kernel
+def _open(
+    prefill: PassTimes,
+    decode: PassTimes,
+    first: _Pool,
+    second: _Pool,
+    way: tuple[float, float],
+    rate: float,
+    requests: float,
+    out: Floats,
+) -> None:
+    """Write what requests see that come at random times."""
+    places = second.ranks * _places(second, requests)
+    prompt = _prefilled(prefill, first, rate, 1.0 / first.ranks, 1.0)
+    if prompt.wait == np.inf or _decoding_s(decode, second, places) * rate > places:
+        out[0] = TOO_MANY
+        return
+    low, high = 0.0, places
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if _decoding_s(decode, second, middle) * rate > middle:
+            low = middle
+        else:
+            high = middle
+    length = _decoding_s(decode, second, high)
+    sends = requests / rate
+    # pools fill at first: a request sees those of the time that has been
+    seen = high * (1.0 - sends / (3.0 * length)) if sends < length else high
+    if sends > length:
+        seen = high * (1.0 - length / (3.0 * sends))
+    decoding_s = _decoding_s(decode, second, 1.0 + seen * (requests - 1.0) / requests)
+    moving = _moves(way, rate, prompt.together / first.batch.ranks)
+    busy = min(0.999, high / places)
+    place = 0.5 * length * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
+    out[0], out[7], out[8] = TAKEN, moving, place
+    out[1] = first.batch.request_s + prompt.wait + prompt.takes
+    if second.request.gaps > 0.0:
+        out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
+    out[3] = requests / (sends + out[1] + moving + place + decoding_s)
+    out[5], out[6] = out[3] * decoding_s, out[3] * (prompt.wait + first.batch.request_s)
+    _write_iterations(first, second, prompt, out[3], requests, high, out)
+
+
+@lean_kernel
+def _write_iterations(
+    first: _Pool,
+    second: _Pool,
+    prompt: _Prefilled,
+    rate: float,
+    requests: float,
+    decoding: float,
+    out: Floats,
+) -> None:
+    """Write for how much of the time both pools have iterations, and how many."""
+    out[9] = min(1.0, rate * prompt.total / (prompt.together * first.units))
+    out[10] = min(1.0, out[5] / second.units)
+    out[11] = requests / prompt.together
+    out[12] = requests * second.request.passes / max(1.0, decoding / second.units)

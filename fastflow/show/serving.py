@@ -1,0 +1,159 @@
+"""What people who serve a model look for: latencies, rates, where time goes, what limits, memory, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as Sheet
+
+from fastflow import units
+from fastflow.serving.question import ONE_DECODE, ONE_PREFILL
+from fastflow.show.tables import console, new_sheet, quantity
+
+_LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
+_RATES = (
+    ("output tokens", "tokens_per_s"),
+    ("  a device", "tokens_per_s_per_device"),
+    ("  a user", "tokens_per_s_per_user"),
+    ("prompt tokens", "prefill_tokens_per_s"),
+    ("requests", "requests_per_s"),
+)
+_LIMITERS = {
+    "compute": "arithmetic",
+    "dram": "main memory",
+    "network": "exchanges between devices",
+    "launch": "launches of kernels",
+    "host": "the server's own work between iterations",
+}
+
+
+def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """Print one point that serves; inputs: its own, scalars by dotted key."""
+    out = console()
+    out.print(
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+    )
+    out.print(load_of(inputs))
+    out.print(_latencies(row, inputs))
+    out.print(_rates(row))
+    out.print(_time(row, inputs))
+    out.print(_memory(row))
+    _conclusion(out, row, inputs)
+
+
+def load_of(inputs: Mapping[str, Any]) -> str:
+    """Say in a line what is asked of servers."""
+    mode, isl, osl, batch = (inputs[f"serve.{name}"] for name in ("mode", "isl", "osl", "batch"))
+    if mode == ONE_PREFILL:
+        return f"One pass over {batch:,} x {isl:,.0f} tokens of prompts"
+    if mode == ONE_DECODE:
+        context = inputs["serve.context"] or isl + osl / 2.0
+        return f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
+    at_once, rate = inputs["serve.concurrency"], inputs["serve.rate"]
+    load = f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
+    how = "every iteration simulated" if inputs["serve.simulate"] else "fast form"
+    return f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, {load}; server mode {mode}, {how}"
+
+
+def _has(row: Mapping[str, Any], name: str) -> bool:
+    """Say whether a point has a value of a column."""
+    value = row.get(name)
+    return value is not None and value is not np.ma.masked and value == value
+
+
+def _latencies(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
+    is_simulated = any(_has(row, f"{name}_p99_s") for name in _LATENCIES)
+    more = [("median", True), ("99%", True)] if is_simulated else []
+    limits = any(inputs[f"serve.slo.{name}"] > 0.0 for name in _LATENCIES)
+    sheet = new_sheet(
+        "Time that a request takes",
+        [("", False), ("mean", True), *more, *([("allowed", True), ("", False)] if limits else [])],
+    )
+    for name, what in _LATENCIES.items():
+        if not _has(row, f"{name}_s"):
+            continue
+        parts = ("", "_median", "_p99") if is_simulated else ("",)
+        cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts]
+        if limits:
+            most = float(inputs[f"serve.slo.{name}"])
+            met = "met" if row[f"{name}_s"] <= most else "[bold red]missed[/]"
+            cells += [units.show(most, "s"), met] if most > 0.0 else ["any", ""]
+        sheet.add_row(f"{what} ({name}_s)", *cells)
+    return sheet
+
+
+def _rates(row: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Rates", [("", False), ("", True), ("", False)])
+    replicas = int(row["replicas"])
+    for label, name in _RATES:
+        if _has(row, name):
+            sheet.add_row(label, quantity(name, row[name]), "")
+    notes = f"of at most {row['most_requests']:,.0f} that caches hold"
+    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", notes)
+    if replicas > 1:
+        sheet.add_row("", "", f"on {replicas:,} servers that share nothing")
+    if _has(row, "queue"):
+        sheet.add_row("requests waiting", f"{row['queue']:,.2f}", "to start")
+    if _has(row, "preemptions"):
+        sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests that gave their places up")
+    return sheet
+
+
+def _time(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
+    """Tell what an iteration is made of, and what limits those of each kind."""
+    of_prompts = inputs["serve.mode"] == ONE_PREFILL
+    title = (
+        "Where a pass over prompts spends its time" if of_prompts else "Where an iteration spends its time"
+    )
+    sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
+    total = row["time_s"]
+    parts = {"exchange": "waits for the network", "serve_host": "the server's own work"}
+    rest = total - sum(row[f"{name}_s"] for name in parts)
+    sheet.add_row("kernels", units.show(float(rest), "s"), f"{rest / total:.1%}", "")
+    for name, note in parts.items():
+        label = name.removeprefix("serve_")
+        sheet.add_row(label, quantity(f"{name}_s", row[f"{name}_s"]), f"{row[f'{name}_s'] / total:.1%}", note)
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "" if of_prompts else "without prompts")
+    if _has(row, "prefill_share"):
+        sheet.add_row("", "", "", f"{row['prefill_share']:.1%} of the iterations work on prompts too")
+    return sheet
+
+
+def _memory(row: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
+    there, room = row["dram_capacity_B"], row["kv_room_B"]
+    token = f"{quantity('kv_token_B', row['kv_token_B'])} a token"
+    rest = row["footprint_B"] - row["weight_B"] - row["kv_B"]
+    for label, size, note in (
+        ("weights", row["weight_B"], ""),
+        ("caches in use", row["kv_B"], f"{token}; room for {quantity('kv_room_B', room)}"),
+        ("work space", rest, ""),
+    ):
+        sheet.add_row(label, units.show(float(size), "B"), f"{size / there:.1%}", note)
+    sheet.add_section()
+    total = quantity("footprint_B", row["footprint_B"])
+    label = f"total of {quantity('dram_capacity_B', there)}"
+    sheet.add_row(label, total, f"{row['footprint_B'] / there:.1%}", "")
+    return sheet
+
+
+def _conclusion(out: Console, row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    limits = []
+    for phase in ("prefill", "decode"):
+        by = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""
+        if by and by not in ("None", "--"):
+            limits.append(f"{phase} by {by}" + (f" ({_LIMITERS[by]})" if by in _LIMITERS else ""))
+    out.print(f"\nBound by     {', '.join(limits)}")
+    each = "an output token" if inputs["serve.mode"] != ONE_PREFILL else "a token of a prompt"
+    power = f"{quantity('power_W', row['power_W'])} a device"
+    out.print(f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {each}, {power}")
+    if row["feasible"] and any(inputs[f"serve.slo.{name}"] > 0.0 for name in _LATENCIES):
+        out.print("Times        within serve.slo")
+    if not row["feasible"]:
+        out.print(f"[bold red]Not feasible[/] {row['reason']}")
+    out.print()

@@ -1,0 +1,202 @@
+"""Prefill and decoding on servers of their own, event by event. Plain lists, from the definitions."""
+
+from math import floor
+
+from tests.naive.serving import line, plane
+
+
+class Request:
+    def __init__(self, number, sent, isl, osl, queued, prefix):
+        self.number, self.sent, self.isl, self.osl, self.queued = number, sent, isl, osl, queued
+        self.found = min(floor(prefix * isl), isl - 1)
+        self.computed, self.made = 0, 0.0
+        self.admitted = self.first = self.placed = self.arrive = self.end = None
+
+    @property
+    def rest(self):
+        return self.isl - self.found - self.computed
+
+
+class Unit:
+    """A batch of a server that goes on by itself."""
+
+    def __init__(self, number, server, ranks):
+        self.number, self.server, self.until = number, server, None
+        self.waiting = [[] for _ in range(ranks)]  # of a prefill rank
+        self.running = [[] for _ in range(ranks)]
+        self.batch = []  # of the iteration under way
+
+
+def compose(unit, server, now):
+    """Return [(request, tokens)] of each rank of a prefill unit, and take requests from its queues."""
+    batch = []
+    for waiting, running in zip(unit.waiting, unit.running, strict=True):
+        left, prompts = server["budget"], []
+        going = [request for request in running if request.first is None]
+        while left > 0:
+            if going:
+                request = going[0]
+            elif waiting and waiting[0].queued <= now and fits(waiting[0], running, server, now):
+                request = waiting[0]
+            else:
+                break
+            tokens = request.rest
+            if tokens > left:
+                if server["chunks"]:
+                    tokens = left
+                elif prompts:
+                    break
+            if going:
+                going.pop(0)
+            else:
+                running.append(waiting.pop(0))
+                request.admitted = now
+            prompts.append((request, tokens))
+            left -= tokens
+        batch.append(prompts)
+    return batch
+
+
+def fits(request, running, server, now):
+    """A prefill rank holds a cache until it has been sent."""
+    running[:] = [
+        other for other in running if other.end is None and (other.arrive is None or other.arrive > now)
+    ]
+    return sum(other.isl for other in running) + request.isl <= server["capacity"]
+
+
+def prefill_time(times, server, batch):
+    attention = 0.0
+    for prompts in batch:
+        own = 0.0
+        for i, (request, tokens) in enumerate(prompts):
+            table = times["prefill_more" if i else "prefill"]
+            own += plane(times["chunk"], times["before"], table, tokens, request.found + request.computed)
+        attention = max(attention, own)
+    rows = max(len(prompts) for prompts in batch)
+    tokens = max(sum(tokens for _, tokens in prompts) for prompts in batch)
+    return (
+        line(times["tokens"], times["shared"], tokens)
+        + line(times["tokens"], times["head"], rows)
+        + attention
+        + server["iteration_s"]
+        + server["row_s"] * rows
+    )
+
+
+def decode_time(times, server, batch):
+    attention, most = 0.0, max(len(requests) for requests in batch)
+    for requests in batch:
+        if requests:
+            mean = sum(request.isl + request.made for request in requests) / len(requests)
+            took = plane(times["requests"], times["context"], times["decode"], len(requests), mean)
+            attention = max(attention, took)
+    rows = most * server["queries"]
+    return (
+        line(times["tokens"], times["shared"], rows)
+        + line(times["tokens"], times["head"], rows)
+        + attention
+        + server["iteration_s"]
+        + server["row_s"] * most
+        + server["draft_s"]
+    )
+
+
+def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix):
+    """Return (requests, totals).
+
+    times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
+    """
+    pools = [
+        [Unit(i, i % count, server["ranks"]) for i in range(count * server["slots"])]
+        for count, server in zip(counts, servers, strict=True)
+    ]
+    for server in servers:
+        server["most"] = max(1, server["most"] // server["slots"])
+        server["capacity"] //= server["slots"]
+    prefills, decodes = pools
+    links = {}  # when a rank of a server has sent all
+    every, ready, now = [], [], 0.0
+    total = {"prefill_iterations": 0, "decode_iterations": 0, "prefill_busy": 0.0, "decode_busy": 0.0}
+
+    def send(when):
+        number = len(every)
+        if number < len(lengths):
+            request = Request(number, when, *lengths[number], when + servers[0]["request_s"], prefix)
+            every.append(request)
+            unit = prefills[number % len(prefills)]
+            request.unit = unit
+            request.rank = number // len(prefills) % servers[0]["ranks"]
+            unit.waiting[request.rank].append(request)
+
+    for i in range(len(lengths) if arrivals is not None else concurrency):
+        send(arrivals[i] if arrivals is not None else 0.0)
+    while any(request.end is None for request in every):
+        for unit in prefills:
+            if unit.until != now:
+                continue
+            unit.until = None
+            for prompts in unit.batch:
+                for request, tokens in prompts:
+                    request.computed += tokens
+                    if request.rest:
+                        continue
+                    request.made, request.first = 1.0, now
+                    if request.osl == 1:
+                        request.end = now
+                    else:
+                        ready.append(request)
+        for unit in decodes:
+            if unit.until != now:
+                continue
+            unit.until = None
+            for rank, requests in enumerate(unit.batch):
+                for request in requests:
+                    request.made += servers[1]["per_pass"]
+                    if request.made >= request.osl - 1e-9:
+                        request.end = now
+                        unit.running[rank].remove(request)
+        if arrivals is None:
+            for _ in [request for request in every if request.end == now and now > 0.0]:
+                send(now)
+        while ready:
+            request = ready[0]
+            places = [
+                (len(running), rank, unit.number)
+                for unit in decodes
+                for rank, running in enumerate(unit.running)
+                if len(running) < servers[1]["most"]
+                and sum(r.isl + r.osl for r in running) + request.isl + request.osl <= servers[1]["capacity"]
+            ]
+            if not places:
+                break
+            _, rank, number = min(places)
+            ready.pop(0)
+            decodes[number].running[rank].append(request)
+            link = request.unit.server, request.rank
+            request.placed = now
+            request.arrive = max(now, links.get(link, 0.0)) + way[0] + way[1] * request.isl
+            links[link] = request.arrive
+        for unit in prefills:
+            if unit.until is None:
+                unit.batch = compose(unit, servers[0], now)
+                if any(unit.batch):
+                    took = prefill_time(times[0], servers[0], unit.batch)
+                    total["prefill_iterations"] += 1
+                    total["prefill_busy"] += took
+                    unit.until = now + took
+        for unit in decodes:
+            if unit.until is None:
+                unit.batch = [[r for r in running if r.arrive <= now] for running in unit.running]
+                if any(unit.batch):
+                    took = decode_time(times[1], servers[1], unit.batch)
+                    total["decode_iterations"] += 1
+                    total["decode_busy"] += took
+                    unit.until = now + took
+        following = [unit.until for unit in prefills + decodes if unit.until is not None]
+        following += [r.arrive for r in every if r.arrive is not None and r.arrive > now]
+        following += [r.queued for r in every if r.queued > now]
+        if following:
+            now = min(following)
+    total["makespan"] = max(request.end for request in every)
+    return every, total
