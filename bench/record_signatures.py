@@ -28,6 +28,27 @@ RUNS = {
             "parallel.strategy=TP-2-e4-d8-p4",
         ),
     ),
+    "server, searched": (
+        ("serve=continuous", "model=llama3_8b", "tech=n7,n5", "system.devices=2", "parallel.strategy=TP-2"),
+    ),
+    "server, blocks": (
+        (
+            "serve=continuous",
+            "model=llama3_8b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-2-d4",
+            "serve.simulate=false,true",
+        ),
+        (
+            "serve=disaggregated",
+            "model=mixtral_8x7b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-4",
+            "serve.prefill.devices=4",
+            "serve.prefill.strategy=TP-4",
+            "serve.simulate=false,true",
+        ),
+    ),
     "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
     "layer, blocks": (("model=gemm", "chip=a100"), ("model=operator", "chip=a100")),
     "search": (("tech=n7", "parallel.strategy=d512", "starts=2", "steps=4"),),

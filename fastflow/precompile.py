@@ -34,6 +34,7 @@ _MOST_PROCESSES = 4
 _FEWEST = 3  # kernels that are worth a process of their own
 _LONGEST = 300.0  # that the others may take for their last kernels [s]
 SEARCH = "search"
+SERVES = "serve.isl"  # an input of points that serve alone
 
 _looked: set[str] = set()
 _looking = threading.Lock()  # other threads wait for the kernels
@@ -49,8 +50,9 @@ def tell(whom: Callable[[str, int, int], None]) -> None:
 
 
 def _kind_of(inputs: Inputs) -> str:
-    """Return which list of kernels a run needs: of layers, networks or transformers, blocks or searched."""
+    """Return which list of kernels a run needs, such as those of transformers, of blocks or searched."""
     what = "transformer" if in_blocks(inputs) else "network" if family_of(inputs).layers else "layer"
+    what = "server" if SERVES in inputs else what
     how = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
     return f"{what}, {how}"
 

@@ -96,7 +96,7 @@ def test_a_kind_is_one_class(tmp_path, monkeypatch):
 def test_every_kind_is_registered_once_and_by_a_file_of_its_own():
     homes = [kind.__module__ for kind in KINDS]
     names = ("attention", "collective", "experts", "gemm", "iteration", "latent_attention", "operator",
-             "recurrent", "training")  # fmt: skip
+             "recurrent", "serving", "training")  # fmt: skip
     assert sorted(homes) == [f"fastflow.measured.kinds.{name}" for name in names]
     assert len({kind.name for kind in KINDS}) == len(KINDS)
 

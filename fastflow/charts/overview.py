@@ -48,10 +48,10 @@ class AxisSummary(NamedTuple):
 def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that an overview reads."""
     shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
-    return [*_choices(names), *NEEDED, *shares]
+    return [*choices(names), *NEEDED, *shares]
 
 
-def _choices(names: Sequence[str]) -> list[str]:
+def choices(names: Sequence[str]) -> list[str]:
     """Return the columns that may have been swept; of strategies what was asked for, if that is there."""
     known = CHOICES if "parallel.strategy" not in names else [key for key in CHOICES if key != "strategy"]
     return [name for name in names if name in known or find_result(name) is None]
@@ -66,14 +66,14 @@ def best_first(frame: pd.DataFrame) -> pd.DataFrame:
 def axes_of(frame: pd.DataFrame) -> list[AxisSummary]:
     """Return what varies among points, and what each value of it does; the strategy where nothing varies."""
     ranked = best_first(frame)
-    keys = _swept(frame) or [_choices(frame.columns.tolist())[-1]]
+    keys = swept(frame) or [choices(frame.columns.tolist())[-1]]
     return [AxisSummary(key, _values(frame, ranked, key)) for key in keys]
 
 
-def _swept(frame: pd.DataFrame) -> list[str]:
+def swept(frame: pd.DataFrame) -> list[str]:
     """Return the columns that vary; of those that vary together the first."""
     kept: list[str] = []
-    codes = {key: pd.factorize(frame[key])[0] for key in _choices(frame.columns.tolist())}
+    codes = {key: pd.factorize(frame[key])[0] for key in choices(frame.columns.tolist())}
     for key, code in codes.items():
         together = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
         alike = any(
@@ -98,19 +98,19 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSu
         shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
         values.append(
             ValueSummary(
-                name=_label(key, name),
+                name=label(key, name),
                 points=int(counted.loc[name, "size"]),
                 feasible=int(counted.loc[name, "sum"]),
                 median_s=float(median.get(name, float("nan"))),
                 best_s=row.get("time_s", float("nan")),
-                bound_by=str(row.get("bound_by", "")),
+                bound_by=str(row["bound_by"]) if isinstance(row.get("bound_by"), str) else "",
                 shares={one: share for one, share in shares.items() if share == share},
             )
         )
     return values
 
 
-def _label(key: str, value: Any) -> str:
+def label(key: str, value: Any) -> str:
     """Write a value of an axis."""
     column = find_input(key)
     if isinstance(value, str):

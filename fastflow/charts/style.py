@@ -20,6 +20,10 @@ LIMITERS = {
     "dram": "#e8702a", "launch": "#dcdcdc",
 }  # fmt: skip
 """Colours of what limits kernels; on-chip memories are greens."""
+APART = (
+    "#26547c", "#ef476f", "#06a77d", "#ff9f1c", "#7b2cbf", "#a44a3f", "#118ab2", "#5c677d",
+)  # fmt: skip
+"""Colours of what has no order."""
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fastflow", "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 8.5,
     "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlecolor": INK, "axes.titlelocation": "left",

@@ -47,10 +47,19 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         ranking.report(dataset)
         if "rank" not in names:
             draw_search(dataset, figures, kind)
+    elif is_of_servers(names):
+        from fastflow.show import served
+
+        served.report(dataset, partial(_save, dataset, "report", figures, kind))
     else:
         from fastflow.show import overview
 
         overview.report(dataset, partial(_save, dataset, "report", figures, kind))
+
+
+def is_of_servers(names: list[str]) -> bool:
+    """Say whether all points of a dataset serve, by its columns."""
+    return "tpot_s" in names and "bound_by" not in names
 
 
 def _judged(dataset: Dataset) -> Dataset:

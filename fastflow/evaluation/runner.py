@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "BYTES_A_KERNEL", "BYTES_A_POINT", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
-    "predict_points", "rows", "tabulate", "warm_up",
+    "BYTES_A_KERNEL", "BYTES_A_POINT", "KINDS", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
+    "predict_points", "rows", "serves", "tabulate", "warm_up",
 ]  # fmt: skip
-_KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
+KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
 BYTES_A_KERNEL = 870
@@ -57,12 +57,12 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
     from fastflow.precompile import compile_ahead
 
     with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
             return serve(settle_servers(inputs, rehearsed))
-        compile_ahead(inputs)
         return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
 
 
@@ -86,7 +86,9 @@ def _columns(one: Predicted) -> Columns:
 
 def serves(inputs: Columns) -> bool:
     """Say whether points serve: those of a call all do, or none, since they have the same keys."""
-    return "serve.isl" in inputs
+    from fastflow.precompile import SERVES
+
+    return SERVES in inputs
 
 
 def lay_out(
@@ -107,7 +109,7 @@ def lay_out(
         elif name in alone:
             table[name] = alone[name]  # one call of the model made them all
         else:
-            empty: Any = np.empty(stop - start, _KINDS[kind_of(name, grid)])
+            empty: Any = np.empty(stop - start, KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
             for place, columns in known:
                 if name in columns:

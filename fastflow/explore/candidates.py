@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastflow.dataset.schema import kind_of
 from fastflow.errors import CompositionError, InputError
+from fastflow.evaluation.runner import serves
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.objective import with_designs
@@ -130,12 +131,15 @@ def candidates_of(grid: Grid, compete: str) -> Candidates:
 def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     """Return what may be chosen for a point, of each of CHOSEN; inputs: (1,)."""
     from fastflow.optimize.layouts import best_layouts
+    from fastflow.optimize.servers import in_order
     from fastflow.optimize.strategies import spaces_of
     from fastflow.workload import in_blocks
 
     given = tuple(inputs[key][0].item() for key in CHOSEN)
     if given[0] != AUTO:
         return [given]
+    if serves(inputs):
+        return [(layout, *given[1:]) for layout in in_order(inputs)[:MOST_LAYOUTS].tolist()]
     if not in_blocks(inputs):
         return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
     best = best_layouts(inputs).best

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from fastflow.columns import find_result, result_order
 from fastflow.configuration.settings import Settings
-from fastflow.dataset.schema import ResultTable, field_of, identity
-from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT
+from fastflow.dataset.schema import ResultTable, field_of, identity, kind_of
+from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT, KINDS, serves
 from fastflow.evaluation.workers import Crew, Watch
 from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
+from fastflow.grid.grid import Grid
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.optimize.halving import Advance, DesignBatch, Evaluate, Goal, walk
 from fastflow.optimize.objective import LACKS_MEMORY, OBJECTIVES, measure, score
-from fastflow.tables import Bools, Floats, Ints
+from fastflow.tables import Bools, Columns, Floats, Ints
 
 FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
 
@@ -129,25 +130,16 @@ def score_designs(
 
     holdable: whether some breakdown has memory enough for each candidate, (candidates,).
     """
-    from fastflow.crossflow import predict
-    from fastflow.precompile import SEARCH, compile_ahead
-    from fastflow.results import summary
-
     weights = np.linspace(0.0, 1.0, max(options.rules.starts, 2))
     rows = batch.candidate.size
     table: ResultTable = {}
     for place, inputs in candidates.inputs(batch.candidate, batch.designs):
-        own = batch.candidate[place]
-        with naming_what_is_missing(inputs):
-            compile_ahead(inputs, SEARCH)
-            prediction = predict(inputs)
         weight = weights[batch.start[place]]
-        columns = summary(prediction) | {
-            "score": score(prediction, options.objective, options.pareto, weight, holdable[own]),
-            "objective": measure(prediction, options.objective),
-        }
-        if options.pareto is not None:
-            columns["second_objective"] = measure(prediction, options.pareto)
+        with naming_what_is_missing(inputs):
+            if serves(inputs):
+                columns = _served(candidates.grid, inputs, options, weight)
+            else:
+                columns = _iterated(inputs, options, weight, holdable[batch.candidate[place]])
         if place.size == rows:
             return columns  # one call of the model scored them all
         for name, column in columns.items():
@@ -156,6 +148,50 @@ def score_designs(
                 table[name] = np.ma.MaskedArray(empty, mask=True)
             table[name][place] = column
     return table
+
+
+def _iterated(inputs: Columns, options: SearchOptions, weight: Floats, holdable: Bools) -> ResultTable:
+    """Predict and score designs by the time of an iteration."""
+    from fastflow.crossflow import predict
+    from fastflow.precompile import SEARCH, compile_ahead
+    from fastflow.results import summary
+
+    compile_ahead(inputs, SEARCH)
+    prediction = predict(inputs)
+    columns: ResultTable = summary(prediction) | {
+        "score": score(prediction, options.objective, options.pareto, weight, holdable),
+        "objective": measure(prediction, options.objective),
+    }
+    if options.pareto is not None:
+        columns["second_objective"] = measure(prediction, options.pareto)
+    return columns
+
+
+def _served(grid: Grid, inputs: Columns, options: SearchOptions, weight: Floats) -> ResultTable:
+    """Predict and score designs that serve."""
+    from fastflow.optimize.served_objective import measure_served, score_served
+    from fastflow.served_results import served_columns
+    from fastflow.serving.serve import serve
+
+    served = serve(inputs)
+    columns: ResultTable = served_columns(inputs, served) | {
+        "score": score_served(inputs, served, options.objective, options.pareto, weight),
+        "objective": measure_served(inputs, served, options.objective),
+    }
+    if options.pareto is not None:
+        columns["second_objective"] = measure_served(inputs, served, options.pareto)
+    return columns | _lacking(grid, columns, served.reason.size)
+
+
+def _lacking(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
+    """Return the result columns of a grid that some of its designs have and these have not, without values."""
+    found: ResultTable = {}
+    for name in result_order(grid.levels, grid.stacked, grid.served):
+        if name not in columns and name not in grid.labels:
+            kind = kind_of(name, grid)
+            empty: Any = np.zeros(rows, KINDS[kind])
+            found[name] = np.ma.MaskedArray(empty, mask=True)
+    return found
 
 
 def cut(rows: int, size: int) -> list[Ints]:

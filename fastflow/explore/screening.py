@@ -14,7 +14,10 @@ from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP, devices_short, la
 from fastflow.optimize.space import fill, random_designs
 from fastflow.tables import Bools, Floats, Ints
 
-_ALIKE = ("time_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s", "energy_J", "footprint_B")
+_ALIKE = (
+    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s", "energy_J",
+    "footprint_B",
+)  # fmt: skip
 """What candidates agree in that do the same."""
 _TRIALS = 8  # random designs under which they have to agree as well
 
@@ -63,7 +66,7 @@ def _tried(scorer: Scorer, whom: Ints, designs: Floats, largest: Floats) -> pa.T
     footprint, held = (
         table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_capacity_B")
     )
-    lacks = np.flatnonzero(footprint > held)
+    lacks = np.flatnonzero((footprint > held) & (score < LACKS_MEMORY))
     value = score.copy()
     for place, inputs in scorer.candidates.inputs(whom[lacks], designs[lacks]):
         short = devices_short(inputs, footprint[lacks[place]])
@@ -108,8 +111,9 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
     On a switch many strategies do the same: they differ in who sits where alone. They have to agree under
     several random designs too, as one may hide an exchange that another shows.
     """
+    alike = [name for name in _ALIKE if name in table.column_names]
     whom = np.flatnonzero((reason == "") & ~np.isnan(table["time_s"].to_numpy()))
-    columns = [scorer.candidates.group[whom], *(table[name].to_numpy()[whom] for name in _ALIKE)]
+    columns = [scorer.candidates.group[whom], *(table[name].to_numpy()[whom] for name in alike)]
     _, place = kinds(columns, whom.size)
     many = np.bincount(place)[place] > 1
     whom, columns = whom[many], [place[many]]
@@ -117,7 +121,7 @@ def _leave_out_alike(scorer: Scorer, reason: NDArray[np.object_], table: pa.Tabl
         return
     for design in random_designs(_TRIALS, scorer.candidates.space, scorer.options.rules.seed):
         tried = _tried(scorer, whom, np.tile(design, (whom.size, 1)), largest)
-        columns += [tried[name].to_numpy() for name in _ALIKE]
+        columns += [tried[name].to_numpy() for name in alike]
     first, place = kinds(columns, whom.size)
     for candidate, other in zip(whom.tolist(), whom[first][place].tolist(), strict=True):
         if candidate != other:

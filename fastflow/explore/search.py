@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.configuration.wording import counted
+from fastflow.columns import ALL
+from fastflow.configuration.wording import counted, one_of
 from fastflow.errors import InputError
 from fastflow.evaluation.workers import Lost, Watch, interruptible
 from fastflow.explore.candidates import Candidates, candidates_of
@@ -21,6 +22,7 @@ from fastflow.explore.scorer import schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
 from fastflow.optimize.halving import steps_of, successive_halving
+from fastflow.optimize.objective import OBJECTIVES, OF_TOKENS
 from fastflow.precompile import SEARCH, compile_ahead
 from fastflow.tables import Floats, Ints
 
@@ -37,6 +39,14 @@ class Answer(NamedTuple):
     spent: Ints  # designs scored of each candidate
 
 
+def _check_objectives(run: Run, options: SearchOptions) -> None:
+    """Refuse objectives of tokens where some point does not serve; raises InputError."""
+    for key, objective in (("objective", options.objective), ("pareto", options.pareto)):
+        if objective in OF_TOKENS and run.grid.served != ALL:
+            others = one_of([name for name in OBJECTIVES if name not in OF_TOKENS])
+            raise InputError(key, objective, f"{others} where serve=none")
+
+
 def search_designs(
     run: Run,
     options: SearchOptions,
@@ -49,7 +59,9 @@ def search_designs(
     output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
     begin is told how many candidates and steps there are to come, and the designs known from before.
     """
-    compile_ahead(run.grid.first_inputs(), SEARCH)
+    _check_objectives(run, options)
+    if run.grid.served != ALL:
+        compile_ahead(run.grid.first_inputs(), SEARCH)
     candidates = candidates_of(run.grid, options.compete)
     history = History(output, schema_of_history(candidates, options))
     watch = Watch()

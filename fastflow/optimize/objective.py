@@ -18,14 +18,20 @@ from fastflow.optimize.space import Space
 from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Floats, Inputs, Ints, take
 
+PER_DEVICE, PER_JOULE = "device_time_per_token", "joules_per_token"
+OF_TOKENS = {PER_DEVICE: "tokens_per_s_per_device", PER_JOULE: "joules_per_token"}
+"""Objectives of models that serve alone, and the result column that they are made of."""
 OBJECTIVES = {
     "time": "s",
     "energy": "J",
     "edp": "J s",
     "time_area": "s m^2",
+    PER_DEVICE: "s",
+    PER_JOULE: "J",
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
-JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area)."""
+JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
+a model serves, what a device takes for a token (the inverse of its tokens per second) and energy of a token."""
 
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
 
@@ -43,12 +49,17 @@ def measure(prediction: Prediction, objective: str) -> Floats:
     if objective == "time":
         return time
     if objective == "time_area":
-        shares = [share for key, share in inputs.items() if key.startswith("chip.area.")]
-        area: Floats = np.sum(shares, axis=0) * inputs["chip.die_area"]
-        return time * area
+        return time * area_of(inputs)
     energy = np.full_like(time, np.nan)
     energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
     return energy if objective == "energy" else energy * time
+
+
+def area_of(inputs: Inputs) -> Floats:
+    """Return the die area that shares use [m^2], shape (points,)."""
+    shares = [share for key, share in inputs.items() if key.startswith("chip.area.")]
+    area: Floats = np.sum(shares, axis=0) * inputs["chip.die_area"]
+    return area
 
 
 def largest_memory(inputs: Inputs, space: Space) -> Floats:

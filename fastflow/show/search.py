@@ -17,6 +17,14 @@ from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import console, new_sheet, quantity
 
+_OF_ITERATIONS = {"time_s": "time", "energy_J": "energy", "mfu": "mfu", "bound_by": "bound by"}
+_OF_SERVERS = {
+    "ttft_s": "first token", "tpot_s": "further token", "tokens_per_s_per_device": "tokens of a device",
+    "joules_per_token": "energy of a token", "kv_room_B": "room for caches",
+    "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
+}  # fmt: skip
+_LESS = ("time_s", "energy_J", "ttft_s", "tpot_s", "joules_per_token")
+"""What is better where there is less of it."""
 _BUDGETS = ("area", "power", "perimeter")
 
 
@@ -53,7 +61,8 @@ def _title(answer: Answer, row: Mapping[str, Any]) -> str:
 def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
     """Put the objective and what goes with it side by side."""
     table = new_sheet("Result", [("", False), ("own", True), ("best", True), ("", True)])
-    names = {"time_s": "time", "energy_J": "energy", "mfu": "mfu", "bound_by": "bound by"}
+    names = _OF_SERVERS if "tpot_s" in best else _OF_ITERATIONS
+    names = {name: label for name, label in names.items() if own[name] is not None or best[name] is not None}
     options = {"objective": answer.options.objective, "second_objective": answer.options.pareto}
     for name, objective in options.items():
         if objective is not None and objective not in ("time", "energy"):
@@ -64,7 +73,7 @@ def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> 
             table.add_row(objective, *values, _ratio(before, after))
     for name, label in names.items():
         before, after = own[name], best[name]
-        ratio = _ratio(before, after) if name in ("time_s", "energy_J") else ""
+        ratio = _ratio(before, after) if name in _LESS else ""
         table.add_row(label, quantity(name, before), quantity(name, after), ratio)
     return table
 

@@ -33,7 +33,7 @@ from fastflow.workload.types import TYPES
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
     one.FAMILY.name: one.FAMILY
-    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, transformer, serving, file)
+    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, serving, transformer, file)
 }
 STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
 """The inputs that decide which kernels a model has, how many layers too."""

@@ -153,6 +153,7 @@ class ServedPoints(SystemRuns):
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows, both times of a line by one point; raises InputError."""
         from fastflow.optimize.servers import settle_servers
+        from fastflow.precompile import compile_ahead
         from fastflow.served_results import served_columns
         from fastflow.serving.serve import serve
 
@@ -161,6 +162,7 @@ class ServedPoints(SystemRuns):
             _, first, place = np.unique(self.file.line[some], return_index=True, return_inverse=True)
             own = take(inputs, first)
             with naming_what_is_missing(own):
+                compile_ahead(own)
                 found = served_columns(own, serve(settle_servers(own)))
             columns = {name: column[place] for name, column in found.items()}
             is_first = self.part[some] == TTFT

@@ -1,0 +1,80 @@
+"""Objectives and scores of designs that serve; as of `objective`, lower is better and always finite.
+
+Between designs that serve as asked and those that make no chip lie those that are late (`serve.slo`), by how
+much, and those whose memory holds no cache of a request beside the weights, by the memory that they lack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.hardware.shortage import shortage
+from fastflow.optimize.objective import (
+    LACKS_MEMORY,
+    NO_CHIP,
+    OF_TOKENS,
+    PER_DEVICE,
+    PER_JOULE,
+    area_of,
+    devices_short,
+)
+from fastflow.serving.serve import Served
+from fastflow.tables import Columns, Floats, Inputs, take
+
+_WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design that is so many e-folds late is still nearer
+
+
+def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
+    """Return an objective of every point, in its unit; NaN without results, shape (points,)."""
+    columns, nothing = served.columns, np.full(served.reason.size, np.nan)
+    found = {name: columns.get(name, nothing) for name in ("time_s", "energy_J", *OF_TOKENS.values())}
+    time, energy = found["time_s"], found["energy_J"]
+    if objective == PER_DEVICE:
+        prompts = columns.get("prefill_tokens_per_s", nothing) / inputs["system.devices"]
+        rate = found[OF_TOKENS[PER_DEVICE]]
+        value: Floats = 1.0 / np.where(np.isnan(rate), prompts, rate)
+    elif objective == PER_JOULE:
+        value = found[OF_TOKENS[PER_JOULE]]
+    elif objective == "time_area":
+        value = time * area_of(inputs)
+    else:
+        value = {"time": time, "energy": energy, "edp": energy * time}[objective]
+    return value
+
+
+def score_served(
+    inputs: Inputs, served: Served, objective: str, second: str | None, weight: Floats
+) -> Floats:
+    """Return the score of every point, shape (points,); second, weight: as of `objective.score`."""
+    value = np.log(measure_served(inputs, served, objective))
+    if second is not None:
+        value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
+    late = np.flatnonzero((served.short != "") & (served.reason == ""))
+    value[late] = LACKS_MEMORY + _lateness(inputs, served.columns)[late]
+    has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
+    lacks = np.flatnonzero((served.reason != "") & has_weights)
+    if lacks.size:
+        needed = _needed(inputs, served.columns)[lacks]
+        value[lacks] = LACKS_MEMORY + _WITHOUT_CACHE + devices_short(take(dict(inputs), lacks), needed)
+    rest = np.flatnonzero(np.isnan(value))
+    if rest.size:
+        value[rest] = NO_CHIP + shortage(take(dict(inputs), rest))
+    return value
+
+
+def _lateness(inputs: Inputs, columns: Columns) -> Floats:
+    """Return by how many e-folds points miss what `serve.slo` allows, both times together."""
+    late = np.zeros(inputs["serve.slo.ttft"].size)
+    for name in ("ttft", "tpot"):
+        most, nothing = inputs[f"serve.slo.{name}"], np.full(late.size, np.nan)
+        found = np.where(most > 0.0, columns.get(f"{name}_s", nothing) / np.where(most > 0.0, most, 1.0), 0.0)
+        late += np.log(np.maximum(np.nan_to_num(found, nan=1.0), 1.0))
+    return late
+
+
+def _needed(inputs: Inputs, columns: Columns) -> Floats:
+    """Return the memory that a device needs for weights and what it is to cache, a request at least [B]."""
+    request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
+    cached = columns.get("kv_B", np.full(request.size, np.nan))
+    whole: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
+    return whole / inputs["server.memory"]
