@@ -26,7 +26,8 @@ SMALL = [
 LOADED = [*SMALL, "serve=continuous", "server=vllm", "serve.isl=64", "serve.osl=32"]
 OF_A_CHIP = [
     "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.vocabulary=8000",
-    "tech=n5", "mem=hbm3", "system=dgx_h100", "chip=pathfinding", "system.devices=4", "parallel.strategy=TP-4",
+    "tech=n5", "mem=hbm3", "system=dgx_h100", "chip=pathfinding", "system.devices=4",
+    "parallel.strategy=TP-4",
     "serve=decode", "serve.batch=16",
 ]  # fmt: skip
 
@@ -70,7 +71,8 @@ def test_best_are_those_with_most_tokens_then_late_ones_then_none():
     nan = None
     part = pd.DataFrame(
         {
-            "time_s": [1.0, nan, 1.0, 1.0, 1.0], "feasible": [True, False, True, False, True], "devices": [2] * 5,
+            "time_s": [1.0, nan, 1.0, 1.0, 1.0], "feasible": [True, False, True, False, True],
+            "devices": [2] * 5,
             "tokens_per_s_per_device": [10.0, nan, nan, 99.0, 20.0],
             "prefill_tokens_per_s": [70.0, nan, 30.0, 5.0, 1.0],
         }
