@@ -57,11 +57,21 @@ def random_load(random):
         "concurrency": int(random.integers(1, 12)) if is_closed else 0,
         "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
         "requests": int(random.integers(1, 30)),
-    }
+    } | random_file(random)
+
+
+def random_file(random):
+    """What a load has from a file of requests, once in four."""
+    if random.random() < 0.75:
+        return {}
+    known = int(random.integers(1, 12))
+    return {"known": known, "lengths": random.integers(1, 40, (2, known))}
 
 
 def lengths(load_):
     """Return (isl, osl) of every request."""
+    if load_.get("known"):
+        return list(zip(*(column.tolist() for column in load.lengths_sent(loads(load_), 0)), strict=True))
     spread, requests = load_["spread"], load_["requests"]
     isl = load.lengths_of(load_["isl"], spread, requests, load.PROMPTS)
     osl = load.lengths_of(load_["osl"], spread, requests, load.ANSWERS)

@@ -406,6 +406,7 @@ INPUTS: tuple[Column, ...] = (
     text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
     _length("serve.isl", "tokens of a prompt, on average"),
     _length("serve.osl", "tokens of an answer, on average"),
+    text("serve.lengths", "CSV file with columns isl and osl: requests, in place of isl, osl and spread"),
     Column("serve.spread", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0),
     Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
     count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),

@@ -24,6 +24,8 @@ from fastflow.parallelism.strategy import parse as parse_strategy
 from fastflow.parallelism.within import KEY as WITHIN
 from fastflow.parallelism.within import parse as parse_within
 from fastflow.workload.file import read_network
+from fastflow.workload.request_lengths import KEY as LENGTHS
+from fastflow.workload.request_lengths import read_lengths
 from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
 from fastflow.workload.transformer.pattern import KEY as PATTERN
@@ -51,7 +53,7 @@ VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
 """Sections and leaves of the configuration that say where and how, and change no result."""
-FILES = ("model.file", "parallel.layout")
+FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""
 SETS_OTHERS = (CONFIG,)
 """Leaves that are no inputs themselves, and from which others follow."""
@@ -194,6 +196,8 @@ def _check_text(key: str, value: str) -> None:
         read_layout(value)
     elif key == "model.file":
         read_network(value)
+    elif key == LENGTHS:
+        read_lengths(value)
     elif key == PATTERN:
         parse_pattern(value)
     elif key == "placement" and value != AUTO:

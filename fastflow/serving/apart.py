@@ -18,6 +18,7 @@ from fastflow.parallelism.strategy import Strategy, parse
 from fastflow.serving.disaggregated import Pools, simulate_apart
 from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
+from fastflow.serving.lengths import longest_of
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
 from fastflow.serving.question import DISAGGREGATED, Question, ask
 from fastflow.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
@@ -164,8 +165,9 @@ def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
     """Say why servers do not take a load, and which of them."""
     if refused != TOO_LONG:
         return REFUSALS[refused]
+    isl, _, both = longest_of(asked.inputs)
     for name, one, tokens in (
-        ("prefill", prefill, asked.isl), ("decode", asked, asked.isl + asked.osl),
+        ("prefill", prefill, isl), ("decode", asked, both),
     ):  # fmt: skip
         held, room = float(one.cache.of(tokens)[i]), max(float(one.room.caches[i]), 0.0)
         if held > room / one.servers.slots[i] or name == "decode":

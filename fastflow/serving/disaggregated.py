@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import ANSWERS, PROMPTS, TAKEN, TOO_LONG, Loads, arrivals_of, lengths_of
+from fastflow.serving.load import TAKEN, TOO_LONG, Loads, arrivals_of, lengths_sent
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.pools import (
     NEVER,
@@ -96,8 +96,7 @@ def apart_point(
 ) -> None:
     """Simulate one point's pools, and write what `Apart` has of them."""
     count, concurrency = loads.requests[point], loads.concurrency[point]
-    isl = lengths_of(loads.isl[point], loads.spread[point], count, PROMPTS)
-    osl = lengths_of(loads.osl[point], loads.spread[point], count, ANSWERS)
+    isl, osl = lengths_sent(loads, point)
     is_closed = concurrency > 0
     first, second = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
     if isl.max() > first.capacity or (isl + osl).max() > second.capacity:

@@ -13,8 +13,9 @@ import numpy as np
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
 
-PROMPTS, ANSWERS, ARRIVALS = 0, 1, 2
+PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
 """Streams of random numbers."""
+TWO_64 = 2.0**64
 
 TAKEN, TOO_LONG, TOO_MANY = 0, 1, 2
 """Whether a server can take a load."""
@@ -38,6 +39,8 @@ class Loads(NamedTuple):
     concurrency: Ints  # of a closed loop, of the whole server; 0: open
     rate: Floats  # of an open loop [1/s]; 0: closed
     requests: Ints  # how many there are in all
+    known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
+    lengths: Ints  # their prompts and answers, those with fewest tokens in all first; (points, 2, most)
 
 
 @lean_kernel
@@ -80,6 +83,29 @@ def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
     for i in range(requests):
         lengths[i] = max(1, int(np.floor(shuffled[i] + 0.5)))
     return lengths
+
+
+@kernel
+def lengths_sent(loads: Loads, point: int) -> tuple[Ints, Ints]:
+    """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
+
+    Of those that a file tells of one of each part is sent, of as many parts as there are requests.
+    """
+    requests, known = loads.requests[point], loads.known[point]
+    if known == 0:
+        isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
+        osl = lengths_of(loads.osl[point], loads.spread[point], requests, ANSWERS)
+        return isl, osl
+    rows = np.empty(requests)
+    for i in range(requests):
+        inside = _random(ROWS, i) / TWO_64
+        rows[i] = min(np.floor((i + inside) * known / requests), known - 1.0)
+    _shuffle(rows, PROMPTS)
+    isl, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)
+    for i in range(requests):
+        isl[i] = loads.lengths[point, 0, int(rows[i])]
+        osl[i] = loads.lengths[point, 1, int(rows[i])]
+    return isl, osl
 
 
 @kernel

@@ -219,7 +219,7 @@ def _refused(asked: Question, refused: Ints) -> Texts:
     for i in np.flatnonzero(refused != TAKEN).tolist():
         reason[i] = REFUSALS[int(refused[i])]
         if refused[i] == TOO_LONG:
-            reason[i] = _lacks(asked, i, float(asked.held[i]))
+            reason[i] = _lacks(asked, i, float(asked.held_by_longest[i]))
     return reason.astype(np.str_)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.serving.iterations import Servers
 from fastflow.serving.layout import ServerLayouts
+from fastflow.serving.lengths import longest_of, sent_of
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, cache_of, room_of
 from fastflow.serving.passes import Axes, Passes, axes_of, tabulate
@@ -43,6 +44,11 @@ class Question(NamedTuple):
         """Bytes of a device that the cache of a whole request takes."""
         return self.cache.of(self.isl + self.osl)
 
+    @property
+    def held_by_longest(self) -> Floats:
+        """The same of the longest request, as far as it is known."""
+        return self.cache.of(longest_of(self.inputs)[2])
+
 
 def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`."""
@@ -51,7 +57,7 @@ def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
     shared = [column for key, column in inputs.items() if not key.startswith(OF_LOADS)]
     first, server = kinds([*shared, queries], queries.size)
     own = take(dict(inputs), first)
-    passes = tabulate(own, take(layouts, first), _axes(inputs, layouts, isl, osl), queries[first])
+    passes = tabulate(own, take(layouts, first), _axes(inputs, layouts), queries[first])
     room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
     cache = cache_of(inputs, layouts)
     active, loads, requests = _loads(inputs, layouts, isl, osl)
@@ -73,15 +79,15 @@ def some_of(asked: Question, rows: Ints) -> Question:
     return asked._replace(inputs=take(dict(asked.inputs), rows), **taken)
 
 
-def _axes(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> Axes:
+def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     """Return the sizes that the points of a call reach."""
-    mode, longest = inputs["serve.mode"], (isl + osl).max()
+    mode, (isl, _, both) = inputs["serve.mode"], longest_of(inputs)
     at_once = np.where(inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.most"])
     batch = np.where(np.isin(mode, (ONE_PREFILL, ONE_DECODE)), inputs["serve.batch"], at_once)
     requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MOST_REQUESTS), 2)
     whole = np.where(mode == ONE_PREFILL, -(-batch // layouts.ranks) * isl, 0)
     tokens = np.maximum(inputs["server.budget"], whole).max()
-    context = np.maximum(inputs["serve.context"].max(), longest)
+    context = np.maximum(inputs["serve.context"].max(), both.max())
     chunk = np.where(mode == ONE_PREFILL, isl, np.minimum(isl, inputs["server.budget"])).max()
     draft = int(inputs["serve.draft"].max()) + 1
     return axes_of(
@@ -100,9 +106,10 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     requests = np.maximum(-(-asked // active), 1)
     repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
+    known, lengths = sent_of(inputs)
     loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
-        requests=requests,
+        requests=requests, known=known, lengths=lengths,
     )  # fmt: skip
     return active, loads, np.maximum(asked, 1)
 

@@ -12,6 +12,7 @@ import numpy as np
 from fastflow.errors import InputError
 from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
 from fastflow.serving.layout import ServerLayouts
+from fastflow.serving.lengths import longest_of, with_lengths
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
@@ -34,6 +35,7 @@ def serve(inputs: Inputs) -> Served:
     """
     if not in_blocks(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
+    inputs = with_lengths(inputs)
     layouts, unlaid, prefill = apart_layouts(inputs)
     points = layouts.ranks.size
     one = np.ones(points, dtype=np.int64)
@@ -87,7 +89,7 @@ def misasked(inputs: Inputs) -> Texts:
     for i in reason.without((draft > 0) & (accepted > draft + 1)):
         allowed = f"at most serve.draft + 1 = {draft[i] + 1} tokens of a pass"
         reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
-    longest = np.maximum(inputs["serve.isl"] + inputs["serve.osl"], inputs["serve.context"])
+    longest = np.maximum(longest_of(inputs)[2], inputs["serve.context"])
     most = inputs["model.positions"]
     for i in reason.without((most > 0) & (longest > most)):
         allowed = f"prompt and answer of at most the {most[i]} tokens of model.positions"

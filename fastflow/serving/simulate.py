@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import ANSWERS, PROMPTS, TAKEN, TOO_LONG, Loads, arrivals_of, lengths_of
+from fastflow.serving.load import TAKEN, TOO_LONG, Loads, arrivals_of, lengths_sent
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import (
     Batch,
@@ -86,8 +86,7 @@ def _simulate(times: PassTimes, servers: Servers, loads: Loads, out: Floats) -> 
 def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int, out: Floats) -> None:
     """Simulate one point's server, slot by slot, and write what `Simulated` has of it."""
     requests, concurrency = loads.requests[point], loads.concurrency[point]
-    isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
-    osl = lengths_of(loads.osl[point], loads.spread[point], requests, ANSWERS)
+    isl, osl = lengths_sent(loads, point)
     capacity = servers.capacity[point] // servers.slots[point]
     if (isl + osl).max() > capacity:
         out[0] = TOO_LONG

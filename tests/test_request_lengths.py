@@ -1,0 +1,137 @@
+"""Lengths of requests from a file: what is read, what is sent, what is refused."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.serving import load
+from fastflow.serving.lengths import MOST_SENT
+from fastflow.workload.request_lengths import read_lengths
+from tests.checks import cases
+from tests.servers import loads
+
+POINT = (
+    "serve=continuous", "server=vllm", "model=llama3_8b", "system=dgx_h100", "system.devices=1",
+    "parallel.strategy=TP-1", "serve.concurrency=16",
+)  # fmt: skip
+
+
+@pytest.fixture
+def requests(tmp_path):
+    """A function from pairs of lengths to the override that names a file of them."""
+
+    def write(pairs, name="requests.csv"):
+        path = tmp_path / name
+        path.write_text("".join(f"{a},{b}\n" for a, b in [("isl", "osl"), *pairs]))
+        return f"serve.lengths={path}"
+
+    return write
+
+
+def sent(pairs, count):
+    """Return the pairs that a load of so many requests sends, from a file of these."""
+    ordered = np.array(sorted(pairs, key=sum)).T.astype(np.int64)
+    isl, osl = load.lengths_sent(loads({"known": len(pairs), "lengths": ordered, "requests": count}), 0)
+    return list(zip(isl.tolist(), osl.tolist(), strict=True))
+
+
+PAIRS = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=20)
+
+
+@cases(60)
+@given(PAIRS, st.integers(1, 4))
+def test_each_request_of_a_file_is_sent_equally_often(pairs, times):
+    assert Counter(sent(pairs, times * len(pairs))) == Counter(pairs * times)
+
+
+@cases(60)
+@given(PAIRS, st.integers(1, 20))
+def test_of_each_part_of_a_file_one_request_is_sent(pairs, count):
+    count = min(count, len(pairs))
+    found, total = sorted(map(sum, sent(pairs, count))), sorted(map(sum, pairs))
+    for i, tokens in enumerate(found):
+        first, last = i * len(pairs) // count, -(-(i + 1) * len(pairs) // count) - 1
+        assert total[first] <= tokens <= total[last]
+    assert set(sent(pairs, count)) <= set(pairs)
+
+
+def test_requests_of_one_length_are_as_isl_and_osl(requests):
+    same = fastflow.evaluate(*POINT, "serve.isl=700", "serve.osl=90", "serve.simulate=true,false")
+    read = fastflow.evaluate(*POINT, requests([(700, 90)] * 3), "serve.simulate=true,false")
+    times = ["ttft_s", "tpot_s", "ttft_p99_s", "tokens_per_s", "most_requests"]
+    assert read[times].equals(same[times])
+
+
+@pytest.mark.parametrize("mode", [(), ("serve=disaggregated", "system.devices=2", "serve.prefill.devices=1")])
+def test_the_fast_form_is_near_the_simulation(requests, mode):
+    random = np.random.default_rng(5)
+    isl, osl = np.exp(random.normal([[6.3], [4.8]], [[0.8], [0.6]], (2, 1000))).astype(int) + 1
+    file = requests(zip(isl.tolist(), osl.tolist(), strict=True))
+    both = fastflow.evaluate(*POINT, *mode, file, "serve.simulate=true,false", "serve.requests=1000")
+    if not mode:
+        assert both["ttft_s"][1] == pytest.approx(both["ttft_s"][0], rel=0.25)
+    for name in ("tpot_s", "tokens_per_s"):
+        assert both[name][1] == pytest.approx(both[name][0], rel=0.12)
+
+
+def test_of_a_long_file_some_at_even_distances_are_sent(requests):
+    file = requests([(i + 1, 1) for i in range(2 * MOST_SENT)])
+    one = fastflow.evaluate(*POINT, file, "serve.simulate=true")
+    assert one["reason"][0] == ""
+    assert read_lengths(file.partition("=")[2]).isl.size == 2 * MOST_SENT
+
+
+def test_what_a_file_holds_is_part_of_the_fingerprint(requests):
+    found = {
+        fastflow.evaluate(*POINT, requests([(100, osl)])).attrs["fastflow.fingerprint"] for osl in (10, 20)
+    }
+    assert len(found) == 2
+
+
+def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
+    one = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
+    assert "model.positions" in one["reason"][0]
+
+
+def test_a_request_that_no_cache_holds_says_what_it_needs(requests):
+    file = requests([(100, 10), (120_000, 10)])
+    one = fastflow.evaluate(*POINT, file, "server.memory=0.3", "serve.simulate=true")
+    need, left = (float(text.split()[-1]) for text in one["reason"][0].split(" GB")[::2][:2])
+    assert need > left
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "first line names the columns isl and osl"),
+        (b"isl,os\n1,2\n", "not name osl once"),
+        (b"isl,isl,osl\n1,2,3\n", "not name isl once"),
+        (b"isl,osl\n", "none"),
+        (b"isl,osl\n5,0\n", "line 2 has 0"),
+        (b"isl,osl\n5,2\n5.5,2\n", "line 3 has 5.5"),
+        (b"isl,osl\n5\n", "column osl .* has nothing"),
+        (b"isl,osl\n99999999999999999999,1\n", "line 2 has 9999"),
+        (b'isl,osl\n"5,1\n', "comma-separated"),
+        (b"isl,osl\n\xff,1\n", "comma-separated"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, content, says):
+    (tmp_path / "bad.csv").write_bytes(content)
+    with pytest.raises(fastflow.InputError, match=says) as error:
+        fastflow.evaluate(*POINT, f"serve.lengths={tmp_path / 'bad.csv'}")
+    assert str(error.value).startswith("serve.lengths=")
+
+
+def test_a_file_that_is_not_there_is_refused():
+    with pytest.raises(fastflow.InputError, match=r"serve\.lengths=nowhere\.csv .* a file that can be read"):
+        fastflow.evaluate(*POINT, "serve.lengths=nowhere.csv")
+
+
+def test_other_columns_empty_lines_and_a_mark_of_unicode_pass(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfid, osl ,isl\r\nx,2,3\r\n\r\ny, 1,1\r\n")
+    found = read_lengths(str(tmp_path / "a.csv"))
+    assert (found.isl.tolist(), found.osl.tolist()) == ([1, 3], [1, 2])
