@@ -27,8 +27,7 @@ LOADED = [*SMALL, "serve=continuous", "server=vllm", "serve.isl=64", "serve.osl=
 OF_A_CHIP = [
     "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.vocabulary=8000",
     "tech=n5", "mem=hbm3", "system=dgx_h100", "chip=pathfinding", "system.devices=4",
-    "parallel.strategy=TP-4",
-    "serve=decode", "serve.batch=16",
+    "parallel.strategy=TP-4", "serve=decode", "serve.batch=16",
 ]  # fmt: skip
 
 
@@ -99,7 +98,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert f"{row['tpot_median_s'] * 1e3:.3g}" in further
     assert (
         words(out, "requests in flight")[-7:]
-        == f"at most {row['most_requests']:,.0f} that caches hold".split()
+        == f"of at most {row['most_requests']:,.0f} that caches hold".split()
     )
     assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
     assert words(out, "Not feasible")[2].startswith("ttft_s=")
@@ -227,6 +226,23 @@ def test_a_search_finds_a_chip_that_serves_better(cli):
     assert code == 0
     best = find("p").read(["tokens_per_s_per_device"])["tokens_per_s_per_device"].iloc[0]
     assert best == pytest.approx(made["tokens_per_s_per_device"].max(), rel=1e-9)
+
+
+def test_a_search_ranks_the_layouts_of_servers(cli):
+    own = [text for text in OF_A_CHIP if "strategy" not in text]
+    rules = ["parallel.strategy=auto", "method=random", "steps=2", "starts=1", "objective=joules_per_token"]
+    assert cli(search, *own, *rules, "output=o")[0] == 0
+    ranked = find("o-ranking").read(["strategy", "objective", "joules_per_token", "reason"])
+    assert len(ranked) > 2
+    searched = ranked[ranked["reason"] == ""]
+    assert searched["objective"].is_monotonic_increasing
+    np.testing.assert_allclose(searched["objective"], searched["joules_per_token"])
+    code, _, err = cli(
+        search, *[text for text in own if "serve" not in text], "serve=disaggregated",
+        "parallel.strategy=auto", "output=p",
+    )  # fmt: skip
+    assert (code, len(err)) == (2, 1)
+    assert "prefill has devices of its own" in err[0]
 
 
 def test_objectives_of_tokens_need_servers(cli):

@@ -133,14 +133,18 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     from fastflow.optimize.layouts import best_layouts
     from fastflow.optimize.servers import in_order
     from fastflow.optimize.strategies import spaces_of
+    from fastflow.serving.apart import is_apart
     from fastflow.workload import in_blocks
 
     given = tuple(inputs[key][0].item() for key in CHOSEN)
     if given[0] != AUTO:
         return [given]
     if serves(inputs):
-        ranked = in_order(inputs)[_STRATEGY]
-        return [(layout, *given[1:]) for layout in ranked[:MOST_LAYOUTS].tolist()]
+        if is_apart(inputs)[0]:
+            allowed = "a strategy where prefill has devices of its own: a search does not split devices"
+            raise InputError(_STRATEGY, AUTO, allowed)
+        layouts = in_order(inputs)[_STRATEGY][:MOST_LAYOUTS]
+        return [(layout, *given[1:]) for layout in layouts.tolist()]
     if not in_blocks(inputs):
         return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
     best = best_layouts(inputs).best

@@ -235,5 +235,7 @@ def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> 
     latency = np.where(inside, inputs["net.intra.latency"], inputs["net.inter.latency"])
     of_a_token = inputs["model.hidden"] * precision(inputs).activation / servers.tensor
     hops = servers.slots[:, None] - 1
-    each = latency[:, None] + tokens * (of_a_token / bandwidth)[:, None]
+    # one device alone may have no links
+    spread = np.divide(of_a_token, bandwidth, out=np.zeros(bandwidth.size), where=servers.slots > 1)
+    each = latency[:, None] + tokens * spread[:, None]
     return np.where(hops > 0, hops * each, 0.0)
