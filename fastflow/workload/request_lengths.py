@@ -53,7 +53,9 @@ def _rows(text: str) -> Iterator[tuple[int, ...]]:
     names = [cell.strip() for cell in next(reader, [])]
     for name in NAMES:
         if names.count(name) != 1:
-            raise MistakeError(f"a file whose first line names the columns isl and osl; it does not name {name} once")
+            raise MistakeError(
+                f"a file whose first line names the columns isl and osl; it does not name {name} once"
+            )
     places = [names.index(name) for name in NAMES]
     for cells in reader:
         if any(cell.strip() for cell in cells):
