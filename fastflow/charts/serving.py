@@ -16,8 +16,6 @@ from fastflow.figures.shapes import INK, QUIET
 from fastflow.optimize.pareto import nondominated
 from fastflow.tables import Ints
 
-LOADS = ("serve.concurrency", "serve.rate", "serve.batch")
-"""What loads a server: a line runs through its values."""
 LATENCIES = ("ttft_s", "tpot_s")
 USER, DEVICE, PROMPTS = "tokens_per_s_per_user", "tokens_per_s_per_device", "prefill_tokens_per_s_per_device"
 NEEDED = (
@@ -28,10 +26,13 @@ _LATE = "serve.slo"  # in the reason of a point that is late alone
 _MOST_TICKS = 10
 _FRONT = "#f2e3bd"
 _OTHERS = "#c9d3dc"
-_TITLES = {
+LOADS = {
     "serve.concurrency": "requests at a time",
     "serve.rate": "requests a second",
     "serve.batch": "sequences of the pass",
+}
+"""What loads a server: a line runs through its values."""
+_TITLES = {
     "ttft_s": ("Time to the first token", "mean time to the first token"),
     "tpot_s": ("Time per further token", "mean time per further token"),
     PROMPTS: ("Prompts that a device reads", "tokens of prompts per second and device [1/s]"),
@@ -56,11 +57,11 @@ def lines_of(frame: pd.DataFrame) -> Lines:
     """Group points by everything that varies but their load; frame: `columns_of` a dataset."""
     ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
     keys = swept(ordered)  # of a chip and the memory that comes with it the chip
-    load = next((name for name in LOADS if name in frame and frame[name].nunique() > 1), "")
+    load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
     late = ~frame["feasible"] & frame["reason"].astype(str).str.contains(_LATE, regex=False)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
     told = [frame[key].map(lambda value, key=key: written(label(key, value))).astype(str) for key in keys]
-    line = told[0].str.cat(told[1:], sep=", ") if told else pd.Series("all points", index=frame.index)
+    line = pd.concat(told, axis=1).agg(", ".join, axis=1) if told else "all points"
     made = frame.assign(line=line, late=late, **{PROMPTS: frame["prefill_tokens_per_s"] / frame["devices"]})
     kept = made[usable].reset_index(drop=True)
     names = list(dict.fromkeys(kept["line"]))
@@ -82,7 +83,7 @@ def draw(lines: Lines, title: str) -> Figure:
     figure = Figure(figsize=(width, 4.7))
     late = int(frame["late"].sum())
     hollow = f"; hollow: {late:,} that miss serve.slo" if late else ""
-    through = f"lines run through {_TITLES[lines.load]}" if lines.load else "one load"
+    through = f"lines run through {LOADS[lines.load]}" if lines.load else "one load"
     head(figure, title, through + hollow)
     if not panels:
         return figure
@@ -102,7 +103,7 @@ def draw(lines: Lines, title: str) -> Figure:
 
 
 def _colours(lines: Lines) -> dict[str, str]:
-    """Return the colours of lines: where there are many, those of the front and the first ones have their own."""
+    """Return the colours of lines; of many, those of the front and the first ones have their own."""
     first = dict.fromkeys([*lines.frame.loc[lines.front, "line"], *lines.names])
     shown = set(list(first)[: len(APART)])
     kept = [name for name in lines.names if name in shown]
@@ -137,9 +138,10 @@ def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
 
 def _name_ends(axes: Axes, lines: Lines, front: pd.DataFrame) -> None:
     """Write the loads at both ends of the front beside them."""
+    what = " at a time" if lines.load == "serve.concurrency" else ""
     for row, ends in ((front.iloc[0], (7, 5)), (front.iloc[-1], (7, 4)))[: len(front)]:
         axes.annotate(
-            f"{row[lines.load]:,.4g} {'at a time' if lines.load == LOADS[0] else ''}".strip(),
+            f"{row[lines.load]:,.4g}{what}",
             (row[USER], row[DEVICE]), xytext=ends, textcoords="offset points", size=7.5, color=QUIET,
         )  # fmt: skip
 
@@ -179,7 +181,7 @@ def _draw_over_load(axes: Axes, lines: Lines, colours: dict[str, str], name: str
     else:
         axes.set_xlim(0.0, 1.08 * loads[-1])
     axes.set_title(title)
-    axes.set_xlabel(_TITLES[lines.load])
+    axes.set_xlabel(LOADS[lines.load])
     axes.set_ylabel(f"{what} [{unit}]" if unit else what)
 
 
@@ -196,19 +198,9 @@ def _explain(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
     if others:
         own.append(Line2D([], [], color=_OTHERS, marker="o", markersize=4.5, label=f"{others:,} others"))
     if lines.frame[USER].notna().any():
-        own.append(
-            Line2D(
-                [],
-                [],
-                color=_FRONT,
-                linewidth=7.0,
-                marker="o",
-                markersize=7.0,
-                markerfacecolor="none",
-                markeredgecolor=INK,
-                label="overall front",
-            )  # fmt: skip
-        )
+        band = Line2D([], [], color=_FRONT, linewidth=7.0, marker="o", markersize=7.0, label="overall front")
+        band.set(markerfacecolor="none", markeredgecolor=INK)
+        own.append(band)
     width = figure.get_size_inches()[0]
     figure.legend(
         handles=own, loc="upper left", bbox_to_anchor=(1.0 - 2.15 / width, 0.83), labelspacing=0.75,

@@ -139,7 +139,8 @@ def _choices(inputs: Columns) -> list[tuple[Any, ...]]:
     if given[0] != AUTO:
         return [given]
     if serves(inputs):
-        return [(layout, *given[1:]) for layout in in_order(inputs)[:MOST_LAYOUTS].tolist()]
+        ranked = in_order(inputs)[_STRATEGY]
+        return [(layout, *given[1:]) for layout in ranked[:MOST_LAYOUTS].tolist()]
     if not in_blocks(inputs):
         return [(str(strategy), *given[1:]) for strategy in next(spaces_of(inputs))]
     best = best_layouts(inputs).best

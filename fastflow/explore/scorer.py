@@ -184,7 +184,7 @@ def _served(grid: Grid, inputs: Columns, options: SearchOptions, weight: Floats)
 
 
 def _lacking(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
-    """Return the result columns of a grid that some of its designs have and these have not, without values."""
+    """Return the result columns of a grid that its other designs have and these have not, empty."""
     found: ResultTable = {}
     for name in result_order(grid.levels, grid.stacked, grid.served):
         if name not in columns and name not in grid.labels:

@@ -15,8 +15,8 @@ from fastflow.optimize.space import fill, random_designs
 from fastflow.tables import Bools, Floats, Ints
 
 _ALIKE = (
-    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s", "energy_J",
-    "footprint_B",
+    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "compute_s", "comm_s", "exposed_comm_s", "bubble_s",
+    "energy_J", "footprint_B",
 )  # fmt: skip
 """What candidates agree in that do the same."""
 _TRIALS = 8  # random designs under which they have to agree as well

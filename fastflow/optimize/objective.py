@@ -31,7 +31,7 @@ OBJECTIVES = {
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
-a model serves, what a device takes for a token (the inverse of its tokens per second) and energy of a token."""
+a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one."""
 
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
 

@@ -1,7 +1,8 @@
 """Loads whose lengths come from a file (`serve.lengths`): their means, their longest, and what is sent.
 
-The simulation sends the file's requests. The fast form knows uniform lengths alone: it has their means, and a
-spread that makes answers differ as much (their standard deviation over their mean), as far as uniform ones can.
+The simulation sends the file's requests. The fast form knows uniform lengths alone: it has their means, and
+a spread that makes answers differ as much (their standard deviation over their mean), as far as uniform ones
+can.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def longest_of(inputs: Inputs) -> tuple[Floats, Floats, Floats]:
 def sent_of(inputs: Inputs) -> tuple[Ints, Ints]:
     """Return how many requests of a file points send, (points,), and their prompts and answers.
 
-    These have the shape (points, 2, most). No requests where there is no file, and where nothing is simulated.
+    These have the shape (points, 2, most). None where there is no file, and where nothing is simulated.
     """
     points = inputs["serve.isl"].size
     if KEY not in inputs or not inputs["serve.simulate"].any():

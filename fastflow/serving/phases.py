@@ -130,7 +130,7 @@ def one_prefill(asked: Question) -> Answer:
         "kv_B": asked.cache.of(asked.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
-        one.energy * layouts.each * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
+        one.energy * layouts.stage * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
     )
     return Answer(_whole(columns | _memory(asked)), _overfull(asked, columns["kv_B"]))
 
@@ -151,7 +151,7 @@ def one_decode(asked: Question) -> Answer:
         "kv_B": asked.cache.of(context) * requests * layouts.slots,
     } | _rates(tokens / took, took / asked.servers.per_pass, _devices(asked))  # fmt: skip
     columns |= _energy(
-        one.energy * layouts.each * layouts.slots * layouts.replicas,
+        one.energy * layouts.stage * layouts.slots * layouts.replicas,
         tokens,
         np.ones(tokens.size),
         took,
@@ -191,8 +191,8 @@ def disaggregated(asked: Question) -> Answer:
     computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
     prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
     passes = (asked.osl - 1.0) / servers.per_pass
-    spent = one.energy * passes / (batch * layouts.ranks) * layouts.each
-    spent += prompt.energy / prefill.layouts.ranks * prefill.layouts.each
+    spent = one.energy * passes / (batch * layouts.ranks) * layouts.stage
+    spent += prompt.energy / prefill.layouts.ranks * prefill.layouts.stage
     rate, tpot = seen["requests_per_s"], np.where(asked.osl > 1.0, seen["tpot_s"], np.nan)
     devices = layouts.each * layouts.replicas + own["serve.prefill.devices"]
     iterations = seen["prefill_iterations"] + seen["decode_iterations"]
@@ -275,7 +275,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
             columns[name] = columns[name] + own["server.request"]
     columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
     columns |= _energy(
-        spent * layouts.each, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
+        spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
     )
     return _whole(columns | _memory(asked))
 

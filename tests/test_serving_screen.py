@@ -1,0 +1,235 @@
+"""Points that serve on screen, in reports and in searches."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.charts.serving import PROMPTS, draw, lines_of
+from fastflow.charts.style import render
+from fastflow.dataset.reader import find
+from fastflow.errors import InputError
+from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
+from fastflow.optimize.served_objective import measure_served, score_served
+from fastflow.report import main as report
+from fastflow.search import main as search
+from fastflow.served_results import served_columns
+from fastflow.serving.serve import serve
+from fastflow.show.grid import Digest
+from fastflow.sweep import main as sweep
+from tests.conftest import columns_of
+
+SMALL = [
+    "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.vocabulary=8000",
+    "system=dgx_h100", "chip=h100_sxm", "system.devices=4",
+]  # fmt: skip
+LOADED = [*SMALL, "serve=continuous", "server=vllm", "serve.isl=64", "serve.osl=32"]
+OF_A_CHIP = [
+    "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.vocabulary=8000",
+    "tech=n5", "mem=hbm3", "system=dgx_h100", "chip=pathfinding", "system.devices=4",
+    "parallel.strategy=TP-4",
+    "serve=decode", "serve.batch=16",
+]  # fmt: skip
+
+
+def words(lines, start):
+    """Return the words of the first line that starts so."""
+    return next(line.split() for line in lines if line.strip().startswith(start))
+
+
+def test_a_grid_shows_its_rates_and_its_best_points(cli):
+    loads = ",".join(map(str, range(1, 23)))
+    code, out, err = cli(
+        sweep, "-m", *LOADED, "parallel.strategy=TP-4", f"serve.concurrency={loads}",
+        "serve.slo.tpot='20 ms'", "output=o",
+    )  # fmt: skip
+    assert (code, err) == (0, [line for line in err if "points" in line or "compiling" in line])
+    at = next(i for i, line in enumerate(out) if line.startswith("Most tokens per second and device"))
+    assert out[at + 1].split() == [
+        "point", "serve.concurrency", "strategy", "ttft", "tpot", "tokens_per_s_per_device",
+        "tokens_per_s_per_user", "feasible",
+    ]  # fmt: skip
+    frame = find("o").read(["feasible", "tokens_per_s_per_device", "reason"])
+    best = frame[frame["feasible"]].sort_values("tokens_per_s_per_device").index[::-1][:5]
+    assert [int(line.split()[0]) for line in out[at + 3 : at + 8]] == best.tolist()
+
+
+def test_grids_of_passes_and_of_iterations_beside_servers(cli):
+    code, out, _ = cli(sweep, "-m", *SMALL, "serve=prefill,decode,none", "parallel.strategy=TP-4", "output=o")
+    assert code == 0
+    assert words(out, "point") == [
+        "point", "serve", "strategy", "time", "ttft", "tpot", "tokens_per_s_per_device", "feasible"
+    ]  # fmt: skip
+    assert cli(report, "o")[0] == 0
+    code, out, _ = cli(sweep, "-m", *SMALL, "serve=prefill", "parallel.strategy=TP-2-d2,TP-4", "output=p")
+    assert code == 0
+    assert words(out, "point")[-3:] == ["ttft", "prefill_tokens_per_s", "feasible"]
+
+
+def test_best_are_those_with_most_tokens_then_late_ones_then_none():
+    digest = Digest(serves=True)
+    nan = None
+    part = pd.DataFrame(
+        {
+            "time_s": [1.0, nan, 1.0, 1.0, 1.0], "feasible": [True, False, True, False, True],
+            "devices": [2] * 5,
+            "tokens_per_s_per_device": [10.0, nan, nan, 99.0, 20.0],
+            "prefill_tokens_per_s": [70.0, nan, 30.0, 5.0, 1.0],
+        }
+    )  # fmt: skip
+    import pyarrow as pa
+
+    digest.add(pa.Table.from_pandas(part))
+    assert digest.best == [4, 2, 0, 3, 1]
+    assert digest.infeasible == {"no time": 1, "memory": 1}
+
+
+def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
+    own = [*LOADED, "parallel.strategy=TP-4", "serve.concurrency=4", "serve.simulate=true"]
+    code, out, _ = cli(sweep, *own, "serve.slo.ttft='1 us'", "serve.slo.tpot='1 s'", "output=o")
+    assert code == 0
+    row = find("o").read(find("o").schema.names).iloc[0]
+    assert (
+        out[1] == "Requests of 64 tokens with answers of 32, 4 at a time; server mode continuous,"
+        " every iteration simulated"
+    )
+    first, further = words(out, "to the first token"), words(out, "per further token")
+    assert (first[-1], further[-1]) == ("missed", "met")
+    assert f"{row['ttft_p99_s'] * 1e3:.3g}" in first
+    assert f"{row['tpot_median_s'] * 1e3:.3g}" in further
+    assert (
+        words(out, "requests in flight")[-7:]
+        == f"at most {row['most_requests']:,.0f} that caches hold".split()
+    )
+    assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
+    assert words(out, "Not feasible")[2].startswith("ttft_s=")
+    assert any(line.startswith("weights") for line in out)
+
+
+def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):
+    tight = [
+        "model=llama3_70b",
+        "chip=h100_sxm",
+        "serve=continuous",
+        "parallel.strategy=TP-1",
+        "system.devices=1",
+    ]
+    code, _, err = cli(sweep, *tight, "output=o")
+    assert (code, len(err)) == (2, 1)
+    assert "caches need" in err[0]
+    for key, name in (("trace", "t.json"), ("picture", "p.svg")):
+        code, _, err = cli(sweep, *LOADED, "parallel.strategy=TP-4", f"{key}={name}", "output=o")
+        assert code == 2
+        assert err[0].startswith(f"{key}={name} ")
+        assert "null where a point serves" in err[0]
+    with pytest.raises(InputError, match="serve=continuous"):
+        fastflow.explain_layout(*LOADED, "parallel.strategy=TP-4")
+
+
+def test_auto_takes_the_best_layout_and_lists_the_others(cli):
+    own = [*LOADED, "parallel.strategy=auto", "serve.concurrency=16"]
+    code, out, _ = cli(sweep, *own, "output=o")
+    assert code == 0
+    ranked = find("o-ranking").read(["strategy", "tokens_per_s", "feasible"])
+    assert ranked["strategy"].astype(str).is_unique
+    assert ranked["tokens_per_s"].is_monotonic_decreasing
+    assert (
+        find("o").read(["strategy"])["strategy"].astype(str).iloc[0] == ranked["strategy"].astype(str).iloc[0]
+    )
+    at = next(i for i, line in enumerate(out) if line.startswith("Best of"))
+    assert out[at + 3].split()[1] == str(ranked["strategy"].iloc[0])
+    frame = fastflow.evaluate(*own)
+    assert frame["strategy"].iloc[0] == ranked["strategy"].iloc[0]
+    assert fastflow.rank_strategies(*own)["strategy"].tolist() == ranked["strategy"].astype(str).tolist()
+
+
+def frame_of(rows):
+    frame = pd.DataFrame(
+        rows,
+        columns=["chip", "strategy", "serve.concurrency", "tokens_per_s_per_user", "tokens_per_s_per_device"],
+    )
+    beside = {
+        "time_s": 1.0, "ttft_s": 0.1, "tpot_s": 0.01, "prefill_tokens_per_s": 4.0, "joules_per_token": 1.0,
+        "devices": 2, "feasible": True, "reason": "",
+    }  # fmt: skip
+    return frame.assign(point=range(len(frame)), **beside)
+
+
+def test_lines_run_through_loads_and_the_front_is_of_all_of_them():
+    frame = frame_of(
+        [
+            ["a", "TP-1", 1, 90.0, 10.0], ["a", "TP-1", 9, 30.0, 50.0],
+            ["a", "TP-2", 1, 80.0, 20.0], ["a", "TP-2", 9, 20.0, 40.0],
+            ["b", "TP-1", 1, 70.0, 99.0], ["b", "TP-1", 9, 10.0, 60.0],
+        ]
+    )  # fmt: skip
+    frame.loc[4, ["feasible", "reason"]] = [False, "tpot_s=1 s is above serve.slo.tpot=1 ms"]
+    frame.loc[5, ["feasible", "reason"]] = [False, "caches need 9 GB"]
+    lines = lines_of(frame)
+    assert lines.load == "serve.concurrency"
+    assert lines.names == ["a, TP-1", "a, TP-2", "b, TP-1"]
+    assert lines.frame["point"].tolist() == [0, 1, 2, 3, 4]  # what lacks memory is no point
+    assert lines.frame["late"].tolist() == [False] * 4 + [True]
+    assert lines.frame.loc[lines.front, "point"].tolist() == [1, 2, 0]
+    assert (lines.frame[PROMPTS] == 2.0).all()
+    assert b"overall front" in render(lambda: draw(lines, "title"))
+
+
+def test_a_report_draws_the_front_of_a_dataset(cli, tmp_path):
+    own = [*LOADED, "parallel.strategy=TP-2-d2,TP-4", "serve.concurrency=2,32", "output=o"]
+    assert cli(sweep, "-m", *own)[0] == 0
+    code, out, _ = cli(report, "o")
+    assert code == 0
+    assert out[0] == "o: 4 points, 2 lines"
+    assert out[-1] == "Figure: o-report.svg"
+    text = (tmp_path / "o-report.svg").read_text()
+    for said in ("tokens per second and user [1/s]", "mean time to the first token [ms]", "overall front"):
+        assert said in text
+
+
+@pytest.mark.parametrize("objective", ["time", "device_time_per_token", "joules_per_token"])
+def test_a_served_design_scores_the_log_of_its_objective(compose, objective):
+    inputs = columns_of([compose(*OF_A_CHIP), compose(*OF_A_CHIP, "chip.power.dram=0")])
+    served = serve(inputs)
+    columns = served_columns(inputs, served)
+    measured = measure_served(inputs, served, objective)
+    want = {
+        "time": columns["time_s"], "joules_per_token": columns["joules_per_token"],
+        "device_time_per_token": 1.0 / columns["tokens_per_s_per_device"],
+    }[objective]  # fmt: skip
+    np.testing.assert_allclose(measured, want)
+    found = score_served(inputs, served, objective, None, np.zeros(2))
+    assert found[0] == pytest.approx(np.log(want[0]))
+    assert found[1] > NO_CHIP
+
+
+def test_scores_of_late_designs_fall_with_their_lateness(compose):
+    late = [compose(*OF_A_CHIP, f"serve.slo.tpot='{most} us'") for most in ("1", "2", "1000000")]
+    without = compose(*OF_A_CHIP, "model.layers=4000", "model.hidden=16384")
+    inputs = columns_of([*late, without])
+    found = score_served(inputs, serve(inputs), "time", None, np.zeros(4))
+    assert LACKS_MEMORY < found[1] < found[0] < found[3] < NO_CHIP
+    assert found[0] - found[1] == pytest.approx(np.log(2.0))
+    assert found[2] < LACKS_MEMORY
+
+
+def test_a_search_finds_a_chip_that_serves_better(cli):
+    rules = ["method=random", "steps=8", "starts=2", "objective=device_time_per_token"]
+    code, out, err = cli(search, *OF_A_CHIP, *rules, "output=o")
+    assert code == 0, err
+    assert words(out, "device_time_per_token")
+    history = find("o").read(["objective", "tokens_per_s_per_device", "feasible"])
+    made = history[history["feasible"]]
+    np.testing.assert_allclose(made["objective"], 1.0 / made["tokens_per_s_per_device"])
+    code, out, _ = cli(
+        sweep, *[text for text in OF_A_CHIP if "chip=" not in text], "chip=o-best.yaml", "output=p"
+    )
+    assert code == 0
+    best = find("p").read(["tokens_per_s_per_device"])["tokens_per_s_per_device"].iloc[0]
+    assert best == pytest.approx(made["tokens_per_s_per_device"].max(), rel=1e-9)
+
+
+def test_objectives_of_tokens_need_servers(cli):
+    code, _, err = cli(search, "objective=joules_per_token", "output=o")
+    assert code == 2
+    assert err[0].startswith("objective=joules_per_token")
