@@ -97,6 +97,37 @@ OF_TRANSFORMERS = {
     "model.layer": _SIZES, "parallel.overlap.tenser": _SWITCH, "precision.weights": _TYPES,
 }  # fmt: skip
 """Keys, two of them with a slip, and values that suit the key or nearly do."""
+SERVER = ["model=transformer", "model.layers=2", "model.hidden=256", "model.heads=8", "model.positions=4096",
+    "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-2-d4", "serve.isl=64", "serve.osl=8"]  # fmt: skip
+_LENGTHS = ["0", "1", "1.5", "7", "64", "2000", "5000", "1e9", "1e10", "-1", "1,100", "nan", "'3 s'"]
+_COUNTS = ["0", "1", "2", "3", "64", "1000", "1000000", "-1", "1.5", "1,8", "x"]
+_TIMES = ["'0 s'", "'1 ms'", "'100 ms','1 us'", "'1 s'", "'-1 s'", "'1 B'", "5", "'1e30 s'", "null", "inf"]
+_SHARES = ["0", "0.5", "1", "0.9,0.1", "-0.1", "2", "null"]
+OF_SERVERS = {
+    "serve": ["none", "prefill", "decode", "continuous", "disaggregated", "none,decode", "prefill,continuous",
+              "x"],
+    "server": ["vllm", "trtllm", "sglang", "ideal", "vllm,sglang", "x"],
+    **dict.fromkeys(["serve.isl", "serve.osl"], _LENGTHS),
+    **dict.fromkeys(["serve.concurrency", "serve.requests", "serve.batch", "serve.context", "serve.draft",
+                     "serve.prompts", "serve.prefill.devices", "server.budget", "server.most"], _COUNTS),
+    **dict.fromkeys(["serve.spread", "serve.prefix", "serve.drafter_share", "server.memory"], _SHARES),
+    **dict.fromkeys(["serve.slo.ttft", "serve.slo.tpot", "server.iteration", "server.row",
+                     "server.request"], _TIMES),
+    **dict.fromkeys(["serve.simulate", "server.mixes", "server.chunks", "server.reserves"], _SWITCH),
+    "serve.rate": ["'0 1/s'", "'2 1/s'", "'1e9 1/s'", "3", "'-1 1/s'", "'1e-9 1/s'"],
+    "serve.accepted": ["1", "1.5", "3", "0.5", "66"], "serve.drafter": ["mtp", "model", "mtp,model", "x"],
+    "serve.lengths": ["lengths.csv", "bad.csv", "no.csv", "folder", "null", "lengths.csv,null", "/dev/zero"],
+    "serve.prefill.strategy": ["same", "auto", "TP-2", "TP-4", "TP-3", "x"],
+    "serve.prefill.chip": ["null", "h200_sxm", "v100", "x"], "serve.bandwidth": ["'1 GB/s'", "'0 B/s'", "7"],
+    "server.memory_of": ["all", "free", "x"], "server.exchange": ["peer", "library", "x"],
+    "parallel.strategy": ["TP-8", "TP-4-d2", "TP-2-p2-d2", "auto", "TP-1-e8-d8", "TP-3", "d8", "RC-1-8",
+                          "TP-2-c2-d2", "TP-2,auto"],
+    "system.devices": ["1", "2", "8", "16", "8,16"], "model.dtype": ["bf16", "fp8", "int8", "x"],
+    "model.layers": ["1", "3", "99999999"], "model.vocabulary": ["1", "999999999999"],
+    "precision.cache": ["fp8", "operand", "x"], "serve.mode": ["decode", "none", "x"],
+    "serve.ils": _LENGTHS, "trace": ["a.json"],
+}  # fmt: skip
+"""The same of servers; what belongs to one mode is given to all."""
 CONFIG = {
     "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
     "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 2048,
@@ -151,6 +182,29 @@ def of_a_transformer(draw):
     some += draw.sample(["model.batch=16,32", "chip=h100_sxm,v100", "mem=hbm2,hbm3"], draw.choice([0, 0, 1]))
     taken = {word.lstrip("+~").partition("=")[0] for word in some}
     return [word for word in TRANSFORMER if word.partition("=")[0] not in taken] + some
+
+
+def of_servers(draw):
+    """Draw some overrides of a small transformer that serves."""
+    mode = draw.choice(["prefill", "decode", "continuous", "continuous", "disaggregated"])
+    own = {"serve": mode} | ({"serve.prefill.devices": "4"} if mode == "disaggregated" else {})
+    for key in draw.sample(list(OF_SERVERS), draw.choice([1, 1, 2, 3])):
+        values = draw.choices([OF_SERVERS[key], draw.choice(list(OF_SERVERS.values())), VALUES], [20, 1, 1])[
+            0
+        ]
+        own[key] = draw.choice(values)
+    if own.get("serve.rate", "0")[1:2] not in ("0", "", "x"):
+        own.setdefault("serve.concurrency", "0")
+    return [word for word in SERVER if word.partition("=")[0] not in own] + [
+        f"{key}={value}" for key, value in own.items()
+    ]
+
+
+def files_of_lengths(folder):
+    """Write files of requests: one that is sound, and one that is not."""
+    (folder / "lengths.csv").write_text("isl,osl\n64,8\n1000,1\n3,90\n", encoding="utf-8")
+    (folder / "bad.csv").write_text("isl,osl\n64,-8\n", encoding="utf-8")
+    (folder / "folder").mkdir()
 
 
 def overrides(draw):

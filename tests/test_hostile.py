@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastflow
+from fastflow.columns import SERVED as SERVED_COLUMNS
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import hydra_rules
@@ -23,6 +24,7 @@ from fastflow.sweep import main as sweep
 from tests import hostile
 
 MOST_POINTS = 400  # of a grid that is run
+SERVED = [column.name for column in SERVED_COLUMNS if column.kind == "float"]
 
 
 def check_rows(frame):
@@ -32,7 +34,21 @@ def check_rows(frame):
     assert not frame["feasible"][~timed].any()
     assert np.isfinite(frame.loc[timed, "time_s"]).all()
     assert (frame.loc[timed, "time_s"] > 0.0).all()
-    assert (frame.loc[timed, "mfu"].dropna() <= 1.0 + 1e-9).all()
+    if "mfu" in frame:
+        assert (frame.loc[timed, "mfu"].dropna() <= 1.0 + 1e-9).all()
+    if "tokens_per_s_per_user" in frame:
+        check_served(frame[timed & frame["devices"].notna()])
+
+
+def check_served(frame):
+    """Hold points that serve and have results to what they promise."""
+    for name in SERVED:
+        found = frame[name].dropna()
+        assert np.isfinite(found).all(), name
+        assert (found >= 0.0).all(), name
+    both = frame[frame["ttft_p99_s"].notna()]
+    assert (both["ttft_median_s"] <= both["ttft_p99_s"]).all()
+    assert not (frame["feasible"] & (frame["footprint_B"] > frame["dram_capacity_B"])).any()
 
 
 def check_run(cli, main, words, folder):
@@ -131,6 +147,22 @@ def test_transformers_at_random(tmp_path, monkeypatch):
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_many_transformers_at_random(tmp_path, monkeypatch, seed):
     assert fuzz_transformers(tmp_path, monkeypatch, seed, 300) > 50
+
+
+def fuzz_servers(folder, monkeypatch, seed, count):
+    hostile.files_of_lengths(folder)
+    monkeypatch.chdir(folder)
+    return fuzz_calls(seed, count, hostile.of_servers)
+
+
+def test_servers_at_random(tmp_path, monkeypatch):
+    assert 5 < fuzz_servers(tmp_path, monkeypatch, 1, 25) < 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_servers_at_random(tmp_path, monkeypatch, seed):
+    assert fuzz_servers(tmp_path, monkeypatch, seed, 200) > 30
 
 
 def fuzz_studies(cli, folder, seed, count):

@@ -94,7 +94,8 @@ def test_what_a_file_holds_is_part_of_the_fingerprint(requests):
 
 def test_a_request_longer_than_the_model_allows_has_its_reason(requests):
     one = fastflow.evaluate(*POINT, requests([(100, 10), (200_000, 10)]))
-    assert "model.positions" in one["reason"][0]
+    assert one["reason"][0].startswith("serve.lengths=")
+    assert "model.positions, not 200010" in one["reason"][0]
 
 
 def test_a_request_that_no_cache_holds_says_what_it_needs(requests):

@@ -55,9 +55,11 @@ def run_point(run: Run, output: str) -> None:
 def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     """Print how the results of a point come about."""
     if run.grid.served:
+        from fastflow.serving.lengths import with_lengths
         from fastflow.show.serving import show_served
 
-        show_served(row, {key: column[0] for key, column in run.grid.first_inputs().items()})
+        asked = with_lengths(run.grid.first_inputs())
+        show_served(row, {key: column[0] for key, column in asked.items()})
         return
     from fastflow.results import explain, explain_layout
     from fastflow.show import point

@@ -49,6 +49,7 @@ _INTERPOLATED = re.compile(r"[\w.]+")
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLACES = ("output", "trace", "picture")
 """Where results are left."""
+_MODE, _OF_A_LOAD = "serve.mode", "serve.isl"
 _MANY = 1000  # compositions: more take seconds
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
@@ -108,6 +109,7 @@ def plan(
     _check_output(first, composed)
     with composer.naming_origins(first):
         options = settings(first.selected("engine"))
+        served = _served(composed)
     inputs = [point for one in composed for point in one.inputs]
     batches, batch, row = batches_of(inputs)
     labels = _labels(composed)
@@ -124,7 +126,7 @@ def plan(
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
         stacked=any(map(is_stacked, inputs)),
-        served=_served(inputs),
+        served=served,
         report=_report(composer, first),
     )
     places = composer.resolved(first, _PLACES.__contains__)
@@ -250,9 +252,19 @@ def _is_bound(composition: Composition, axis: TermAxis) -> bool:
     )
 
 
-def _served(inputs: Sequence[Mapping[str, Scalar]]) -> str:
-    """Say which points serve, as `Grid.served` does."""
-    found = [point.get("serve.mode", NO_SERVING) != NO_SERVING for point in inputs]
+def _served(composed: Sequence[_Composed]) -> str:
+    """Say which points serve, as `Grid.served` does.
+
+    Raises InputError where `serve` is none and its mode is not, or the other way round: a mode has the keys of
+    its choice.
+    """
+    found = []
+    for one in composed:
+        for point in one.inputs:
+            found.append(_OF_A_LOAD in point)
+            for mode in map(str, one.columns.get(_MODE, [point.get(_MODE, NO_SERVING)])):
+                if (mode != NO_SERVING) != found[-1]:
+                    raise InputError(_MODE, mode, "none with serve=none, another mode with any other choice")
     return ALL if all(found) else SOME if any(found) else ""
 
 

@@ -17,6 +17,7 @@ from fastflow.serving.phases import phases_of
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload import family_of, in_blocks, unsuited
+from fastflow.workload.request_lengths import KEY as LENGTHS
 
 
 class Served(NamedTuple):
@@ -91,6 +92,9 @@ def misasked(inputs: Inputs) -> Texts:
         reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
     longest = np.maximum(longest_of(inputs)[2], inputs["serve.context"])
     most = inputs["model.positions"]
+    for i in reason.without((most > 0) & (longest_of(inputs)[2] > most)) if LENGTHS in inputs else ():
+        allowed = f"requests of at most the {most[i]} tokens of model.positions, not {longest[i]:.0f}"
+        reason.add(i, str(InputError(LENGTHS, inputs[LENGTHS][i], allowed)))
     for i in reason.without((most > 0) & (longest > most)):
         allowed = f"prompt and answer of at most the {most[i]} tokens of model.positions"
         reason.add(i, str(InputError("serve.isl", float(inputs["serve.isl"][i]), allowed)))
