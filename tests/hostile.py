@@ -98,7 +98,8 @@ OF_TRANSFORMERS = {
 }  # fmt: skip
 """Keys, two of them with a slip, and values that suit the key or nearly do."""
 SERVER = ["model=transformer", "model.layers=2", "model.hidden=256", "model.heads=8", "model.positions=4096",
-    "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-2-d4", "serve.isl=64", "serve.osl=8"]  # fmt: skip
+    "chip=h100_sxm", "system=dgx_h100", "parallel.strategy=TP-2-d4", "serve.isl=64", "serve.osl=8",
+]  # fmt: skip
 _LENGTHS = ["0", "1", "1.5", "7", "64", "2000", "5000", "1e9", "1e10", "-1", "1,100", "nan", "'3 s'"]
 _COUNTS = ["0", "1", "2", "3", "64", "1000", "1000000", "-1", "1.5", "1,8", "x"]
 _TIMES = ["'0 s'", "'1 ms'", "'100 ms','1 us'", "'1 s'", "'-1 s'", "'1 B'", "5", "'1e30 s'", "null", "inf"]

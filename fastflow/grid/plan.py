@@ -255,8 +255,8 @@ def _is_bound(composition: Composition, axis: TermAxis) -> bool:
 def _served(composed: Sequence[_Composed]) -> str:
     """Say which points serve, as `Grid.served` does.
 
-    Raises InputError where `serve` is none and its mode is not, or the other way round: a mode has the keys of
-    its choice.
+    Raises InputError where `serve` is none and its mode is not, or the other way round: a mode has the keys
+    of its choice.
     """
     found = []
     for one in composed:
