@@ -66,7 +66,7 @@ def test_cohorts_of_like_requests_are_nearly_exact(seed):
     load |= {"spread": 0.0, "rate": 0.0, "concurrency": at_once, "requests": 10 * at_once}
     times = realistic()
     got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
-    assert got.tpot_s[0] == pytest.approx(expected.tpot_s[0], rel=0.01)
+    assert got.tpot_s[0] == pytest.approx(expected.tpot_s[0], rel=0.02)
     assert got.ttft_s[0] == pytest.approx(expected.ttft_s[0], rel=0.12)
     assert got.tokens_per_s[0] == pytest.approx(expected.tokens_per_s[0], rel=0.01)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,15 +73,13 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
 
 def _columns(one: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    from fastflow.prediction import Prediction
+    if serves(one.inputs):
+        from fastflow.served_results import served_columns
 
-    if isinstance(one.prediction, Prediction):
-        from fastflow.results import summary
+        return served_columns(one.inputs, cast("Served", one.prediction))
+    from fastflow.results import summary
 
-        return summary(one.prediction)
-    from fastflow.served_results import served_columns
-
-    return served_columns(one.inputs, one.prediction)
+    return summary(cast("Prediction", one.prediction))
 
 
 def serves(inputs: Columns) -> bool:

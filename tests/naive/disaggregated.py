@@ -114,6 +114,8 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     for server in servers:
         server["most"] = max(1, server["most"] // server["slots"])
         server["capacity"] //= server["slots"]
+    if servers[1]["mixes"]:  # all that decodes is in every iteration, which its budget bounds
+        servers[1]["most"] = min(servers[1]["most"], max(1, servers[1]["budget"] // servers[1]["queries"]))
     prefills, decodes = pools
     links = {}  # when a rank of a server has sent all
     every, ready, now = [], [], 0.0
