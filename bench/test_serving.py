@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from test_tiling import seconds
 
+import fastflow
+from fastflow.serving import passes
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
 from tests.naive import serving as naive
@@ -44,3 +49,30 @@ def test_fast_form_of_600_servers(benchmark: BenchmarkFixture) -> None:
     assert np.isfinite(got.ttft_s).all()
     if benchmark.stats is not None:
         benchmark.extra_info["points_per_s"] = points / benchmark.stats.stats.min
+
+
+def test_a_grid_of_10000_points_that_serve(
+    benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three layouts under 3,375 loads: the fast form, from the grid to the frame, on one thread."""
+    tabulated, sizes = [], "128,192,256,384,512,768,1024,1536,2048,3072,4096,5120,6144,7168,8192"
+    real = passes.tabulate
+
+    def counted(*arguments: Any) -> passes.Passes:
+        tabulated.append(arguments[1].ranks.size)
+        return real(*arguments)
+
+    monkeypatch.setattr(passes, "tabulate", counted)
+    asked = (
+        "serve=continuous", "server=vllm", "model=llama3_70b", "chip=h100_sxm", "system=dgx_h100",
+        "model.dtype=fp8", "engine.jobs=1", "parallel.strategy=TP-2-d4,TP-4-d2,TP-8", f"serve.isl={sizes}",
+        f"serve.osl={sizes}", "serve.concurrency=1,2,4,8,16,24,32,48,64,96,128,192,256,384,512",
+    )  # fmt: skip
+    frame = fastflow.evaluate(*asked)
+    assert frame["feasible"].any()
+    tabulated.clear()
+    fastflow.evaluate(*asked)
+    benchmark.extra_info["count:servers_tabulated_of_a_grid"] = sum(tabulated)
+    benchmark.pedantic(fastflow.evaluate, asked, rounds=3)
+    if benchmark.stats is not None:
+        benchmark.extra_info["points_per_s"] = len(frame) / benchmark.stats.stats.min

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,6 +69,20 @@ def take(columns: Rows, rows: Ints) -> Rows:
         taken = [take(column, rows) for column in columns]
         return columns._make(taken) if hasattr(columns, "_make") else tuple(taken)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
+
+
+def stacked(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of some (nested) tables or mappings of the same columns, one table after the other."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)  # type: ignore[arg-type,return-value]
+    if isinstance(first, dict):
+        return {name: stacked([part[name] for part in parts]) for name in first}  # type: ignore[index,return-value]
+    assert isinstance(first, tuple)
+    every = [stacked(columns) for columns in zip(*parts, strict=True)]
+    return first._make(every) if hasattr(first, "_make") else tuple(every)  # type: ignore[return-value]
 
 
 def repeat(columns: Rows, rows: int) -> Rows:

@@ -8,7 +8,7 @@ from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.simulate import simulate
 
 PLAIN = {
-    "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "request_s": 5e-3, "budget": 8192,
+    "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "budget": 8192,
     "most": 1024, "capacity": 1_000_000, "mixes": False, "chunks": True, "reserves": False, "per_pass": 1.0,
     "queries": 1, "draft_s": 0.0,
 }  # fmt: skip
@@ -65,7 +65,6 @@ def likely(random):
         "slots": slots,
         "iteration_s": float(10 ** random.uniform(-3.7, -2.5)),
         "row_s": float(random.choice([0, 5e-6, 2e-5])),
-        "request_s": float(random.choice([0, 2e-3, 2e-2])),
         "budget": int(random.choice([2048, 4096, 8192, 8192, 16384])),
         "most": int(random.choice([64, 256, 1024])),
         "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(2, 9)),

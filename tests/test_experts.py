@@ -23,11 +23,14 @@ def whole_numbers(*values):
     return np.array(values, dtype=np.int64)
 
 
-def loads_of(tokens, topk, experts, local, exponent):
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0):
+    sizes = map(whole_numbers, (tokens, topk, experts, local))
+    return Routings(*sizes, column([exponent]), whole_numbers(least))
+
+
+def loads_of(*routing):
     """Return how many experts of the busiest device have a load, for each load there is."""
-    loads, place = expert_loads(
-        Routings(*map(whole_numbers, (tokens, topk, experts, local)), column([exponent]))
-    )
+    loads, place = expert_loads(routing_of(*routing))
     (own,) = (slice(*loads.group[place[0] : place[0] + 2]) for _ in place)
     each = Counter()
     for load, many in zip(loads.tokens[own], loads.experts[own], strict=True):
@@ -40,18 +43,20 @@ def routings(draw):
     local, devices = draw(st.sampled_from([1, 2, 3, 8, 20])), draw(st.sampled_from([1, 2, 5]))
     topk = draw(st.integers(1, min(9, local * devices)))
     tokens = draw(st.one_of(st.integers(1, 12), st.integers(1, 400)))
-    return tokens, topk, local * devices, local, draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
+    exponent = draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
+    least = draw(st.sampled_from([0, 0, 1, 7, 128]))
+    return tokens, topk, local * devices, local, exponent, least
 
 
 @given(routings())
 @cases(300)
 def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
-    tokens, topk, experts, local, exponent = routing
+    tokens, topk, experts, local, exponent, least = routing
     draws = DRAWS if exponent and experts > local else 1
     expected = Counter()
     for draw in range(draws):
         place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
-        for load in naive.loads(tokens, topk, experts, local, exponent, place):
+        for load in naive.loads(tokens, topk, experts, local, exponent, place, least):
             expected[load] += 1 / draws
     del expected[0]
     got = loads_of(*routing)
@@ -62,14 +67,17 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
 @given(st.lists(routings(), min_size=1, max_size=6))
 @cases(50)
 def test_every_routing_has_its_own_loads(several):
-    columns = [column(values, np.int64) for values in list(zip(*several, strict=True))[:4]]
-    loads, place = expert_loads(Routings(*columns, column([routing[4] for routing in several])))
+    *sizes, exponents, least = zip(*several, strict=True)
+    columns = [column(values, np.int64) for values in (*sizes, least)]
+    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4]))
     rows = mean_rows(loads)[place]
-    for i, (tokens, topk, experts, local, exponent) in enumerate(several):
-        own = loads_of(tokens, topk, experts, local, exponent)
+    for i, (tokens, topk, experts, local, exponent, least) in enumerate(several):
+        own = loads_of(tokens, topk, experts, local, exponent, least)
         assert near(rows[i], sum(load * many for load, many in own.items()))
-        assert max(own) <= tokens or not exponent
-        assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= tokens * topk * (1 + 1e-9)
+        assert max(own) <= max(tokens, least) or not exponent
+        assert min(own) >= least
+        most = tokens * topk + least * local
+        assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= most * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
     """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
     none = whole_numbers(0)
     grouped = GroupedProducts(
-        none, Routings(none, none, none, whole_numbers(local), column([0])),
+        none, routing_of(0, 0, 0, local),
         *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
         column([chip.size]), column([chip.output]),
     )  # fmt: skip
@@ -153,14 +161,14 @@ def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
 
 def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
     """Return a layer all of whose experts are on one device."""
-    routing = Routings(*map(whole_numbers, (tokens, topk, experts, experts)), column([0.0]))
+    routing = routing_of(tokens, topk, experts, experts)
     sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
     return ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes)
 
 
 def grouped(tokens, inner, cols, stored, of_weights=False):
     """Return a product of all 128 experts, of which a token chooses eight, in 16 bits."""
-    routing = Routings(*map(whole_numbers, (tokens, 8, 128, 128)), column([0.0]))
+    routing = routing_of(tokens, 8, 128, 128)
     return GroupedProducts(
         whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
         column([2.0]), column([2.0]),

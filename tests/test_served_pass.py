@@ -12,7 +12,16 @@ from fastflow.workload.graph import BATCHED, PRODUCT
 from tests.naive import served_pass as naive
 
 PARTS = ("tokens", "head", "decode", "prefill")
-SIZES = {"latent": 0, "query_latent": 0, "rotary": 0, "window": 0, "experts": 0, "topk": 0, "shared_ffn": 0}
+SIZES = {
+    "expert_rows": 0,
+    "latent": 0,
+    "query_latent": 0,
+    "rotary": 0,
+    "window": 0,
+    "experts": 0,
+    "topk": 0,
+    "shared_ffn": 0,
+}
 BASE = SIZES | {
     "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "head_dim": 64, "value_dim": 64, "ffn": 1024,
     "expert_ffn": 0, "vocabulary": 32000, "gated": True,
@@ -67,6 +76,22 @@ def test_operations_are_those_counted_by_hand(inputs_of, more, part):
         "prefill": lambda: naive.prefill_flop(model, batch, sequence, before),
     }[part]()
     assert found == pytest.approx(want, rel=1e-9)
+
+
+def test_experts_without_tokens_are_read_where_a_library_pads_their_rows(inputs_of):
+    def moved(rows, tokens):
+        found = predict(inputs_of(BASE | MIXTURE | {"expert_rows": rows}, "tokens", tokens, 1, 0))
+        graph = found.graph
+        labels = [str(graph.names[one]) for one in graph.label]
+        (up,) = [i for i, label in enumerate(labels) if "gate and up" in label and graph.products[i] > 1]
+        return found.timing.bytes[up, -1]
+
+    def of(experts, rows):
+        return 2.0 * experts * (512 * 512 + rows * (512 + 512))
+
+    # a token chooses four of sixteen experts
+    assert (moved(0, 1), moved(128, 1)) == (of(4, 1), of(16, 128))
+    assert moved(128, 2048) == moved(0, 2048) == of(16, 512)
 
 
 @given(

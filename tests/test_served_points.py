@@ -60,6 +60,23 @@ def test_layouts(points, changed, strategy):
     assert rows["strategy"].iloc[0] == strategy
 
 
+def test_types_are_those_that_a_model_is_published_in(points):
+    """Where a file says a width alone: Qwen's fp8 has scales of blocks, whose experts vLLM pads."""
+    qwen = {"model": "Qwen/Qwen3-235B-A22B-FP8"}
+    own, block = (qwen | {"gemm_quant_mode": one, "moe_quant_mode": one} for one in ("fp8", "fp8_block"))
+    rows = fastflow.validate(points(own, block)).rows
+    assert rows["predicted_s"].iloc[:2].tolist() == rows["predicted_s"].iloc[2:].tolist()
+
+
+def test_a_client_lets_no_more_requests_go_than_it_has_connections(points):
+    alone = {"model": "openai/gpt-oss-120b", "gemm_quant_mode": "nvfp4", "moe_quant_mode": "nvfp4"}
+    rows = fastflow.validate(points(alone | {"concurrency": 200}, alone | {"concurrency": 80})).rows
+    in_flight = rows["batch_in_flight"]
+    assert 90 < in_flight.iloc[0] <= 100
+    assert 70 < in_flight.iloc[2] <= 80
+    assert rows["ttft_s"].iloc[0] > 10 * rows["ttft_s"].iloc[2]
+
+
 def test_the_chip_of_the_command_line_goes_first(points):
     own, other = (fastflow.validate(points(), *more).rows for more in ((), ("chip=h200_sxm",)))
     assert (other["predicted_s"] < own["predicted_s"]).all()

@@ -34,7 +34,6 @@ def random_server(random, ranks):
         "ranks": ranks,
         "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
         "row_s": random.choice([0.0, 1e-4 * random.random()]),
-        "request_s": random.choice([0.0, 1e-2 * random.random()]),
         "budget": int(random.integers(4, 60)),
         "most": int(random.choice([2, 5, 100])),
         "capacity": int(random.choice([80, 150, 100_000])),

@@ -89,7 +89,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert code == 0
     row = find("o").read(find("o").schema.names).iloc[0]
     assert (
-        out[1] == "Requests of 64 tokens with answers of 32, 4 at a time; server mode continuous,"
+        out[1] == "Requests of 64 tokens with answers of 32, 4 at a time; continuous batching,"
         " every iteration simulated"
     )
     first, further = words(out, "to the first token"), words(out, "per further token")

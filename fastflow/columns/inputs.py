@@ -446,6 +446,11 @@ INPUTS: tuple[Column, ...] = (
         "of all, with weights and work; of what these leave free, for caches",
         ("all", "free"),
     ),
+    count(
+        "server.expert_rows",
+        "rows that each expert computes at least, chosen or not, of fp8 with scales of blocks",
+        low=0,
+    ),
     text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
     Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
     Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),

@@ -12,7 +12,7 @@ from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.tables import Columns
+from fastflow.tables import Columns, Floats
 
 if TYPE_CHECKING:
     from fastflow.prediction import Prediction
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "BYTES_A_KERNEL", "BYTES_A_POINT", "KINDS", "Predicted", "evaluated", "lay_out", "naming_what_is_missing",
+    "KINDS", "Predicted", "bytes_of", "evaluated", "lay_out", "naming_what_is_missing",
     "predict_points", "rows", "serves", "tabulate", "warm_up",
 ]  # fmt: skip
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
 BYTES_A_KERNEL = 870
+BYTES_A_SERVER = 60_000.0  # where each point has a server of its own
 
 
 class Predicted(NamedTuple):
@@ -134,15 +135,22 @@ def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
     """Return how many of the points start to stop, at least one, take no more memory than there is room."""
     if stop - start == 1:
         return 1
+    needed = np.zeros(stop - start)
+    for share in grid.shares(start, stop):
+        needed[share.points - start] = bytes_of(grid, share)
+    return max(1, int(np.searchsorted(np.cumsum(needed), room, side="right")))
+
+
+def bytes_of(grid: Grid, share: Share) -> Floats:
+    """Return what each of some points may take of memory [B]."""
+    from fastflow.precompile import SERVES
     from fastflow.workload import count_kernels
 
-    kernels = np.zeros(stop - start, dtype=np.int64)
-    for share in grid.shares(start, stop):
-        inputs = grid.inputs(share, "model.")
-        with naming_what_is_missing(inputs):
-            kernels[share.points - start] = count_kernels(inputs)
-    needed = np.cumsum(BYTES_A_POINT + BYTES_A_KERNEL * kernels)
-    return max(1, int(np.searchsorted(needed, room, side="right")))
+    inputs = grid.inputs(share, ("model.", SERVES))
+    if serves(inputs):
+        return np.full(share.points.size, BYTES_A_SERVER)
+    with naming_what_is_missing(inputs):
+        return BYTES_A_POINT + BYTES_A_KERNEL * count_kernels(inputs).astype(np.float64)
 
 
 def warm_up(grid: Grid) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastflow.columns import find_result, result_order
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, field_of, identity, kind_of
-from fastflow.evaluation.runner import BYTES_A_KERNEL, BYTES_A_POINT, KINDS, serves
+from fastflow.evaluation.runner import KINDS, bytes_of, serves
 from fastflow.evaluation.workers import Crew, Watch
 from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History
@@ -47,19 +47,9 @@ class Scorer:
         self.best = np.full(count, np.inf)
         self.best_row = np.full(count, -1, dtype=np.int64)
         self.spent = np.zeros(count, dtype=np.int64)
-        room = settings.chunk_bytes / (BYTES_A_POINT + BYTES_A_KERNEL * self._most_kernels())
-        self.most = max(1, min(settings.chunk, int(room)))
-
-    def _most_kernels(self) -> int:
-        """Return the kernels of the point that has most."""
-        from fastflow.workload import count_kernels
-
-        most = 1
-        for share in self.candidates.grid.shares(0, self.candidates.grid.points):
-            inputs = self.candidates.grid.inputs(share, "model.")
-            with naming_what_is_missing(inputs):
-                most = max(most, int(count_kernels(inputs).max()))
-        return most
+        grid = candidates.grid
+        largest = max(float(bytes_of(grid, share).max()) for share in grid.shares(0, grid.points))
+        self.most = max(1, min(settings.chunk, int(settings.chunk_bytes / largest)))
 
     def __call__(self, batch: DesignBatch) -> Floats:
         """Return the scores of a batch, shape (designs,), and note the best designs."""

@@ -149,8 +149,8 @@ class Grid(NamedTuple):
                 for number in np.unique(batch).tolist():
                     yield Share(block, number, points[batch == number])
 
-    def inputs(self, share: Share, section: str = "") -> Columns:
-        """Return the model's inputs of some points, or a section of them: dotted key to array (points,)."""
+    def inputs(self, share: Share, section: str | tuple[str, ...] = "") -> Columns:
+        """Return the model's inputs of some points, or sections of them: dotted key to array (points,)."""
         rows = self.row[share.block.combinations(share.points)]
         first, place = kinds([rows], rows.size)
         inputs = {

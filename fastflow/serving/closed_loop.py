@@ -14,7 +14,7 @@ import numpy as np
 
 from fastflow._jit import lean_kernel
 from fastflow.serving.load import longest
-from fastflow.serving.mean_times import Group, Request, group_of, pass_parts, room_of, total_of
+from fastflow.serving.mean_times import Group, Request, group_of, pass_parts, total_of
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen, on_rank, running_of, tpot_of
 from fastflow.serving.scheduler import Batch
@@ -113,18 +113,16 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         left = loop.cycles - cycle
         weight = (left if cycle == _CYCLES - 1 else min(1.0, left)) / loop.cycles
-        ready = batch.request_s
-        if cycle > 0 and span > 1.0 and loop.running > 1.0:  # it queues during a pass of others
-            ready = loop.every * np.ceil(batch.request_s / loop.every)
         own = 0.5 * group.total if batch.mixes else group.total - group.completion
         added = own + 0.5 * max(0.0, loop.running / together - 1.0) * group.total
         one, queued = group.total / group.passes, 0.0
         if cycle > 0 and batch.mixes:
-            late = _late(batch, request, loop, span)
-            queued = max(0.0, late * total_of(group.parts) / group.passes - ready)
+            # prompts wait for those before them, the first ones for fewer
+            late = loop.behind * (1.0 - 0.5 * min(1.0, loop.behind / loop.width))
+            queued = late * total_of(group.parts) / group.passes
             added -= min(added, late * one)
-        ttft += weight * (ready + queued + group.completion)
-        wait += weight * (ready + queued + group.wait)
+        ttft += weight * (queued + group.completion)
+        wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * own
         groups += weight / together
         span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
@@ -141,25 +139,6 @@ def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, togeth
     """Return what so many prompts of a slot take that are there together, beside all others that decode."""
     own = on_rank(batch, together)
     return group_of(times, batch, request, max(0.0, loop.rank - own) * loop.decodes, own)
-
-
-@lean_kernel
-def _late(batch: Batch, request: Request, loop: _Loop, span: float) -> float:
-    """Return for how many iterations a prompt waits for those before it, where prompts share iterations.
-
-    Ends are even over a span of passes. The prompts that follow come a few passes later. In these, passes
-    have no prompts and are short, so that more requests end, and prompts queue until there is room for them.
-    """
-    size = request.prompt / room_of(batch, request, loop.rank * loop.decodes)  # in iterations
-    gap = np.ceil(batch.request_s / loop.every)
-    fills = min(1.0, loop.rank * size / span)
-    queue = min(gap - max(0.0, size - 1.0), (loop.rank - 1.0) * size) * fills
-    emptied = (1.0 - fills) * span  # iterations of queue that the span has room for
-    late = 0.0
-    if queue > 0.0:
-        late = 0.5 * queue * queue / emptied if queue < emptied else queue - 0.5 * emptied
-    late += loop.behind
-    return float(late * (1.0 - 0.5 * min(1.0, late / loop.width)))  # the first wait for fewer
 
 
 @lean_kernel

@@ -223,6 +223,6 @@ def _next(
         soonest = min(soonest, before.until[unit])
         for rank in range(batch.ranks):
             i = request_at(before, unit, rank, before.head[unit, rank])
-            if i < sent and requests.sent[i] + batch.request_s > now:
-                soonest = min(soonest, requests.sent[i] + batch.request_s)
+            if i < sent and requests.sent[i] > now:
+                soonest = min(soonest, requests.sent[i])
     return soonest

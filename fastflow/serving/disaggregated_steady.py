@@ -188,7 +188,7 @@ def _closed(
         middle = high if step == 0 else 0.5 * (low + high)
         rate = middle / (_decoding_s(decode, second, middle) + way[0])
         prompt = _prefilled(prefill, first, rate, varies, least)
-        if middle + rate * (prompt.wait + prompt.takes + first.batch.request_s) > at_once:
+        if middle + rate * (prompt.wait + prompt.takes) > at_once:
             high = middle
         else:
             low = middle
@@ -198,7 +198,7 @@ def _closed(
     rate = low / (decoding_s + way[0])
     prompt = _prefilled(prefill, first, rate, varies, least)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
-    rest = at_once / rate - prompt.takes - first.batch.request_s - moving - decoding_s
+    rest = at_once / rate - prompt.takes - moving - decoding_s
     burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
     share = at_once / requests
     place, room = 0.0, 0.0
@@ -214,8 +214,8 @@ def _closed(
     held_up = max(0.0, at_once - places - room)
     at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
     out[0], out[7], out[8] = TAKEN, moving, place
-    after = first.batch.request_s + queue + prompt.takes
-    out[1] = share * (first.batch.request_s + at_first) + (1.0 - share) * after
+    after = queue + prompt.takes
+    out[1] = share * at_first + (1.0 - share) * after
     if second.request.gaps > 0.0:
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
     makespan = requests / rate + max(0.0, burst.total - queue - prompt.takes)
@@ -274,11 +274,11 @@ def _open(
     busy = min(0.999, high / places)
     place = 0.5 * length * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
     out[0], out[7], out[8] = TAKEN, moving, place
-    out[1] = first.batch.request_s + prompt.wait + prompt.takes
+    out[1] = prompt.wait + prompt.takes
     if second.request.gaps > 0.0:
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
     out[3] = requests / (sends + out[1] + moving + place + decoding_s)
-    out[5], out[6] = out[3] * decoding_s, out[3] * (prompt.wait + first.batch.request_s)
+    out[5], out[6] = out[3] * decoding_s, out[3] * prompt.wait
     _write_iterations(first, second, prompt, out[3], requests, high, out)
 
 

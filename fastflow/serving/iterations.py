@@ -26,7 +26,6 @@ class Servers(NamedTuple):
     slots: Ints  # pipeline stages: batches in flight, 1 without
     iteration_s: Floats  # what the host adds to every iteration [s]
     row_s: Floats  # and for every request in it, sampling and turning tokens to text [s]
-    request_s: Floats  # from sending a request until it queues [s]
     budget: Ints  # most tokens of an iteration on a rank
     most: Ints  # most requests in flight on a rank
     capacity: Ints  # tokens that the cache of a rank holds

@@ -20,8 +20,13 @@ from fastflow.errors import InputError
 from fastflow.parallelism.mesh import AXES, axes, devices_along
 from fastflow.parallelism.strategy import TENSOR, Strategy, divisors, misfit, parse_column
 from fastflow.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
+from fastflow.workload.precision import stored_experts
+from fastflow.workload.transformer.serving import EXPERT_ROWS
 
 STRATEGY, PACKAGE = "parallel.strategy", "system.package.devices"
+PADDED = "fp8_block"
+"""Type of experts whose rows libraries pad."""
+THIN = 8  # devices that share an expert
 
 
 class ServerLayouts(NamedTuple):
@@ -81,9 +86,20 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
         "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
         "system.devices": servers.stage,
+        EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
         PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
     }
+
+
+def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
+    """Return the rows that each expert computes at least, (servers,).
+
+    A library gives fp8 with scales of blocks to DeepGEMM, whose operands have room for a whole block of rows
+    of every expert, unless tensor parallelism has cut the experts thin (vllm-project/vllm#29346).
+    """
+    padded = (stored_experts(inputs) == PADDED) & (tensor < THIN)
+    return np.where(padded, inputs["server.expert_rows"], 0)
 
 
 @lru_cache(maxsize=4096)

@@ -50,7 +50,7 @@ def opened(times: PassTimes, batch: Batch, request: Request, rate: float, reques
     # requests are dealt to slots and ranks in turns, so each rank's come more evenly than at random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     place = wait_for(places / batch.ranks, rate * length / places, arrivals, services, length)
-    start = batch.request_s + seen.wait + place
+    start = seen.wait + place
     return Seen(
         ttft=start + group.completion,
         tpot=tpot_of(request, seen.length, seen.at_first),

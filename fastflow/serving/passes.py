@@ -1,12 +1,13 @@
 """What passes of a server take, tabulated by the same kernels and exchanges as training.
 
-A point of `crossflow.predict` is one part of a pass (workload/transformer/serving.py) at one size. All sizes
-of all servers are predicted in one call a part, so that what repeats is timed once.
+A point of `crossflow.predict` is one part of a pass (workload/transformer/serving.py) at one size. All parts
+and sizes of a server are predicted in one call, many servers together, so that what repeats is timed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from fastflow.hardware.chip import Chip
 from fastflow.prediction import Prediction
 from fastflow.serving.layout import PACKAGE, ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
-from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, take
+from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.workload.graph import EMBEDDING, sum_by_kind, sum_by_point
 from fastflow.workload.precision import OPERAND_BYTES, precision, stored_experts
@@ -36,7 +37,11 @@ from fastflow.workload.types import experts
 NETWORK = "network"
 PAIR = "pair"
 """Of a prefill: two chunks beside each other."""
+PARTS = (TOKENS_PART, HEAD_PART, DECODE, PREFILL)
 _FINE, _COARSE = (1.0, 1.5), (1.0,)  # steps of an axis, in every doubling
+_USUAL = {"tokens": 8192, "requests": 512, "context": 16384}  # so that most calls have the same tables
+_AT_ONCE = 32  # servers of a call, which have some 500 sizes each
+_MOST_KEPT = 64  # servers
 
 
 class Axes(NamedTuple):
@@ -72,13 +77,13 @@ class Passes(NamedTuple):
 
 
 def axes_of(tokens: int, requests: int, context: int, chunk: int, before: int) -> Axes:
-    """Return sizes up to these; what lies between two of an axis is interpolated."""
+    """Return sizes up to these, or the usual ones; what lies between two of an axis is interpolated."""
     return Axes(
-        tokens=_axis(tokens, _FINE),
-        requests=_axis(requests, _COARSE),
-        context=_axis(context, _COARSE, 64),
-        chunk=_axis(chunk, _COARSE, 16),
-        before=np.concatenate([[0], _axis(before, _COARSE, 1024)[1:]]),
+        tokens=_axis(max(tokens, _USUAL["tokens"]), _FINE),
+        requests=_axis(max(requests, _USUAL["requests"]), _COARSE),
+        context=_axis(max(context, _USUAL["context"]), _COARSE, 64),
+        chunk=_axis(max(chunk, _USUAL["tokens"]), _COARSE, 16),
+        before=np.concatenate([[0], _axis(max(before, _USUAL["tokens"]), _COARSE, 1024)[1:]]),
     )
 
 
@@ -91,114 +96,158 @@ def _axis(most: int, steps: tuple[float, ...], least: int = 1) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
+def passes_of(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) -> Passes:
+    """Return what `tabulate` does; chunks of a grid ask for the same servers one after the other."""
+    if servers.ranks.size > _MOST_KEPT:
+        return tabulate(inputs, servers, axes, queries)
+    columns = *inputs.values(), *servers, *axes, queries
+    asked = [*inputs, *(np.asarray(column).tobytes() for column in columns)]
+    known, passes = getattr(_last, "passes", (None, None))
+    if passes is None or known != asked:
+        passes = tabulate(inputs, servers, axes, queries)
+        _last.passes = asked, passes
+    return passes
+
+
+_last = threading.local()
+
+
 def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) -> Passes:
     """Tabulate the passes of servers; inputs: of the model, one server a row.
 
     queries: tokens of a request that a pass of decoding verifies, (servers,).
     """
-    own = stage_inputs(inputs, servers)
-    ask = _Question(own, servers.ranks)
-    rows, chunks = (axes.tokens,), (axes.chunk, axes.before)
-    found = {
-        TOKENS_PART: ask(TOKENS_PART, rows, lambda n: (n, 1, 0)),
-        HEAD_PART: ask(HEAD_PART, rows, lambda n: (n, 1, 0)),
-        DECODE: ask(DECODE, (axes.requests, axes.context), lambda b, c: (b, 1, c), queries),
-        PREFILL: ask(PREFILL, chunks, lambda s, p: (1, s, p)),
-        PAIR: ask(PREFILL, chunks, lambda s, p: (2, s, p)),
-    }
-    tokens, head, decode, prefill, pair = (one.part.time for one in found.values())
-    chip, first = found[TOKENS_PART].chip, found[TOKENS_PART]
+    own, count = stage_inputs(inputs, servers), servers.ranks.size
+    batches = np.split(np.arange(count), np.arange(_AT_ONCE, count, _AT_ONCE))
+    every = [_predicted(*take((own, servers.ranks, queries), rows), axes) for rows in batches]
+    found: dict[str, _Found] = {name: stacked([one[name] for one, _ in every]) for name in every[0][0]}
+    tokens, head, decode, prefill, pair = (found[name].part.time for name in (*PARTS, PAIR))
+    first = found[TOKENS_PART]
     times = PassTimes(
-        tokens=axes.tokens, shared=tokens + _sends(inputs, servers, chip, axes.tokens), head=head,
+        tokens=axes.tokens, shared=tokens + _sends(inputs, servers, first.chip, axes.tokens), head=head,
         requests=axes.requests, context=axes.context, decode=decode, chunk=axes.chunk, before=axes.before,
         prefill=prefill, prefill_more=np.maximum(pair - prefill, 0.0),
     )  # fmt: skip
     return Passes(
         times=times,
         axes=axes,
-        parts={name: one.part for name, one in found.items() if name != PAIR},
-        limiters=first.limiters,
+        parts={name: found[name].part for name in PARTS},
+        limiters=every[0][1],
         weights=_weights(servers, [found[name] for name in (TOKENS_PART, HEAD_PART, PREFILL)]),
-        chip=chip,
+        chip=first.chip,
         peak=first.peak,
         reason=first_of(servers.reason, *(one.reason for one in found.values())),
     )
 
 
 class _Found(NamedTuple):
-    """A part of passes, and the servers'."""
+    """A part of passes, and the servers'; (servers, ...)."""
 
     part: Part
-    layers: Floats  # weights of a device of one stage alone, but the embedding's [B], (servers,)
-    ends: Floats  # of the embedding, or of the head [B], (servers,)
+    layers: Floats  # weights of a device of one stage alone, but the embedding's [B]
+    ends: Floats  # of the embedding, or of the head [B]
     reason: Texts
-    limiters: tuple[str, ...]
     chip: Chip
     peak: Floats
 
 
-Sized = Callable[..., tuple[Any, Any, Any]]
-"""From sizes to sequences, their tokens, and those that the cache holds of each."""
+class _Sizes(NamedTuple):
+    """The sizes of a part of a server's passes; (sizes,)."""
+
+    part: str
+    shape: tuple[int, ...]  # of its table
+    sequences: Ints
+    tokens: Ints | None  # of a sequence; None: what decoding verifies
+    before: Ints  # of a sequence, in the cache
 
 
-class _Question(NamedTuple):
-    """Asks the model for all sizes of a part."""
+def _sizes(axes: Axes) -> dict[str, _Sizes]:
+    """Return the sizes of every part, and of prefills of two chunks."""
 
-    inputs: Columns
-    ranks: Ints
+    def grid(part: str, *sides: Ints) -> tuple[str, tuple[int, ...], tuple[Ints, ...]]:
+        shape = tuple(side.size for side in sides)
+        return part, shape, tuple(side.reshape(-1) for side in np.meshgrid(*sides, indexing="ij"))
 
-    def __call__(
-        self, part: str, axes: tuple[Ints, ...], sized: Sized, queries: Ints | None = None
-    ) -> _Found:
-        """Predict a part at all sizes; queries: tokens of a sequence instead, (servers,)."""
-        count = self.ranks.size
-        grid = [axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")]
-        each = grid[0].size
-        sequences, tokens, before = (np.broadcast_to(np.asarray(one), (each,)) for one in sized(*grid))
-        own = np.repeat(np.arange(count), each)
-        inputs: Columns = {
-            key: repeated(column[:1], own.size) if _alike(column) else column[own]
-            for key, column in self.inputs.items()
-        }
-        inputs |= {
-            "model.name": np.full(own.size, FAMILY.name),
-            PART.name: np.full(own.size, part),
-            BEFORE.name: np.tile(before, count).astype(np.int64),
-            "model.sequence": np.tile(tokens, count).astype(np.int64) if queries is None else queries[own],
-            "model.batch": np.tile(sequences, count).astype(np.int64) * self.ranks[own],
-        }
-        return _read(predict(inputs), inputs, (count, *(axis.size for axis in axes)))
+    found = {}
+    for name in (TOKENS_PART, HEAD_PART):
+        part, shape, (rows,) = grid(name, axes.tokens)
+        found[name] = _Sizes(part, shape, rows, np.ones_like(rows), np.zeros_like(rows))
+    part, shape, (requests, context) = grid(DECODE, axes.requests, axes.context)
+    found[DECODE] = _Sizes(part, shape, requests, None, context)
+    part, shape, (chunk, before) = grid(PREFILL, axes.chunk, axes.before)
+    for name, many in ((PREFILL, 1), (PAIR, 2)):
+        found[name] = _Sizes(part, shape, np.full_like(chunk, many), chunk, before)
+    return found
+
+
+def _predicted(
+    inputs: Columns, ranks: Ints, queries: Ints, axes: Axes
+) -> tuple[dict[str, _Found], tuple[str, ...]]:
+    """Predict servers at all sizes of all parts in one call; returns the names of limiters too."""
+    sizes, count = _sizes(axes), ranks.size
+    lengths = [one.before.size * count for one in sizes.values()]
+    own = np.concatenate([np.repeat(np.arange(count), one.before.size) for one in sizes.values()])
+
+    def each(column: str) -> Ints:
+        return np.concatenate([np.tile(getattr(one, column), count) for one in sizes.values()]).astype(
+            np.int64
+        )
+
+    tokens = [
+        np.repeat(queries, one.before.size) if one.tokens is None else np.tile(one.tokens, count)
+        for one in sizes.values()
+    ]
+    asked: Columns = {
+        key: repeated(column[:1], own.size) if _alike(column) else column[own]
+        for key, column in inputs.items()
+    }
+    asked |= {
+        "model.name": np.full(own.size, FAMILY.name),
+        PART.name: np.repeat([one.part for one in sizes.values()], lengths),
+        BEFORE.name: each("before"),
+        "model.sequence": np.concatenate(tokens).astype(np.int64),
+        "model.batch": each("sequences") * ranks[own],
+    }
+    found = predict(asked)
+    limiters = (*limiter_names(len(found.chip.levels)), NETWORK)
+    table, ends = _read(found, asked, len(limiters)), np.cumsum([0, *lengths])
+    return {
+        name: _of_part(table, slice(start, stop), (count, *one.shape))
+        for (name, one), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
+    }, limiters
 
 
 def _alike(column: NDArray[Any]) -> bool:
     return bool(column.size == 1 or (column[1:] == column[:-1]).all())
 
 
-def _read(found: Prediction, inputs: Inputs, shape: tuple[int, ...]) -> _Found:
-    """Read what was predicted of a part; inputs: of every point; shape: servers and sizes."""
-    points, servers = found.reason.size, shape[0]
-    limiters = (*limiter_names(len(found.chip.levels)), NETWORK)
+def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
+    """Read what was predicted, (points, ...); inputs: of every point."""
+    points, graph = found.reason.size, found.graph
     time, energy, peak = np.full((3, points), np.nan)
-    by, weights = np.zeros((points, len(limiters))), np.zeros((points, 2))
-    graph = found.graph
+    by, weights = np.zeros((points, limiters)), np.zeros((points, 2))
     kernels = sum_by_kind(
-        graph.offset, found.timing.limiter, found.launches * found.timing.time, len(limiters) - 1
+        graph.offset, found.timing.limiter, found.launches * found.timing.time, limiters - 1
     )
     time[found.timed] = found.timeline.total
     by[found.timed, :-1] = kernels
     by[found.timed, -1] = np.maximum(found.timeline.total - kernels.sum(axis=1), 0.0)
     energy[found.timed], peak[found.timed] = found.energy, found.peak
     weights[found.timed] = _owned(found, inputs)
-    reasons = found.reason.reshape(servers, -1)
-    first = np.arange(0, points, points // servers)
     return _Found(
-        Part(time.reshape(shape), by[:, -1].reshape(shape), energy.reshape(shape), by.reshape(*shape, -1)),
-        weights[first, 0],
-        weights[first, 1],
-        reasons[np.arange(servers), (reasons != "").argmax(axis=1)],
-        limiters,
-        take(found.chip, first),
-        peak[first],
+        Part(time, by[:, -1], energy, by), weights[:, 0], weights[:, 1], found.reason, found.chip, peak
+    )
+
+
+def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
+    """Return the rows of one part, by server and size; what servers have is said once."""
+    points = np.arange(rows.start, rows.stop)
+    own = take(table, points)
+    reasons = own.reason.reshape(shape[0], -1)
+    first = np.arange(0, points.size, reasons.shape[1])
+    return take(own, first)._replace(
+        part=Part(*(column.reshape(*shape, *column.shape[1:]) for column in own.part)),
+        reason=reasons[np.arange(shape[0]), (reasons != "").argmax(axis=1)],
     )
 
 

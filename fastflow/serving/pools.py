@@ -143,7 +143,7 @@ def start_prefill(
             is_new = index == pool.head[unit, rank]
             if is_new and (
                 i >= sent
-                or requests.sent[i] + batch.request_s > now
+                or requests.sent[i] > now
                 or pool.held[unit, rank] + requests.isl[i] > batch.capacity
             ):
                 break

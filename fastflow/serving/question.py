@@ -12,12 +12,13 @@ from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import longest_of, sent_of
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, cache_of, room_of
-from fastflow.serving.passes import Axes, Passes, axes_of, tabulate
+from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
 from fastflow.tables import Floats, Inputs, Ints, take
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OF_LOADS = ("serve.", "server.")
-"""Inputs that passes do not depend on."""
+"""Inputs that passes do not depend on, but for these."""
+OF_PASSES = ("server.exchange", "server.expert_rows")
 REQUESTS, REQUESTS_OF_RATE = 10, 1000  # simulated for each of a closed loop at a time; of an open one
 MTP = "mtp"
 _MOST_REQUESTS = 4096  # at which tables end; beyond that times go on as they are there
@@ -54,10 +55,9 @@ def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`."""
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
     queries = inputs["serve.draft"] + 1
-    shared = [column for key, column in inputs.items() if not key.startswith(OF_LOADS)]
-    first, server = kinds([*shared, queries], queries.size)
-    own = take(dict(inputs), first)
-    passes = tabulate(own, take(layouts, first), _axes(inputs, layouts), queries[first])
+    shared = {key: own for key, own in inputs.items() if key in OF_PASSES or not key.startswith(OF_LOADS)}
+    first, server = kinds([*shared.values(), queries], queries.size)
+    passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
     room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
     cache = cache_of(inputs, layouts)
     active, loads, requests = _loads(inputs, layouts, isl, osl)
@@ -123,7 +123,6 @@ def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Int
         slots=layouts.slots,
         iteration_s=inputs["server.iteration"],
         row_s=inputs["server.row"],
-        request_s=np.zeros(server.size),
         budget=inputs["server.budget"],
         most=np.maximum(np.minimum(inputs["server.most"], limit), 1),
         capacity=capacity,

@@ -38,7 +38,6 @@ class Batch(NamedTuple):
     mixes: bool
     chunks: bool
     reserves: bool
-    request_s: float
     iteration_s: float
     row_s: float
     draft_s: float
@@ -100,7 +99,6 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         mixes=servers.mixes[point],
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
-        request_s=servers.request_s[point],
         iteration_s=servers.iteration_s[point],
         row_s=servers.row_s[point],
         draft_s=servers.draft_s[point],
@@ -175,9 +173,9 @@ def next_arrival(batch: Batch, requests: Requests, ranks: Ranks, now: float, nee
     for rank in range(batch.ranks):
         if ranks.head[rank] == ranks.tail[rank] or (needs_place and ranks.started[rank] >= batch.most):
             continue
-        queued = requests.sent[ranks.queue[rank, ranks.head[rank]]] + batch.request_s
-        if queued > now:
-            soonest = min(soonest, queued)
+        sent = requests.sent[ranks.queue[rank, ranks.head[rank]]]
+        if sent > now:
+            soonest = min(soonest, sent)
     return soonest
 
 
@@ -221,7 +219,7 @@ def _may_start(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: f
     if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
         return False
     i = ranks.queue[rank, ranks.head[rank]]
-    if requests.sent[i] + batch.request_s > now:
+    if requests.sent[i] > now:
         return False
     if batch.reserves:
         return bool(ranks.reserved[rank] + requests.isl[i] + requests.osl[i] <= batch.capacity)

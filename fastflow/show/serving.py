@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow import units
-from fastflow.serving.question import ONE_DECODE, ONE_PREFILL
+from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.tables import console, new_sheet, quantity
 
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
@@ -45,6 +45,9 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     _conclusion(out, row, inputs)
 
 
+_BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "prefill and decoding apart"}
+
+
 def load_of(inputs: Mapping[str, Any]) -> str:
     """Say in a line what is asked of servers."""
     mode, isl, osl, batch = (inputs[f"serve.{name}"] for name in ("mode", "isl", "osl", "batch"))
@@ -56,7 +59,7 @@ def load_of(inputs: Mapping[str, Any]) -> str:
     at_once, rate = inputs["serve.concurrency"], inputs["serve.rate"]
     load = f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
     how = "every iteration simulated" if inputs["serve.simulate"] else "fast form"
-    return f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, {load}; server mode {mode}, {how}"
+    return f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, {load}; {_BATCHES[mode]}, {how}"
 
 
 def _has(row: Mapping[str, Any], name: str) -> bool:

@@ -41,16 +41,17 @@ class Routings(NamedTuple):
     experts: Ints
     local: Ints  # experts of a device; these divide `experts`
     exponent: Floats  # of the power law; 0: equal loads
+    least: Ints  # rows that each expert of a device computes at least, chosen or not; 0: those of its tokens
 
 
 class Loads(NamedTuple):
     """Loads of the experts of a routing's busiest device, those of like load together.
 
-    Experts without tokens are left out. Of several draws of a routing all groups are listed.
+    Experts without rows are left out. Of several draws of a routing all groups are listed.
     """
 
     group: Ints  # routing i has groups group[i] to group[i + 1]: (routings + 1,)
-    tokens: Floats  # of each of a group's experts, a whole number of at least 1: (groups,)
+    tokens: Floats  # rows of each of a group's experts, a whole number of at least 1: (groups,)
     experts: Floats  # such experts, a mean over draws: (groups,)
 
 
@@ -157,6 +158,19 @@ def _deal_evenly(choices: int, local: int, tokens: Floats, count: Floats, groups
     return groups
 
 
+@lean_kernel
+def _fill_up(least: int, local: int, tokens: Floats, count: Floats, first: int, groups: int) -> int:
+    """Give every expert `least` rows, those without tokens too; returns where their groups end."""
+    idle = float(local)
+    for one in range(first, groups):
+        tokens[one] = max(tokens[one], least)
+        idle -= count[one]
+    if idle > 1e-9:
+        tokens[groups], count[groups] = least, idle
+        groups += 1
+    return groups
+
+
 @kernel
 def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats]:
     """Return the columns of the routings' loads."""
@@ -164,20 +178,23 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
     tokens, counts, groups = np.empty(1024), np.empty(1024), 0
     for i in range(routings.tokens.size):
         experts, local, exponent = routings.experts[i], routings.local[i], routings.exponent[i]
-        room = DRAWS * local + 2
+        room = DRAWS * local + 3
         if groups + room > tokens.size:
             tokens = np.append(tokens, np.empty(tokens.size + room))
             counts = np.append(counts, np.empty(counts.size + room))
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
+        least = routings.least[i]
         if exponent == 0.0:
             groups = _deal_evenly(-(-choices // devices), local, tokens, counts, groups)
+            if least > 0:
+                groups = _fill_up(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
             continue
         popularity, count = np.empty(experts), np.empty(experts, dtype=np.int64)
-        least, most = FEW
+        rarest, most = FEW
         if choices > experts:
-            least, most = 1.0, max(1.0, MOST_POPULAR * routings.tokens[i])
-        _popularities(least, most, exponent, popularity)
+            rarest, most = 1.0, max(1.0, MOST_POPULAR * routings.tokens[i])
+        _popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 else 1
         for number in range(draws):
             at = shuffles.offset[i] + number * experts
@@ -191,6 +208,8 @@ def _deal(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats
                     tokens[groups], counts[groups] = count[r], 0.0
                     groups += 1
                 counts[groups - 1] += 1.0 / draws
+        if least > 0:
+            groups = _fill_up(least, local, tokens, counts, group[i], groups)
         group[i + 1] = groups
     return group, tokens[:groups].copy(), counts[:groups].copy()
 
@@ -221,7 +240,7 @@ def expert_loads(routings: Routings) -> tuple[Loads, Ints]:
 _last = threading.local()
 _WHOLE = np.zeros(0, dtype=np.int64)
 _NOTHING = (
-    Routings(_WHOLE, _WHOLE, _WHOLE, _WHOLE, np.zeros(0)),
+    Routings(_WHOLE, _WHOLE, _WHOLE, _WHOLE, np.zeros(0), _WHOLE),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

@@ -6,8 +6,8 @@ from tests.naive.serving import line, plane
 
 
 class Request:
-    def __init__(self, number, sent, isl, osl, queued, prefix):
-        self.number, self.sent, self.isl, self.osl, self.queued = number, sent, isl, osl, queued
+    def __init__(self, number, sent, isl, osl, prefix):
+        self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
         self.found = min(floor(prefix * isl), isl - 1)
         self.computed, self.made = 0, 0.0
         self.admitted = self.first = self.placed = self.arrive = self.end = None
@@ -36,7 +36,7 @@ def compose(unit, server, now):
         while left > 0:
             if going:
                 request = going[0]
-            elif waiting and waiting[0].queued <= now and fits(waiting[0], running, server, now):
+            elif waiting and waiting[0].sent <= now and fits(waiting[0], running, server, now):
                 request = waiting[0]
             else:
                 break
@@ -124,7 +124,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     def send(when):
         number = len(every)
         if number < len(lengths):
-            request = Request(number, when, *lengths[number], when + servers[0]["request_s"], prefix)
+            request = Request(number, when, *lengths[number], prefix)
             every.append(request)
             unit = prefills[number % len(prefills)]
             request.unit = unit
@@ -197,7 +197,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
                     unit.until = now + took
         following = [unit.until for unit in prefills + decodes if unit.until is not None]
         following += [r.arrive for r in every if r.arrive is not None and r.arrive > now]
-        following += [r.queued for r in every if r.queued > now]
+        following += [r.sent for r in every if r.sent > now]
         if following:
             now = min(following)
     total["makespan"] = max(request.end for request in every)

@@ -17,8 +17,16 @@ def popularities(tokens, topk, experts, exponent):
     return [((high**p - low**p) * share + low**p) ** (1 / p) for share in shares]
 
 
-def loads(tokens, topk, experts, local, exponent, place):
-    """Return the loads of the busiest device's experts; place: of experts, from the most popular one on."""
+def loads(tokens, topk, experts, local, exponent, place, least=0):
+    """Return the loads of the busiest device's experts; place: of experts, from the most popular one on.
+
+    least: rows that each of them has at least.
+    """
+    return [max(least, load) for load in chosen(tokens, topk, experts, local, exponent, place)]
+
+
+def chosen(tokens, topk, experts, local, exponent, place):
+    """Return how many tokens chose each of the busiest device's experts."""
     choices = tokens * topk
     if exponent == 0:
         got = [0] * local

@@ -20,7 +20,6 @@ def plane(rows, columns, table, y, x):
 class Request:
     def __init__(self, number, sent, isl, osl, server, prefix):
         self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
-        self.queued = sent + server["request_s"]
         self.found = min(floor(prefix * isl), isl - 1)
         self.made = 0.0  # tokens of the answer
         self.prompt, self.computed = isl, 0  # to compute, `found` included, and computed of it
@@ -68,7 +67,7 @@ def compose(rank, server, now):
             request = prefilling[0]
         elif (
             rank.waiting
-            and rank.waiting[0].queued <= now
+            and rank.waiting[0].sent <= now
             and len(rank.running) < most
             and fits(rank, rank.waiting[0], server)
         ):
@@ -161,7 +160,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix):
         if not server["mixes"] and not has_prompts:
             batches = [(rank.decoding(), []) for rank in ranks]
         if not any(decoding or prompts for decoding, prompts in batches):
-            now = min(rank.waiting[0].queued for rank in ranks if rank.waiting)
+            now = min(rank.waiting[0].sent for rank in ranks if rank.waiting)
             continue
         parts = parts_of(times, server, batches)
         took = sum(parts.values())

@@ -49,7 +49,7 @@ class ServedPoints(SystemRuns):
     by = ("part", "system", "model", "backend", "concurrency")
     section = "serving"
     tabled = (
-        "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts",
+        "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
     )  # fmt: skip
     device_column = "system"
     groups = ("serve", "server", "model")
@@ -69,6 +69,9 @@ class ServedPoints(SystemRuns):
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
+        asked = [" ".join(words) for words in zip(servers, names, strict=True)]
+        open_ = [int(self.tables["connections"].get(name, 0)) for name in self._named("connections", asked)]
+        self._set("serve.batch", np.array(open_, dtype=np.int64))
         self._set("serve.simulate", np.ones(self.rows, np.bool_))
 
     def _count(self, name: str, otherwise: int = 1) -> Ints:
@@ -98,12 +101,13 @@ class ServedPoints(SystemRuns):
         products, experts = self._texts("gemm_quant_mode"), self._texts("moe_quant_mode")
         usual = [self.tables["dtypes"].get(name, "bf16") for name in self._named("dtypes", names)]
         own = self._named("experts", names)
-        types = [said or other for said, other in zip(products, usual, strict=True)]
+        types = [_type_of(*each) for each in zip(products, usual, strict=True)]
         alone = [self.tables["experts"].get(name, "") for name in own]
         self._set(
             _DTYPE, self._types(["bf16" if one else said for one, said in zip(alone, types, strict=True)])
         )
-        stored = [one or said or "operand" for one, said in zip(alone, experts, strict=True)]
+        of_rows = [_type_of(*each) if each[0] else "operand" for each in zip(experts, usual, strict=True)]
+        stored = [one or said for one, said in zip(alone, of_rows, strict=True)]
         self._set(_EXPERTS, self._types(stored))
         asked = [" ".join(words) for words in zip(servers, names, types, strict=True)]
         caches = [self.tables["caches"].get(name, "operand") for name in self._named("caches", asked)]
@@ -179,6 +183,11 @@ class ServedPoints(SystemRuns):
         }
         said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
         return [f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []
+
+
+def _type_of(said: str, published: str) -> str:
+    """Return the type of weights: where a file says a width alone, as published, with its scales."""
+    return published if not said or published.startswith(f"{said}_") else said
 
 
 def _written(tensor: int, experts: int, ranks: int, stages: int) -> str:

@@ -33,13 +33,14 @@ from fastflow.workload.transformer.parts import HEADS, TOKENS, VOCABULARY, gemm
 from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
 from fastflow.workload.transformer.pattern import KEY, WINDOW, times
 from fastflow.workload.transformer.sizes import SIZES, STRUCTURE, Sizes, sizes_of
-from fastflow.workload.types import batched_product, operators, rowwise
+from fastflow.workload.types import batched_product, experts, operators, rowwise
 from fastflow.workload.types.attention import attention
 from fastflow.workload.types.kv_cache import before_decoding, kv_cache
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
 PART = text("model.pass", "part of a pass", (TOKENS_PART, HEAD_PART, DECODE, PREFILL))
 BEFORE = count("model.before", "tokens of each sequence that the cache holds before a pass", low=0)
+EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
 NORMS = (operators.TYPES["rmsnorm"], operators.TYPES["layernorm"])
 ADD = operators.TYPES["add"]
 _CORE = Dims(("sequence",), (), HEADS, ("batch",))
@@ -72,8 +73,18 @@ def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size)))]
     for kind, many in every.items():
         nodes = [one for one in block(points, size, kind, INPUT) if one.name not in OF_ATTENTION]
-        layers.append(Layer(kind, HIDDEN, _quantised(points, _read_on(_normed(nodes))), times=many))
+        own = _padded(points, _quantised(points, _read_on(_normed(nodes))))
+        layers.append(Layer(kind, HIDDEN, own, times=many))
     return layers
+
+
+def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Let products of experts have the rows that a library gives them."""
+    least = single(points[EXPERT_ROWS.name])
+    return tuple(
+        node._replace(own={**node.own, "least": least}) if node.type is experts.TYPE else node
+        for node in nodes
+    )
 
 
 def _normed(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -217,7 +228,7 @@ FAMILY = transformer.FAMILY._replace(
     name="served_pass",
     network=network,
     order=_order,
-    sizes=(*SIZES, BEFORE),
+    sizes=(*SIZES, BEFORE, EXPERT_ROWS),
     structure=(*STRUCTURE, PART),
     parameters=None,
     trained=(),

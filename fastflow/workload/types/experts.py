@@ -28,16 +28,18 @@ MOST_SKEWED = 8.0
 
 
 def mixture(
-    tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False
-) -> Own:
+    tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
+    least: Size = 0,
+) -> Own:  # fmt: skip
     """Return what kernels of an expert layer want to know of it: `Node.own`.
 
     tokens: of all devices that share the experts, each of which chooses topk of them; local: experts of a
-    device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values.
+    device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values;
+    least: rows that products of each expert have at least, chosen or not.
     """
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
-        "gated": float(gated),
+        "gated": float(gated), "least": least,
     }  # fmt: skip
 
 
@@ -54,6 +56,7 @@ def routings(share: Share) -> Routings:
         experts=-(-experts // local) * local,  # as many for each device
         local=local,
         exponent=share.own["power_law"],
+        least=whole("least"),
     )
 
 
