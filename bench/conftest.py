@@ -21,3 +21,8 @@ def points() -> Callable[..., Inputs]:
         return grid.inputs(share)
 
     return compose
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return that benchmarks run one after the other, in one process."""
+    return 0
