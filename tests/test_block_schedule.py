@@ -88,7 +88,7 @@ def points(draw):
 
 
 @given(st.lists(points(), min_size=1, max_size=3))
-@cases(100)
+@cases(60)
 def test_against_starts_that_only_grow(many):
     got = np.array(schedule_blocks(*tables(*many)))
     for i, point in enumerate(many):
@@ -98,7 +98,7 @@ def test_against_starts_that_only_grow(many):
 
 
 @given(points(), st.integers(8, 20))
-@cases(40)
+@cases(24)
 def test_many_micro_batches_are_as_if_all_were_walked_through(point, turns):
     """Most of them only in thought; gradients' buckets follow the last blocks as they are."""
     point |= {"microbatches": point["stages"] * turns + point["microbatches"] % point["stages"]}
@@ -108,7 +108,7 @@ def test_many_micro_batches_are_as_if_all_were_walked_through(point, turns):
 
 
 @given(points(), st.integers(10, 120))
-@cases(150)
+@cases(90)
 def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
     """`block_spans` runs every block; times too close to each other take many rounds to settle."""
     point["microbatches"] = point["stages"] * rounds + point["microbatches"] % point["stages"]
@@ -119,7 +119,7 @@ def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
 
 
 @given(points())
-@cases(60)
+@cases(36)
 def test_spans(point):
     start, _ = naive.starts(point)
     work, got = naive.works(point), spans_of(point)
@@ -130,7 +130,7 @@ def test_spans(point):
 
 
 @given(st.sampled_from(list(ORDERS)), st.integers(1, 6), st.integers(1, 4), st.integers(1, 12))
-@cases(300)
+@cases(180)
 def test_blocks_in_flight(order, stages, chunks, microbatches):
     chunks = chunks if order in ("gpipe", "interleaved") else 1
     if order == "interleaved" and chunks > 1:
@@ -152,7 +152,7 @@ def test_interleaved_stages_keep_more():
 
 
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4))
-@cases(60)
+@cases(36)
 def test_bubble_of_equal_blocks(stages, groups, chunks):
     """(p - 1) / m of the work; interleaved (p - 1) / (m v) (Narayanan et al., section 2.2)."""
     microbatches = stages * groups
@@ -165,7 +165,7 @@ def test_bubble_of_equal_blocks(stages, groups, chunks):
 
 
 @given(st.integers(1, 8), st.integers(0, 9), st.sampled_from([(1, 1, 1), (2, 2, 2), (3, 4, 2), (2, 2, 1)]))
-@cases(60)
+@cases(36)
 def test_bubble_without_waits_for_weights(stages, more, times):
     """(p - 1)(f + b - w), a third of 1F1B's if all are equal (Qi et al., table 2)."""
     forward, back, weight = map(float, times)
@@ -274,7 +274,7 @@ def test_gathers_of_weights():
 
 
 @given(points())
-@cases(60)
+@cases(36)
 def test_as_a_graph_of_kernels(point):
     """One kernel a block, without communication: the schedule of kernels takes as long."""
     stages, order = point["stages"], "gpipe" if point["order"] == "gpipe" else "1f1b"

@@ -83,7 +83,7 @@ catalogues = st.lists(st.sampled_from(TILES), min_size=1, max_size=4, unique=Tru
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(chips(n), min_size=1, max_size=3)), st.data())
-@cases(150)
+@cases(90)
 def test_library_is_the_oracle(designs, data):
     listed = [data.draw(catalogues) for _ in designs]
     gemm = st.tuples(

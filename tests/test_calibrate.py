@@ -115,7 +115,7 @@ def test_the_best_scalar_is_that_of_the_definition(true, own, noise):
         assert near(found.figures[0], expected, 5e-3)
 
 
-@cases(80)
+@cases(48)
 @given(
     true=st.floats(0.2, 0.6),
     away=st.floats(-0.7, 0.7),
@@ -141,7 +141,7 @@ def test_a_scalar_that_rows_hardly_tell_stays_where_its_own_figure_does_as_well(
         assert expected or found.figures[0] == own
 
 
-@cases(60)
+@cases(36)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=80), st.integers(0, 3))
 def test_rows_of_one_shape_are_held_back_together(numbers, seed):
     groups = np.unique(numbers, return_inverse=True)[1]

@@ -63,7 +63,7 @@ def check(times, two, counts, way, load_):
     return one
 
 
-@cases(300)
+@cases(150)
 @given(st.integers(0, 2**32))
 def test_simulation_agrees_with_its_definition(seed):
     random = np.random.default_rng(seed)

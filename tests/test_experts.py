@@ -49,7 +49,7 @@ def routings(draw):
 
 
 @given(routings())
-@cases(300)
+@cases(180)
 def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
     tokens, topk, experts, local, exponent, least = routing
     draws = DRAWS if exponent and experts > local else 1
@@ -65,7 +65,7 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
 
 
 @given(st.lists(routings(), min_size=1, max_size=6))
-@cases(50)
+@cases(30)
 def test_every_routing_has_its_own_loads(several):
     *sizes, exponents, least = zip(*several, strict=True)
     columns = [column(values, np.int64) for values in (*sizes, least)]
@@ -125,7 +125,7 @@ sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
     sides, sides, st.integers(1, 2), st.booleans(),
     st.sampled_from([(64, 128), (128, 128), (32, 128), (48, 80)]),
 )  # fmt: skip
-@cases(400)
+@cases(240)
 def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_weights, tile):
     chip = chip._replace(order=ORDER)
     cols, local = half * halves, sum(many for _, many in groups) + 3
@@ -141,7 +141,7 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
 @given(
     st.integers(2, 3).flatmap(chips), st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=3)
 )
-@cases(100)
+@cases(60)
 def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
     chip = chip._replace(order=ORDER)
     tiles = [(8, 128), (32, 128), (64, 128), (128, 128), (128, 256), (64, 64), (8, 1)]

@@ -56,7 +56,7 @@ def work(of, points):
 )
 def test_attention_is_the_oracle(timed, oracle):
     @given(attention_designs, st.data())
-    @cases(120)
+    @cases(72)
     def check(designs, data):
         listed = data.draw(st.lists(tasks(), min_size=1, max_size=2))
         points = [data.draw(st.integers(0, len(designs) - 1)) for _ in listed]

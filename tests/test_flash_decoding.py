@@ -49,7 +49,7 @@ def work(of, points):
 
 
 @given(attention_designs, st.data())
-@cases(120)
+@cases(72)
 def test_decoding_is_the_oracle(designs, data):
     listed = data.draw(st.lists(tasks(), min_size=1, max_size=3))
     points = [data.draw(st.integers(0, len(designs) - 1)) for _ in listed]

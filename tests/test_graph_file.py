@@ -180,7 +180,7 @@ def _kernel(draw, name, before, tensors, entering, steps):
 
 
 @given(documents(), st.booleans())
-@cases(120)
+@cases(72)
 def test_networks_agree_with_the_oracle(tmp_path_factory, document, training):
     path = tmp_path_factory.mktemp("graph") / "net.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -306,14 +306,18 @@ print(*sorted({precompile._kernel(name)._cache.stem() for name, _ in calls}), se
 """
 
 
+def long(*edit):
+    return pytest.param(*edit, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "anew"),
     [
         ("timing/roofline.py", '"""Write every level', '"""Write each level', set()),
-        ("timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
         ("timing/tiles.py", "PARTIAL_SUM_BYTES = 4.0", "PARTIAL_SUM_BYTES = 2.0", FOLLOWS),
-        ("timing/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
-        ("timing/bounds.py", "LEAST, SHARE = 0, 1, 2", "LEAST, SHARE = 0, 2, 1", SEARCHED),
+        long("timing/roofline.py", "launch[p]\n", "launch[p] + 0.0\n", {"roofline._limit"}),
+        long("timing/dataflow.py", "per_n: float) -> float:", "per_n: float) -> int:", set()),
+        long("timing/bounds.py", "LEAST, SHARE = 0, 1, 2", "LEAST, SHARE = 0, 2, 1", SEARCHED),
     ],
 )  # fmt: skip
 def test_an_edit_compiles_what_depends_on_it_and_no_more(copied, file, before, after, anew):

@@ -57,7 +57,13 @@ def outcome(point):
     return f"reason: {columns['reason'][0]}" if not columns["feasible"][0] else str(columns)
 
 
-@pytest.mark.parametrize("number", range(len(BASES)), ids=lambda number: " ".join(BASES[number]))
+def every_other_is_long(numbers):
+    return [pytest.param(number, marks=pytest.mark.long) if number % 2 else number for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "number", every_other_is_long(range(len(BASES))), ids=[" ".join(base) for base in BASES]
+)
 def test_no_key_is_missed_in_silence(compose, tmp_path, number):
     """Taking an input away is refused, or has a reason, or changes nothing, or is what the registry says."""
     path = tmp_path / "net.yaml"

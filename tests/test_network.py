@@ -133,13 +133,13 @@ def check_reach(system, devices, group, pattern, step=0):
 @example((torus(4, 8), 32, [(2, 1), (2, 4), (2, 16)], "all_pairs", 0))
 @example((torus(3, 8), 24, [(3, 1), (2, 3), (2, 12)], "exchange", 1))
 @example((torus(7), 6, [(3, 2)], "all_pairs", 0))  # 0, 2, 4 and 6 empty: 4 is nearer to 0 upwards
-@cases(300)
+@cases(180)
 def test_reach(scene):
     check_reach(*scene)
 
 
 @given(st.data())
-@cases(100)
+@cases(60)
 def test_all_pairs_are_counted_right(data):
     """Aligned groups are counted by factors, others pair by pair."""
     system = data.draw(systems())
@@ -148,7 +148,7 @@ def test_all_pairs_are_counted_right(data):
 
 
 @given(st.data())
-@cases(300)
+@cases(180)
 def test_groups_that_are_alike_cost_the_same(data):
     """Renumbered on its switches and full meshes, a group costs what the oracle counts for the original."""
     system = data.draw(systems())
@@ -180,7 +180,7 @@ def test_what_matters_on_switches_is_how_many_ranks_a_machine_has():
 
 
 @given(st.data())
-@cases(100)
+@cases(60)
 def test_split(data):
     """A group with factors is their product; and as a group, a factor stays in its dimension."""
     system = data.draw(systems())
@@ -230,7 +230,7 @@ def equidistant(system, devices, members, base):
 
 
 @given(scenes())
-@cases(100)
+@cases(60)
 def test_links(scene):
     """Every link by itself, and the busiest of them is what `reach` says."""
     system, devices, group, pattern, step = scene
@@ -254,7 +254,7 @@ def test_links(scene):
 
 
 @given(st.data())
-@cases(60)
+@cases(36)
 def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
     """Activations forwards, their gradients backwards."""
     system = data.draw(systems())
@@ -295,7 +295,7 @@ def name_of(system, j, end):
 
 
 @given(st.integers(2, 70))
-@cases(40)
+@cases(24)
 def test_double_binary_tree(ranks):
     """Both trees span all ranks, and nobody is an inner node of both (Sanders, Speck and Traeff 2009)."""
     sender, receiver = pairs(patterns.TREES, 0, ranks)
@@ -311,7 +311,7 @@ def test_double_binary_tree(ranks):
 
 
 @given(st.integers(2, 40), st.sampled_from([[], [3], [2, 3]]), st.sampled_from(PATTERNS[:-1]))
-@cases(100)
+@cases(60)
 def test_logical_edges(ranks, outer, pattern):
     """Of a row of devices two apart, or of two or three rows with a gap of two between them."""
     group, devices = [(ranks, 2)], 6 * ranks
@@ -323,7 +323,7 @@ def test_logical_edges(ranks, outer, pattern):
 
 
 @given(st.data())
-@cases(100)
+@cases(60)
 def test_rows_that_continue_each_other_are_one(data):
     """However they are given; ranks are counted as before."""
     _, rows = data.draw(groups(system_of(("ring", 36, 1))))
@@ -400,7 +400,7 @@ def test_rails():
 
 
 @given(st.integers(2, 200))
-@cases(60)
+@cases(36)
 def test_all_pairs_of_a_ring(n):
     """(n^2 - 1)/8 where n is odd.
 
@@ -414,7 +414,7 @@ def test_all_pairs_of_a_ring(n):
 
 
 @given(st.integers(2, 24), st.integers(1, 2))
-@cases(40)
+@cases(24)
 def test_bisection_of_a_torus(k, half):
     """Half of all pairs cross the cut of an even k-ary 2-cube, k^4 / 4 each way, over 2 k links each way."""
     k *= 2
@@ -435,7 +435,7 @@ def test_crossbars(n):
 
 
 @given(st.integers(1, 6), st.integers(2, 6), st.sampled_from((1.0, 2.0, 4.0)))
-@cases(40)
+@cases(24)
 def test_a_fat_tree(leaf, leaves, taper):
     """A leaf switch sends leaf (n - leaf) messages over leaf / taper links."""
     n = leaf * leaves

@@ -33,6 +33,7 @@ def model(devices, hidden, batch, vocabulary, layers=2, sequence=4):
     ]  # fmt: skip
 
 
+QUICK = ("four devices", "packages", "a full memory", "a cut that is given", "nothing trained")
 CASES = {
     "four devices": model(4, 512, 512, 4000),
     "a wide softmax": model(8, 512, 512, 800_000),
@@ -80,7 +81,9 @@ def chosen(point):
 
 
 @pytest.mark.parametrize("few", [pytest.param(1, marks=pytest.mark.long), 256])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
+)
 def test_the_best_of_all_combinations(monkeypatch, known, summary, name, few):
     monkeypatch.setattr(per_layer, "FEW", few)
     point, (time, fits), _ = known(name)

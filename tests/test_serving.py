@@ -135,14 +135,14 @@ def check(times, server, load_):
     return one
 
 
-@cases(400)
+@cases(240)
 @given(st.integers(0, 2**32))
 def test_simulation_agrees_with_its_definition(seed):
     random = np.random.default_rng(seed)
     check(random_times(random), random_server(random, int(random.integers(1, 4))), random_load(random))
 
 
-@cases(50)
+@cases(30)
 @given(st.integers(0, 2**32))
 def test_times_are_interpolated_and_go_on_as_between_the_last_entries(seed):
     random = np.random.default_rng(seed)

@@ -258,7 +258,7 @@ def test_picked_networks(case):
 
 @pytest.mark.parametrize("name", KNOWN)
 @given(st.data(), st.booleans())
-@cases(15)
+@cases(10)
 def test_known_ways(name, data, named):
     assert check(data, KNOWN[name], named)
 
@@ -301,7 +301,7 @@ def mixtures(draw, times):
 
 
 @given(st.data(), st.sampled_from(EXPERTS), st.booleans(), st.booleans(), st.booleans())
-@cases(40)
+@cases(25)
 def test_strategies_of_experts(data, text, whole, sequence, ulysses):
     """Experts are dealt along the axes that a strategy gives them, whole or cut by tensor parallelism."""
     degrees, dealing = parse(text).on_mesh(whole)

@@ -96,7 +96,7 @@ class Wanted:
     st.text("ab", min_size=1, max_size=24), st.integers(1, 6), st.integers(1, 4),
     st.sampled_from(["none", "selective", "full", "1", "3"]), st.integers(1, 5),
 )  # fmt: skip
-@cases(300)
+@cases(180)
 def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatches):
     chunks = chunks if stages > 1 else 1
     graph, order = model(pattern)
@@ -161,7 +161,7 @@ def walked(
 
 
 @given(rows)
-@cases(300)
+@cases(180)
 def test_a_layer_is_a_walk_through_its_rows(table):
     got = walked(FORWARD, table)
     plain = [(time, sum(waits[:GRADIENTS]), level, reader) for time, waits, level, reader in table]
@@ -187,7 +187,7 @@ shares = st.floats(0.0, 0.5)
 
 
 @given(times, times, st.integers(2, 16), st.sampled_from([TENSOR, CONTEXT]), st.booleans(), shares)
-@cases(100)
+@cases(60)
 def test_exchanges_hide_behind_products(product, wait, ranks, kind, summed, taken):
     waits = [0.0] * 5
     waits[kind] = wait
@@ -208,7 +208,7 @@ def test_exchanges_hide_behind_products(product, wait, ranks, kind, summed, take
     st.sampled_from([EXPERT, WEIGHTS, GRADIENTS]),
     shares,
 )
-@cases(100)
+@cases(60)
 def test_experts_and_weights_hide_behind_a_layer(pairs, kind, taken):
     table = [(time, [wait * (one == kind) for one in range(5)], 0, 1) for time, wait in pairs]
     asked = tuple(one in (kind, kind - 1) for one in (TENSOR, CONTEXT, EXPERT, WEIGHTS))

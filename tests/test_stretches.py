@@ -87,6 +87,7 @@ def test_a_method_goes_on_where_it_is_sent(name):
     ],
     ids=["mirror", "gradient", "cma", "random"],
 )
+@pytest.mark.long
 def test_a_cluster_finds_what_one_process_finds(office, monkeypatch, how):
     own = tuple(
         text for text in POINT if text.partition("=")[0] not in {one.partition("=")[0] for one in how}

@@ -44,7 +44,7 @@ EQUAL = Design((1e4, 1e5, 1e7), (1e12, 1e12, 1e12, 1e12))
 @example((512, 512, 512), 1, A100._replace(bandwidths=(1e-320, 1e12, 1e12, 1e12)))
 @example((512, 512, 512), 1, A100._replace(bandwidths=(1e12, 1e12, 1e12, 1e-320)))
 @example((5000, 3, 5000), 1, Design((1e5,), (1e12, 1e12), dealt=0, instances=7, samples=20))
-@cases(1500)
+@cases(750)
 def test_random_search_is_the_exact_optimum(gemm, batch, design):
     """Exact minimum of the stated space and all that is told of it, by the whole rule for ties."""
     expected = tiling.search(gemm, batch, design.machine(), design.candidates(0))
@@ -55,7 +55,7 @@ def test_random_search_is_the_exact_optimum(gemm, batch, design):
 @pytest.mark.long
 @given(small_gemms, st.sampled_from([1, 1, 3]), designs(st.integers(1, 3), st.integers(0, 90), st.just(0)))
 @example((12, 11, 9), 1, Design((0, 0), (1e12, 1e12, 1e12), 1, 50, 0))
-@cases(600)
+@cases(300)
 def test_divisor_search_is_the_exact_optimum(gemm, batch, design):
     expected = tiling.search(gemm, batch, design.machine(), design.candidates(4))
     assert alike(solve(gemm, batch, design), expected)
@@ -64,7 +64,7 @@ def test_divisor_search_is_the_exact_optimum(gemm, batch, design):
 
 
 @given(gemms, batches, designs(st.integers(1, 3), samples=st.integers(1, 2)))
-@cases(100)
+@cases(50)
 def test_operands_are_best_chosen_level_by_level(gemm, batch, design):
     """What the oracle saves elsewhere: all 3^L choices give no other tiling."""
     problem = gemm, batch, design.machine(), design.candidates(0)
@@ -179,7 +179,7 @@ def lay_first(gemms, hierarchies, sets, levels, layout):
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
-@cases(100)
+@cases(50)
 def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
     """At a level whose tiles are not distributed; both kinds of levels among all powers of two."""
 
@@ -209,7 +209,7 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
 
 
 @given(gemms, batches, designs() | designs(samples=st.just(0)))
-@cases(300)
+@cases(150)
 def test_a_tiling_explains_its_own_bytes_and_time(gemm, batch, design):
     found = solve(gemm, batch, design)
     assert alike(found, tiling.cost(gemm, batch, design.machine(), found.tiles, found.stays, found.parts))
@@ -225,7 +225,7 @@ few = designs(st.integers(1, 3), st.integers(0, 400), st.integers(0, 5))
 
 
 @given(st.tuples(*[st.integers(1, 9)] * 3), few)
-@cases(250)
+@cases(125)
 def test_bytes_are_those_of_walking_the_loops(gemm, design):
     found = solve(gemm, 1, design)
     for level, operand in enumerate(found.stays):
@@ -270,7 +270,7 @@ def test_k_is_split_while_instances_are_idle(instances, lengths):
 
 
 @given(gemms, batches, designs(samples=st.integers(0, 4)))
-@cases(200)
+@cases(100)
 def test_no_design_has_less_than_its_whole_operations_to_do(gemm, batch, design):
     found = solve(gemm, batch, design)
     assert found.compute >= 2 * np.prod(gemm, dtype=float) * batch / design.flops * (1 - 1e-12)
@@ -287,7 +287,7 @@ def both(gemm, batch, one, other, **options):
 
 
 @given(gemms, batches, designs(), st.integers(1, 30))
-@cases(300)
+@cases(150)
 def test_more_samples_are_never_slower(gemm, batch, design, more):
     fewer, most = both(gemm, batch, design, design._replace(samples=design.samples + more))
     assert most <= fewer
@@ -297,7 +297,7 @@ any_design = designs(samples=st.integers(0, 6))
 
 
 @given(gemms, batches, any_design, st.integers(0, 5), st.floats(1.0, 100.0))
-@cases(300)
+@cases(150)
 def test_more_bandwidth_is_never_slower(gemm, batch, design, which, factor):
     rates = list(design.bandwidths)
     rates[which % len(rates)] *= factor
@@ -313,7 +313,7 @@ def larger(design, which, factor):
 
 @pytest.mark.long
 @given(gemms, batches, designs(samples=st.just(0)), st.integers(0, 4), st.floats(1.0, 100.0))
-@cases(400)
+@cases(200)
 def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
     """Over all tiles, for every GEMM and every level."""
     slower, faster = both(gemm, batch, design, larger(design, which, factor))
@@ -321,7 +321,7 @@ def test_more_capacity_is_never_slower(gemm, batch, design, which, factor):
 
 
 @given(gemms, batches, designs(), st.integers(0, 4), st.floats(1.0, 100.0))
-@cases(300)
+@cases(150)
 def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, which, factor):
     """Over random tiles; where tiles are dealt out, a larger one can leave bundles without work."""
     design = design._replace(dealt=-1)
@@ -330,7 +330,7 @@ def test_more_capacity_is_never_slower_where_nothing_idles(gemm, batch, design, 
 
 
 @given(gemms, batches, any_design, st.integers(1, 300))
-@cases(300)
+@cases(150)
 def test_more_instances_are_never_slower(gemm, batch, design, more):
     """Each as fast as before, with its own levels' bandwidth."""
     factor = (design.instances + more) / design.instances
@@ -343,7 +343,7 @@ def test_more_instances_are_never_slower(gemm, batch, design, more):
 
 
 @given(gemms, batches, any_design)
-@cases(100)
+@cases(50)
 def test_best_dataflow_is_the_best(gemm, batch, design):
     times = {flow: solve(gemm, batch, design._replace(flow=flow)).time for flow in DATAFLOW_CODES}
     assert near(times["best"], min(times.values()))
