@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.errors import InputError
 from fastflow.validate import main
 from tests.measured import whole
 
@@ -95,6 +96,14 @@ def test_rows_that_nobody_can_predict_say_why(points, changed, reason):
     rows = fastflow.validate(points({}, changed)).rows
     assert rows["predicted_s"].notna().tolist() == [True, True, False, False]
     assert reason in rows["reason"].iloc[2]
+
+
+@pytest.mark.parametrize(("table", "value"), [("connections", "abc"), ("prompts", "-5"), ("spreads", "1.5")])
+def test_a_table_without_numbers_is_refused(points, table, value):
+    with pytest.raises(
+        InputError, match=rf"serving.{table}.x={value} is invalid: expected a (whole )?number"
+    ):
+        fastflow.validate(points(), f"+serving.{table}.x={value}")
 
 
 def test_the_last_lines_are_both_errors(points, tmp_path, capsys, monkeypatch):

@@ -450,6 +450,7 @@ INPUTS: tuple[Column, ...] = (
         "server.expert_rows",
         "rows that each expert computes at least, chosen or not, of fp8 with scales of blocks",
         low=0,
+        high=1e6,
     ),
     text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
     Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),

@@ -131,7 +131,7 @@ class CsvFile(NamedTuple):
         values: list[Scalar] = []
         for number, text in enumerate(written.tolist()):
             try:
-                values.append(convert(key, _scalar(key, text)))
+                values.append(convert(key, scalar_of(key, text)))
             except InputError as error:
                 raise self.mistake(
                     column, int(np.flatnonzero(there)[place == number][0]), error.allowed
@@ -157,8 +157,8 @@ def _number(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else np.nan
 
 
-def _scalar(key: str, text: str) -> Scalar:
-    """Return what a cell says, in the type of the input that it sets."""
+def scalar_of(key: str, text: str) -> Scalar:
+    """Return what a text says, in the type of the input that it sets; no number stays a text."""
     column = find_input(key)
     if column is None or column.kind == "str":
         meant = {choice.lower(): choice for choice in (column.choices if column else ())}

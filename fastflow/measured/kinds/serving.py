@@ -7,15 +7,16 @@ unsaid follows from the tables of conf/serving.yaml; docs/validation.md lists th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.configuration.inputs import convert
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.measured.csv_file import shown
+from fastflow.measured.csv_file import scalar_of, shown
 from fastflow.measured.kind import Options, TimedRows, register
 from fastflow.measured.points import PredictedRows
 from fastflow.measured.system_runs import SystemRuns
@@ -26,6 +27,7 @@ TTFT, TPOT = "ttft", "tpot"
 _MILLI = 1e-3
 _THOUSAND = 1000
 _DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
+_BATCH, _SPREAD, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
 _MOST = 1e6  # of a degree
 
 
@@ -70,8 +72,7 @@ class ServedPoints(SystemRuns):
         self._read_types(names, servers)
         self._read_lengths(names)
         asked = [" ".join(words) for words in zip(servers, names, strict=True)]
-        open_ = [int(self.tables["connections"].get(name, 0)) for name in self._named("connections", asked)]
-        self._set("serve.batch", np.array(open_, dtype=np.int64))
+        self._set(_BATCH, self._numbers("connections", _BATCH, self._named("connections", asked)))
         self._set("serve.simulate", np.ones(self.rows, np.bool_))
 
     def _count(self, name: str, otherwise: int = 1) -> Ints:
@@ -126,14 +127,25 @@ class ServedPoints(SystemRuns):
     def _read_lengths(self, names: list[str]) -> None:
         """Read how long requests are, and how many of them are not alike."""
         isl, osl = (self.file.numbers(name) for name in ("isl", "osl"))
-        spread = np.array(
-            [float(self.tables["spreads"].get(one, 0.0)) for one in self._named("spreads", names)]
-        )
+        spread = self._numbers("spreads", _SPREAD, self._named("spreads", names))
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
             self._set(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
-        self._set("serve.spread", spread)
-        kept = [int(self.tables["prompts"].get(one, 0)) for one in self.server]
-        self._set("serve.prompts", np.where(isl % _THOUSAND == 0, kept, 0))
+        self._set(_SPREAD, spread)
+        kept = self._numbers("prompts", _PROMPTS, self.server)
+        self._set(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
+
+    def _numbers(self, table: str, key: str, names: NDArray[Any]) -> NDArray[Any]:
+        """Return what a table has for names, 0 for those that it has not; raises InputError for no number.
+
+        key: the input that the numbers are for.
+        """
+        known: dict[str, Any] = {}
+        for name, text in self.tables[table].items():
+            try:
+                known[name] = convert(key, scalar_of(key, text))
+            except InputError as error:
+                raise InputError(f"{self.section}.{table}.{name}", text, error.allowed) from None
+        return np.array([known.get(name, 0) for name in names])
 
     # --- how it is predicted
 
