@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -47,16 +48,18 @@ def render(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
     return file.getvalue()
 
 
+_LETTER = 0.068  # width of a letter at 9 pt, on average [in]
+
+
 def head(figure: Figure, title: str, about: str) -> None:
-    """Write a title, and a line below it, at the upper left of a figure."""
+    """Write a title, and a line below it or two, at the upper left of a figure."""
     width, height = figure.get_size_inches()
+    about = "\n".join(wrap(about, int((width - 0.4) / _LETTER)))
     for text, size, colour, weight, below in (
-        (title, 12, INK, "bold", 0.27),
-        (about, 9, QUIET, "normal", 0.51),
+        (title, 12, INK, "bold", 0.19),
+        (about, 9, QUIET, "normal", 0.445),
     ):
-        figure.text(
-            0.3 / width, 1.0 - below / height, text, size=size, color=colour, weight=weight, va="center"
-        )
+        figure.text(0.3 / width, 1.0 - below / height, text, size=size, color=colour, weight=weight, va="top")
 
 
 def limiters(figure: Figure, left: float, bottom: float) -> None:
