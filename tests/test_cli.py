@@ -105,6 +105,14 @@ def test_a_study_that_says_more_to_hydra_than_its_grid_is_left_to_hydra(tmp_path
         assert application._study(composer, ["mem=hbm2,hbm3"]) == {}
 
 
+def test_a_study_of_the_library_needs_no_flag(cli, tmp_path):
+    code, _, err = cli(
+        "+sweeps=serving_front", "parallel.strategy=TP-8-d4", "serve.concurrency=1,2", "output=o"
+    )
+    assert code == 0, err
+    assert pd.read_parquet(tmp_path / "o")["serve.concurrency"].tolist() == [1, 2]
+
+
 def test_a_study_needs_no_flag(cli, tmp_path):
     sweeps = tmp_path / "mine" / "sweeps"
     sweeps.mkdir(parents=True)

@@ -12,6 +12,7 @@ from hydra._internal.utils import get_args_parser
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.errors import CompositionError, InputError
+from fastflow.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -76,7 +77,13 @@ def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
 
 
 def is_plain(arguments: Namespace) -> bool:
-    """Say whether a command line holds but -m, choices of the library and leaves: nothing of Hydra's own."""
+    """Say whether a command line holds but -m, choices of the library and leaves: nothing of Hydra's own.
+
+    A study says to Hydra that it is a grid; with -m the command line says so itself.
+    """
+    names = {text.lstrip("+").partition("=")[0] for text in arguments.overrides}
+    if STUDIES in names and not arguments.multirun:
+        return False
     given = vars(arguments)
     switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
     return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
