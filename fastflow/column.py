@@ -47,3 +47,23 @@ def count(name: str, meaning: str, low: int = 1, high: float = 1e12) -> Column:
 def text(name: str, meaning: str, choices: tuple[str, ...] = ()) -> Column:
     """Return a column of texts."""
     return Column(name, "str", "", meaning, choices=choices)
+
+
+def positive(name: str, unit: str, meaning: str) -> Column:
+    """Return a column of numbers above 0."""
+    return Column(name, "float", unit, meaning, low=0.0, above_low=True)
+
+
+def nonnegative(name: str, unit: str, meaning: str) -> Column:
+    """Return a column of numbers from 0."""
+    return Column(name, "float", unit, meaning, low=0.0)
+
+
+def fraction(name: str, meaning: str) -> Column:
+    """Return a column of numbers from 0 to 1."""
+    return Column(name, "float", "", meaning, low=0.0, high=1.0)
+
+
+def share(name: str, meaning: str) -> Column:
+    """Return a column of numbers above 0, up to 1."""
+    return Column(name, "float", "", meaning, low=0.0, high=1.0, above_low=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastflow.column import Column, count, text
+from fastflow.column import Column, count, fraction, nonnegative, positive, share, text
+from fastflow.columns.serving import EXCHANGES, SERVING
 from fastflow.workload import FAMILIES
 from fastflow.workload.precision import (
     ATTENTION_TYPES,
@@ -28,9 +29,6 @@ ALGORITHMS = (
     "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
 )  # fmt: skip
 LIBRARIES = ("none", "nccl")
-NO_SERVING = "none"
-MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
-EXCHANGES = ("library", "peer")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
@@ -42,29 +40,13 @@ ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
 
-def _positive(name: str, unit: str, meaning: str) -> Column:
-    return Column(name, "float", unit, meaning, low=0.0, above_low=True)
-
-
-def _nonnegative(name: str, unit: str, meaning: str) -> Column:
-    return Column(name, "float", unit, meaning, low=0.0)
-
-
-def _fraction(name: str, meaning: str) -> Column:
-    return Column(name, "float", "", meaning, low=0.0, high=1.0)
-
-
-def _share(name: str, meaning: str) -> Column:
-    return Column(name, "float", "", meaning, low=0.0, high=1.0, above_low=True)
-
-
 def _supply(prefix: str) -> tuple[Column, ...]:
     """Return the voltage and frequency attributes that every scaled component has (Table 2)."""
     return (
-        _positive(f"{prefix}.nominal_voltage", "V", "supply voltage of the nominal values"),
-        _positive(f"{prefix}.threshold_voltage", "V", "threshold voltage of the alpha-power law"),
-        _positive(f"{prefix}.minimum_voltage", "V", "lowest supply voltage at which the component works"),
-        _positive(f"{prefix}.maximum_voltage", "V", "highest supply voltage of the component"),
+        positive(f"{prefix}.nominal_voltage", "V", "supply voltage of the nominal values"),
+        positive(f"{prefix}.threshold_voltage", "V", "threshold voltage of the alpha-power law"),
+        positive(f"{prefix}.minimum_voltage", "V", "lowest supply voltage at which the component works"),
+        positive(f"{prefix}.maximum_voltage", "V", "highest supply voltage of the component"),
     )
 
 
@@ -72,29 +54,25 @@ def _link(prefix: str, where: str) -> tuple[Column, ...]:
     """Return the attributes of a network link (Table 2, last block)."""
     return (
         *_supply(prefix),
-        _positive(f"{prefix}.nominal_frequency", "bit/s", f"rate of one {where} link at nominal supply"),
-        _nonnegative(f"{prefix}.nominal_energy", "J/bit", f"energy of one bit over a {where} link"),
-        _positive(f"{prefix}.nominal_area", "m^2", f"die area of one {where} link's I/O cell"),
-        _positive(f"{prefix}.links_per_length", "1/m", f"{where} links per metre of die edge"),
+        positive(f"{prefix}.nominal_frequency", "bit/s", f"rate of one {where} link at nominal supply"),
+        nonnegative(f"{prefix}.nominal_energy", "J/bit", f"energy of one bit over a {where} link"),
+        positive(f"{prefix}.nominal_area", "m^2", f"die area of one {where} link's I/O cell"),
+        positive(f"{prefix}.links_per_length", "1/m", f"{where} links per metre of die edge"),
         count(
             f"{prefix}.maximum_links",
             f"largest number of {where} links of one device (the width of its port)",
         ),
-        _nonnegative(f"{prefix}.latency", "s", f"latency of one message over a {where} link"),
-        _share(f"{prefix}.utilization", f"share of the {where} link rate that the payload reaches"),
+        nonnegative(f"{prefix}.latency", "s", f"latency of one message over a {where} link"),
+        share(f"{prefix}.utilization", f"share of the {where} link rate that the payload reaches"),
         *(
-            _nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: a step by {name} over a {where} link")
+            nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: a step by {name} over a {where} link")
             for step, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple"))
         ),
     )
 
 
-def _length(name: str, meaning: str) -> Column:
-    return Column(name, "float", "", meaning, low=1.0, high=1e9)
-
-
 def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
-    return tuple(_fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
+    return tuple(fraction(f"chip.{name}.{part}", f"share of the {what} that {part} gets") for part in parts)
 
 
 def _of_families() -> Iterable[Column]:
@@ -117,61 +95,59 @@ INPUTS: tuple[Column, ...] = (
     # --- logic technology (4.1.1, 4.1.2)
     text("tech.name", "technology node"),
     count("tech.generation", "full nodes after the base node, which gives the values", low=0),
-    _positive("tech.scaling.area", "", "factor by which the area of a component shrinks per generation"),
-    _positive(
-        "tech.scaling.power", "", "factor by which its power shrinks per generation, at the same speed"
-    ),
-    _positive("tech.core.nominal_power", "W", "power of one MCU at nominal voltage and frequency"),
-    _positive("tech.core.nominal_area", "m^2", "area of one MCU"),
-    _positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
+    positive("tech.scaling.area", "", "factor by which the area of a component shrinks per generation"),
+    positive("tech.scaling.power", "", "factor by which its power shrinks per generation, at the same speed"),
+    positive("tech.core.nominal_power", "W", "power of one MCU at nominal voltage and frequency"),
+    positive("tech.core.nominal_area", "m^2", "area of one MCU"),
+    positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *_supply("tech.core"),
-    _positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),
+    positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),
     text("tech.memory.*.technology", "type of memory cell"),
-    _nonnegative("tech.memory.*.latency", "s", "latency of one access"),
-    _positive("tech.memory.*.dynamic_energy", "J/bit", "energy to read or write one bit"),
-    _nonnegative("tech.memory.*.static_power", "W/bit", "leakage power of one bit"),
-    _positive("tech.memory.*.cell_area", "m^2/bit", "area of one bit cell"),
+    nonnegative("tech.memory.*.latency", "s", "latency of one access"),
+    positive("tech.memory.*.dynamic_energy", "J/bit", "energy to read or write one bit"),
+    nonnegative("tech.memory.*.static_power", "W/bit", "leakage power of one bit"),
+    positive("tech.memory.*.cell_area", "m^2/bit", "area of one bit cell"),
     Column("tech.memory.*.overhead", "float", "", "share of a bank's area outside its cells", 0.0, 0.99),
-    _positive("tech.memory.*.bank_capacity", "B", "capacity of one bank"),
-    _positive("tech.memory.*.bank_width", "B", "bytes that one bank moves per cycle"),
-    _positive("tech.memory.*.bank_frequency", "Hz", "clock frequency of a bank"),
-    _nonnegative("tech.memory.*.controller_power", "W", "power of one bank's controller"),
-    _nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
-    _nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
+    positive("tech.memory.*.bank_capacity", "B", "capacity of one bank"),
+    positive("tech.memory.*.bank_width", "B", "bytes that one bank moves per cycle"),
+    positive("tech.memory.*.bank_frequency", "Hz", "clock frequency of a bank"),
+    nonnegative("tech.memory.*.controller_power", "W", "power of one bank's controller"),
+    nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
+    nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
     # --- main memory (4.1.2, 4.4.3)
     text("mem.name", "memory technology"),
     count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
-    _positive("mem.links_per_length", "1/m", "memory links per metre of die edge"),
-    _positive("mem.dynamic_energy", "J/bit", "energy of one bit moved, at nominal voltage"),
-    _nonnegative("mem.static_power", "W/bit", "standby power of one bit"),
-    _positive("mem.device_capacity", "B", "capacity of one device"),
-    _positive("mem.device_area", "m^2", "package area of one device"),
-    _positive("mem.controller_area", "m^2", "area of controller and I/O on the compute die, for one device"),
+    positive("mem.links_per_length", "1/m", "memory links per metre of die edge"),
+    positive("mem.dynamic_energy", "J/bit", "energy of one bit moved, at nominal voltage"),
+    nonnegative("mem.static_power", "W/bit", "standby power of one bit"),
+    positive("mem.device_capacity", "B", "capacity of one device"),
+    positive("mem.device_area", "m^2", "package area of one device"),
+    positive("mem.controller_area", "m^2", "area of controller and I/O on the compute die, for one device"),
     *_supply("mem"),
-    _positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
-    _nonnegative("mem.latency", "s", "latency of one access"),
+    positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
+    nonnegative("mem.latency", "s", "latency of one access"),
     # --- networks (4.1.3, 4.4.4)
     text("net.name", "network technology"),
     *_link("net.intra", "in-package"),
     *_link("net.inter", "off-package"),
-    _nonnegative("net.inter.collective_overhead", "s", "overhead of a collective's call, added to its steps"),
-    _nonnegative("net.library.launch", "s", "NCCL: launch of a ring's kernel that sends by LL"),
-    _nonnegative("net.library.ll128", "", "NCCL: the same by LL128, over that"),
-    _nonnegative("net.library.simple", "", "NCCL: the same by Simple, over that"),
-    _nonnegative("net.library.send", "", "NCCL: launch of a direct send by LL, over that of a ring"),
-    _nonnegative("net.library.send_simple", "", "NCCL: the same by Simple"),
-    _nonnegative("net.library.fill", "s", "NCCL: time that a direct send by LL takes longer from 64 KiB on"),
-    _nonnegative(
+    nonnegative("net.inter.collective_overhead", "s", "overhead of a collective's call, added to its steps"),
+    nonnegative("net.library.launch", "s", "NCCL: launch of a ring's kernel that sends by LL"),
+    nonnegative("net.library.ll128", "", "NCCL: the same by LL128, over that"),
+    nonnegative("net.library.simple", "", "NCCL: the same by Simple, over that"),
+    nonnegative("net.library.send", "", "NCCL: launch of a direct send by LL, over that of a ring"),
+    nonnegative("net.library.send_simple", "", "NCCL: the same by Simple"),
+    nonnegative("net.library.fill", "s", "NCCL: time that a direct send by LL takes longer from 64 KiB on"),
+    nonnegative(
         "net.library.peer", "", "NCCL: latency that every peer of a direct send adds, in steps by LL"
     ),
-    _nonnegative(
+    nonnegative(
         "net.library.block", "", "NCCL: share by which a whole block of threads is slower than one warp"
     ),
-    _nonnegative("net.library.tree", "", "NCCL: latency of a tree's step over that of a ring"),
-    _fraction(
+    nonnegative("net.library.tree", "", "NCCL: latency of a tree's step over that of a ring"),
+    fraction(
         "net.library.reduce", "NCCL: share of its links that a switch reaches that reduces; 0: it does not"
     ),
-    _share("net.library.load", "share of its links that loads from peers' memory reach"),
+    share("net.library.load", "share of its links that loads from peers' memory reach"),
     text(
         "net.exchange",
         "peer: kernels of serving libraries, beside the library of collectives; library: that one alone",
@@ -179,9 +155,9 @@ INPUTS: tuple[Column, ...] = (
     )._replace(absent="library"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
-    _positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
-    _positive("chip.die_area", "m^2", "area of the compute die"),
-    _positive("chip.tdp", "W", "power budget of the node"),
+    positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
+    positive("chip.die_area", "m^2", "area of the compute die"),
+    positive("chip.tdp", "W", "power budget of the node"),
     *_breakdown("area", "die area", ("core", "l*", "dram", "intra", "inter")),
     *_breakdown("power", "node's power", ("core", "l*", "dram", "intra", "inter")),
     *_breakdown("perimeter", "die's edge", ("dram", "intra", "inter")),
@@ -191,13 +167,13 @@ INPUTS: tuple[Column, ...] = (
     text("chip.mcu.dataflow", "stationary operand of the matrix unit", DATAFLOWS),
     count("chip.mcus_per_bundle", "MCUs per bundle (tensor cores per SM)"),
     Column("chip.matrix.*", "bool", "", "true: matrix units multiply this data type; false: vector lanes do"),
-    _share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
-    _share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
-    _share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
-    _nonnegative(
+    share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
+    share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
+    share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
+    nonnegative(
         "chip.launch_overhead", "s", "overhead of one kernel launch, with other kernels queued behind it"
     ),
-    _nonnegative(
+    nonnegative(
         "chip.call_overhead", "s", "overhead of one framework call on an idle device, added to its kernel"
     ),
     text(
@@ -211,29 +187,29 @@ INPUTS: tuple[Column, ...] = (
     count("chip.blocks.pair", "bundles whose matrix units multiply a tile together"),
     Column("chip.blocks.persistent", "bool", "", "whether a block's end overlaps with the next one's start"),
     text("chip.blocks.scales", "what scales the sums of fp8_block: vector lanes, or matrix units", SCALERS),
-    _positive(
+    positive(
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
-    _share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
-    _nonnegative(
+    share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
+    nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
     ),
-    _positive(
+    positive(
         "chip.special_functions", "", "exponentials and the like that a bundle starts in a cycle of its cores"
     ),
-    _nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
-    _positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
-    _nonnegative(
+    nonnegative("chip.strided.cost", "", "share of compute time added where both operands are strided"),
+    positive("chip.strided.reach", "B", "bytes that address translation reaches in such a product"),
+    nonnegative(
         "chip.strided.miss", "", "share of compute time added beyond the reach of address translation"
     ),
-    _fraction(
+    fraction(
         "chip.rate.*", "share of the MCU's rate that the chip reaches in a data type; 0: not supported"
     )._replace(absent="0"),
     text("chip.made.tech", "technology node of the pinned quantities")._replace(absent="any"),
     text("chip.made.mem", "memory technology of the pinned quantities")._replace(absent="any"),
     text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
-    _share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
+    share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
     count(
         "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"
     )._replace(absent="1"),
@@ -242,15 +218,15 @@ INPUTS: tuple[Column, ...] = (
         column._replace(absent="no limit" if column.name.endswith("boost_W") else "it is generated")
         for column in (
             count("chip.pinned.mcus", "number of MCUs"),
-            _positive("chip.pinned.core_Hz", "Hz", "core clock"),
-            _positive("chip.pinned.core_V", "V", "core voltage"),
-            _positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
-            _positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
-            _positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
-            _positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
-            _positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth"),
-            _positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
-            _positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
+            positive("chip.pinned.core_Hz", "Hz", "core clock"),
+            positive("chip.pinned.core_V", "V", "core voltage"),
+            positive("chip.pinned.boost_W", "W", "power of the node at that clock with all units busy"),
+            positive("chip.pinned.l*_B", "B", "capacity of an on-chip level, all instances"),
+            positive("chip.pinned.l*_Bps", "B/s", "bandwidth of an on-chip level, all instances"),
+            positive("chip.pinned.dram_capacity_B", "B", "main memory capacity"),
+            positive("chip.pinned.dram_Bps", "B/s", "main memory bandwidth"),
+            positive("chip.pinned.intra_Bps", "B/s", "in-package bandwidth, one direction"),
+            positive("chip.pinned.inter_Bps", "B/s", "off-package bandwidth, one direction"),
         )
     ),
     # --- system and strategy (3.3, 4.2.3)
@@ -324,7 +300,7 @@ INPUTS: tuple[Column, ...] = (
         "what lies in the host's memory: the optimizer's states, activations, or both",
         OFFLOADS,
     ),
-    _positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
+    positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
     text(
         "parallel.recompute",
         "what the backward pass computes again: none (auto), selective, full, or layers a chunk",
@@ -402,60 +378,7 @@ INPUTS: tuple[Column, ...] = (
         "data type of master weights; auto: fp32 where weights have fewer bytes; none: no master weights",
         MASTER_TYPES,
     ),
-    # --- serving
-    text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
-    _length("serve.isl", "tokens of a prompt, on average"),
-    _length("serve.osl", "tokens of an answer, on average"),
-    text("serve.lengths", "CSV file with columns isl and osl: requests, in place of isl, osl and spread"),
-    Column("serve.spread", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0),
-    Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
-    count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),
-    count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
-    _nonnegative("serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed"),
-    count(
-        "serve.requests", "requests that are sent in all; 0: ten for each at a time, or 1000", low=0, high=1e7
-    ),
-    Column("serve.simulate", "bool", "", "true: every iteration is simulated; false: the fast form"),
-    count(
-        "serve.batch",
-        "most requests of a server in flight, 0: that fit; or sequences of one pass",
-        low=0,
-        high=1e6,
-    ),
-    count("serve.context", "tokens in the cache in one pass of decoding; 0: isl + osl / 2", low=0, high=1e9),
-    count("serve.draft", "tokens that are proposed and verified in each pass", low=0, high=64),
-    Column("serve.accepted", "float", "", "tokens that a pass yields then", 1.0, 65.0),
-    text("serve.drafter", "what proposes tokens", ("mtp", "model")),
-    Column(
-        "serve.drafter_share", "float", "", "share of a pass that a proposed token of a model takes", 0.0, 1.0
-    ),
-    count("serve.prefill.devices", "devices that compute prompts alone; the rest decodes", low=0),
-    text("serve.prefill.strategy", "their strategy, for servers; same: servers as those that decode"),
-    text("serve.prefill.chip", "their chip, of the group chip; null: the same"),
-    _nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
-    _nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
-    _nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
-    _nonnegative("server.iteration", "s", "what the host adds to each iteration"),
-    _nonnegative("server.row", "s", "what the host adds for each request of an iteration"),
-    _nonnegative("server.request", "s", "from the client to the queue and back, of a first token"),
-    count("server.budget", "most tokens of an iteration on a rank", high=1e8),
-    count("server.most", "most requests in flight on a rank", high=1e6),
-    _share("server.memory", "share of a device's memory that a server takes"),
-    text(
-        "server.memory_of",
-        "of all, with weights and work; of what these leave free, for caches",
-        ("all", "free"),
-    ),
-    count(
-        "server.expert_rows",
-        "rows that each expert computes at least, chosen or not, of fp8 with scales of blocks",
-        low=0,
-        high=1e6,
-    ),
-    text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
-    Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
-    Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),
-    Column("server.reserves", "bool", "", "true: requests start once all of them fits the cache"),
+    *SERVING,
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),
     text("model.dtype", "data type of the operands", tuple(FORMATS)),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.columns import ALL, SOME
-from fastflow.columns.inputs import NO_SERVING
+from fastflow.columns.serving import NO_SERVING
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import (
