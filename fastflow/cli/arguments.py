@@ -81,12 +81,16 @@ def is_plain(arguments: Namespace) -> bool:
 
     A study says to Hydra that it is a grid; with -m the command line says so itself.
     """
-    names = {text.lstrip("+").partition("=")[0] for text in arguments.overrides}
-    if STUDIES in names and not arguments.multirun:
+    if STUDIES in map(_key, arguments.overrides) and not arguments.multirun:
         return False
     given = vars(arguments)
     switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
     return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
+
+
+def _key(text: str) -> str:
+    """Return the key of an override."""
+    return text.lstrip("+").partition("=")[0]
 
 
 def _check_primary(arguments: Namespace) -> None:
@@ -103,12 +107,12 @@ def check_folders(own: Sequence[str], overrides: Sequence[str], is_grid: bool) -
 
     own: the overrides of Hydra's section; overrides: the others.
     """
-    given = {text.lstrip("+").partition("=")[0]: text.partition("=")[2] for text in own}
+    given = {_key(text): text.partition("=")[2] for text in own}
     followed, other = ("sweep", "run") if is_grid else ("run", "sweep")
     if f"hydra.{other}.dir" in given:
         allowed = f"output=DIR, or hydra.{followed}.dir: this run does not follow hydra.{other}.dir"
         raise InputError(f"hydra.{other}.dir", given[f"hydra.{other}.dir"], allowed, COMMAND_LINE)
-    outputs = [text for text in overrides if text.lstrip("+").partition("=")[0] == "output"]
+    outputs = [text for text in overrides if _key(text) == "output"]
     if f"hydra.{followed}.dir" in given and outputs:
         allowed = f"only one of it and {outputs[-1]}, which both say where the dataset goes"
         raise InputError(f"hydra.{followed}.dir", given[f"hydra.{followed}.dir"], allowed, COMMAND_LINE)

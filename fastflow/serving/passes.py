@@ -189,9 +189,7 @@ def _predicted(
     own = np.concatenate([np.repeat(np.arange(count), one.before.size) for one in sizes.values()])
 
     def each(column: str) -> Ints:
-        return np.concatenate([np.tile(getattr(one, column), count) for one in sizes.values()]).astype(
-            np.int64
-        )
+        return np.concatenate([np.tile(getattr(one, column), count) for one in sizes.values()])
 
     tokens = [
         np.repeat(queries, one.before.size) if one.tokens is None else np.tile(one.tokens, count)
@@ -205,7 +203,7 @@ def _predicted(
         "model.name": np.full(own.size, FAMILY.name),
         PART.name: np.repeat([one.part for one in sizes.values()], lengths),
         BEFORE.name: each("before"),
-        "model.sequence": np.concatenate(tokens).astype(np.int64),
+        "model.sequence": np.concatenate(tokens),
         "model.batch": each("sequences") * ranks[own],
     }
     found = predict(asked)
@@ -241,12 +239,10 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
 
 def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
     """Return the rows of one part, by server and size; what servers have is said once."""
-    points = np.arange(rows.start, rows.stop)
-    own = take(table, points)
-    reasons = own.reason.reshape(shape[0], -1)
-    first = np.arange(0, points.size, reasons.shape[1])
-    return take(own, first)._replace(
-        part=Part(*(column.reshape(*shape, *column.shape[1:]) for column in own.part)),
+    reasons = table.reason[rows].reshape(shape[0], -1)
+    first = np.arange(rows.start, rows.stop, reasons.shape[1])
+    return take(table, first)._replace(
+        part=Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part)),
         reason=reasons[np.arange(shape[0]), (reasons != "").argmax(axis=1)],
     )
 
