@@ -13,6 +13,7 @@ from fastflow.hardware.faults import chip_faults
 from tests.checks import BUDGETS, cases, near
 from tests.conftest import columns_of
 from tests.naive import chip as naive
+from tests.naive import scaling
 
 TECHS = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
 MEMORIES = {"hbm2": 1.0e12, "hbm2e": 2.0e12, "hbm3": 2.6e12, "hbm4": 3.3e12}
@@ -28,6 +29,9 @@ def bases(compose):
         compose("tech=n1", "mem=hbm4", "model.dtype=fp32"),
         unpinned(compose("chip=v100")),
         unpinned(compose("chip=a100")),
+        unpinned(compose("chip=a100", "scaling=foundry")),
+        unpinned(compose("chip=b200_sxm", "scaling=foundry")),
+        compose("tech=n1", "mem=hbm4", "scaling=foundry"),
     ]
 
 
@@ -39,7 +43,7 @@ def unpinned(point):
 def changes(draw):
     """Which base, and factors at most 1 on budgets: sums stay below 1."""
     factors = draw(st.lists(st.floats(0.02, 1.0), min_size=len(BUDGETS), max_size=len(BUDGETS)))
-    return draw(st.integers(0, 4)), factors, draw(st.floats(0.3, 3.0)), draw(st.integers(1, 32))
+    return draw(st.integers(0, 7)), factors, draw(st.floats(0.3, 3.0)), draw(st.integers(1, 32))
 
 
 @given(changes())
@@ -86,13 +90,10 @@ def test_every_component_keeps_within_its_budgets(bases, change):
         return
     die, watts = point["chip.die_area"], point["chip.tdp"]
     edge = 4.0 * sqrt(die)
-    smaller = point["tech.scaling.area"] ** point["tech.generation"]
+    smaller = scaling.divisor(point, "sram_area")
     slack = 1 + 1e-9
 
-    assert (
-        made.cores.mcus[0] * point["tech.core.nominal_area"] / smaller
-        <= point["chip.area.core"] * die * slack
-    )
+    assert made.cores.mcus[0] * scaling.mcu(point, "area") <= point["chip.area.core"] * die * slack
     assert made.core_power[0] <= point["chip.power.core"] * watts * slack
     served = made.cores.mcus[0]
     for number, level in enumerate(made.levels):
@@ -120,7 +121,8 @@ def test_every_component_keeps_within_its_budgets(bases, change):
         where = f"net.{part}"
         links = link.links[0]
         assert links <= point[f"{where}.maximum_links"]
-        assert links * point[f"{where}.nominal_area"] <= point[f"chip.area.{part}"] * die * slack
+        cell = point[f"{where}.nominal_area"] / scaling.divisor(point, "analog_area")
+        assert links * cell <= point[f"chip.area.{part}"] * die * slack
         reach = point[f"chip.perimeter.{part}"] * edge * point[f"{where}.links_per_length"]
         assert links <= reach * slack
         assert link.bandwidth[0] * 8 * link.energy[0] <= point[f"chip.power.{part}"] * watts * slack

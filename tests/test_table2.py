@@ -44,6 +44,7 @@ SCENARIOS = {
         "chip.perimeter.dram": 0.211, "chip.perimeter.intra": 0.01, "chip.perimeter.inter": 0.016,
     },
     "a small die for links": {"chip.area.inter": 3.1 * 0.66 / 850, "chip.area.intra": 0.002},
+    "bundles of many MCUs": {"chip.mcus_per_bundle": 32},
     "a narrow port": {"net.intra.maximum_links": 100, "net.inter.maximum_links": 2},
 }  # fmt: skip
 

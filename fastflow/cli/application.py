@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
 
-PRIMARY = {"sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate"}
+PRIMARY = {
+    "sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate",
+    "backtest": "backtest",
+}  # fmt: skip
 """The primary configuration of each command."""
 _OF_MEASUREMENTS = ("validate", "calibrate")
 _MULTIRUN = RunMode.MULTIRUN.name
@@ -178,6 +181,11 @@ def run_from_hydra(
 
         run_calibration(composer, overrides, sweeper)
         return
+    if hydra.job.config_name == PRIMARY["backtest"]:
+        from fastflow.cli.backtest import run_backtest
+
+        run_backtest(composer, overrides, sweeper, folder)
+        return
     planned = plan(composer, overrides, sweeper or {}, _say)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     _run(composer, planned, output, overrides, sweeper)
@@ -188,7 +196,7 @@ def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
 
     Returns what runs it. Hydra would compose it three times more, to the same effect.
     """
-    if not is_plain(arguments):
+    if name == "backtest" or not is_plain(arguments):
         return None
     try:
         with hydra_rules():

@@ -158,14 +158,27 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
 
 
 def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
-    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
-    from fastflow.charts.style import render
-
+    """Draw a figure into a file beside its dataset; raises InputError where it cannot be written."""
     beside, name = _split(dataset.folder.shown)
     for selection in (RANKING, FRONT):  # what a selection of designs shows is its search's
         name = name.removesuffix(selection)
-    name = f"{name}-{what}.{kind}"
-    where = folder_at(figures or beside)
+    _write(figures or beside, f"{name}-{what}.{kind}", kind, draw)
+
+
+def save_beside(output: str, what: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file beside the dataset at a path or URL, and print where it lies.
+
+    Raises InputError where it cannot be written.
+    """
+    beside, name = _split(output)
+    _write(beside, f"{name}-{what}.svg", "svg", draw)
+
+
+def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
+    from fastflow.charts.style import render
+
+    where = folder_at(folder)
     shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
     content = render(draw, kind)
 

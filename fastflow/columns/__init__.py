@@ -14,11 +14,13 @@ import re
 from functools import cache
 
 from fastflow.column import Column, ColumnType
+from fastflow.columns.backtest import BACKTEST
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
 from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
 
 __all__ = [
     "ALGORITHMS",
+    "BACKTEST",
     "INPUTS",
     "RESULTS",
     "SCHEDULES",
@@ -61,7 +63,7 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION)
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST)
     return next((column for column in every if _is_of(name, column.name)), None)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from fastflow.column import Column, count, fraction, nonnegative, positive, share, text
 from fastflow.columns.serving import EXCHANGES, SERVING
+from fastflow.columns.technology import SCALING
 from fastflow.workload import FAMILIES
 from fastflow.workload.precision import (
     ATTENTION_TYPES,
@@ -97,8 +98,12 @@ INPUTS: tuple[Column, ...] = (
     count("tech.generation", "full nodes after the base node, which gives the values", low=0),
     positive("tech.scaling.area", "", "factor by which the area of a component shrinks per generation"),
     positive("tech.scaling.power", "", "factor by which its power shrinks per generation, at the same speed"),
+    *SCALING,
     positive("tech.core.nominal_power", "W", "power of one MCU at nominal voltage and frequency"),
     positive("tech.core.nominal_area", "m^2", "area of one MCU"),
+    count("tech.core.nominal_bundle", "MCUs of the bundle that these are of"),
+    fraction("tech.core.shared_area", "share of that area that a bundle has once, for all its MCUs"),
+    fraction("tech.core.shared_power", "share of that power that a bundle takes once, for all its MCUs"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
     *_supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),

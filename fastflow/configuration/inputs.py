@@ -51,7 +51,9 @@ SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "comp
 """Leaves of the configuration that say how designs are searched."""
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
-NOT_OF_THE_MODEL = ("engine", "output", "trace", "picture", "report", *SEARCH_KEYS, *VALIDATION_KEYS)
+NOT_OF_THE_MODEL = (
+    "engine", "output", "trace", "picture", "report", "backtest", *SEARCH_KEYS, *VALIDATION_KEYS,
+)  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""

@@ -12,6 +12,7 @@ from fastflow.errors import InputError
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
+from fastflow.hardware.scaling import node_scaling
 from fastflow.hardware.sram import Sram, SramDesign, generate_sram
 from fastflow.hardware.voltage import Supply, voltage_at
 from fastflow.tables import Bools, Floats, Inputs, Texts, table
@@ -57,12 +58,6 @@ def level_numbers(inputs: Inputs) -> list[int]:
     return numbers
 
 
-def node_scaling(inputs: Inputs) -> tuple[Floats, Floats]:
-    """Return what area and power of a base-node component are divided by, `generation` nodes on."""
-    generation = inputs["tech.generation"].astype(np.float64)
-    return inputs["tech.scaling.area"] ** generation, inputs["tech.scaling.power"] ** generation
-
-
 def _pinned(inputs: Inputs, name: str, generated: Floats) -> Floats:
     """Return the pinned quantity where the chip knows it, the generated one where it does not."""
     pin = inputs.get(f"chip.pinned.{name}")
@@ -83,12 +78,15 @@ def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, F
 
 def core_given(inputs: Inputs) -> tuple[Core, Supply]:
     """Return what the generator is given for the cores; shape (points,)."""
-    area_scale, power_scale = node_scaling(inputs)
+    scaling = node_scaling(inputs)
+    # what a bundle has once is less for each of many MCUs
+    crowd = inputs["tech.core.nominal_bundle"] / inputs["chip.mcus_per_bundle"]
+    power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
     core = Core(
         **_budgets(inputs, "core"),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
-        nominal_power=inputs["tech.core.nominal_power"] / power_scale,
-        nominal_area=inputs["tech.core.nominal_area"] / area_scale,
+        nominal_power=inputs["tech.core.nominal_power"] * power / scaling.logic_power,
+        nominal_area=inputs["tech.core.nominal_area"] * area / scaling.logic_area,
         nominal_frequency=inputs["tech.core.nominal_frequency"],
     )
     return core, table(Supply, inputs, "tech.core")
@@ -137,9 +135,11 @@ def components_known(inputs: Inputs) -> set[str]:
 
 def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
     """Yield what the generator is given for each on-chip level, from the registers outwards."""
-    area_scale, power_scale = node_scaling(inputs)
-    scales = dict.fromkeys(("cell_area", "controller_area", "link_area"), area_scale)
-    scales |= dict.fromkeys(("dynamic_energy", "static_power", "controller_power"), power_scale)
+    scaling = node_scaling(inputs)
+    # a crossbar is wires, whose pitch shrinks as that of cells
+    scales = dict.fromkeys(("cell_area", "link_area"), scaling.sram_area)
+    scales |= dict.fromkeys(("dynamic_energy", "static_power"), scaling.sram_power)
+    scales |= {"controller_area": scaling.logic_area, "controller_power": scaling.logic_power}
     library = sorted(components_known(inputs))
     inner = mcus  # what the innermost level serves
     for number in level_numbers(inputs):
@@ -203,6 +203,7 @@ def _dram(inputs: Inputs) -> DramDesign:
 def link_given(inputs: Inputs, part: str) -> tuple[Link, Supply]:
     """Return what the generator is given for a network, intra or inter; shape (points,)."""
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part, leaves_die=True))
+    link = link._replace(nominal_area=link.nominal_area / node_scaling(inputs).analog_area)
     return link, table(Supply, inputs, f"net.{part}")
 
 

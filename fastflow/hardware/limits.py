@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fastflow.hardware.chip import Chip, node_scaling
+from fastflow.errors import InputError
+from fastflow.hardware.chip import Chip
+from fastflow.hardware.scaling import NODES, beyond_steps, has_steps, node_scaling
 from fastflow.tables import Bools, Floats, Inputs, Reasons
 
 MOST_UNITS = 1e12  # MCUs, banks, devices, links: as of every count among the inputs
@@ -30,10 +32,7 @@ def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
                 f"{name} is {column[i]:.3g} m2 at tech.generation={inputs['tech.generation'][i]}, "
                 f"less than an atom ({LEAST_AREA:g} m2)",
             )
-    for key, column in zip(("area", "power"), node_scaling(inputs), strict=True):
-        for i in reason.without(~((column >= LEAST) & (column <= MOST))):
-            factor, nodes = inputs[f"tech.scaling.{key}"][i], inputs["tech.generation"][i]
-            reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes} generations is more than {MOST:g}")
+    _name_scaling(inputs, reason)
     names, columns, most = zip(*_quantities(inputs, chip), strict=True)
     table, limit = np.array(columns), np.array(most)[:, None]
     for row, i in _wrong(~((table >= 0.0) & (table <= limit)), reason):
@@ -42,6 +41,24 @@ def name_limits(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
     table = np.array(columns)
     for row, i in _wrong(~((table >= LEAST) & (table <= MOST)) & (table != 0.0), reason):
         reason.add(i, f"{names[row]} would be {table[row, i]:.3g}, neither 0 nor {LEAST:g} to {MOST:g}")
+
+
+def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
+    """Name a generation without a step, and steps or factors that are no numbers together."""
+    nodes, scaling = inputs["tech.generation"], node_scaling(inputs)
+    if has_steps(inputs):
+        for i in reason.without(beyond_steps(inputs)):
+            scale = inputs["tech.scaling.name"][i]
+            allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
+            reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
+        for kind, column in zip(scaling._fields, scaling, strict=True):
+            for i in reason.without(~((column >= LEAST) & (column <= MOST))):
+                reason.add(i, f"tech.scaling.*.{kind} over {nodes[i]} generations is more than {MOST:g}")
+        return
+    for key, column in (("area", scaling.logic_area), ("power", scaling.logic_power)):
+        for i in reason.without(~((column >= LEAST) & (column <= MOST))):
+            factor = inputs[f"tech.scaling.{key}"][i]
+            reason.add(i, f"tech.scaling.{key}={factor:g} over {nodes[i]} generations is more than {MOST:g}")
 
 
 def _wrong(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
@@ -54,12 +71,12 @@ def _wrong(wrong: Bools, reason: Reasons) -> Iterator[tuple[int, int]]:
 
 def _scaled_areas(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats]]:
     """Yield the areas of what is repeated, as small as its technology makes it [m^2]."""
-    area_scale, _ = node_scaling(inputs)
-    yield "tech.core.nominal_area", inputs["tech.core.nominal_area"] / area_scale
+    scaling = node_scaling(inputs)
+    yield "tech.core.nominal_area", inputs["tech.core.nominal_area"] / scaling.logic_area
     for name in np.unique([inputs[f"chip.memory.l{number}.component"] for number in range(len(chip.levels))]):
         key = f"tech.memory.{name}.cell_area"
         if key in inputs:  # a component that is none has been named
-            yield key, inputs[key] / area_scale
+            yield key, inputs[key] / scaling.sram_area
 
 
 def _quantities(inputs: Inputs, chip: Chip) -> Iterator[tuple[str, Floats, float]]:

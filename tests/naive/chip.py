@@ -6,7 +6,7 @@ what one instance of a level serves.
 
 from math import ceil, sqrt
 
-from tests.naive import core, dram, link, sram, voltage
+from tests.naive import core, dram, link, scaling, sram, voltage
 
 
 def _supply(point, prefix):
@@ -20,16 +20,14 @@ def generate(point):
     that a chip takes whether it works or not [W].
     """
     die, tdp, edge = point["chip.die_area"], point["chip.tdp"], 4 * sqrt(point["chip.die_area"])
-    smaller = point["tech.scaling.area"] ** point["tech.generation"]
-    thriftier = point["tech.scaling.power"] ** point["tech.generation"]
     chip = {}
 
     mcus, chip["core_V"], chip["core_Hz"] = core.generate(
         point["chip.area.core"] * die,
         point["chip.power.core"] * tdp,
         point["chip.mcus_per_bundle"],
-        point["tech.core.nominal_area"] / smaller,
-        point["tech.core.nominal_power"] / thriftier,
+        scaling.mcu(point, "area"),
+        scaling.mcu(point, "power"),
         point["tech.core.nominal_frequency"],
         _supply(point, "tech.core"),
     )
@@ -42,11 +40,12 @@ def generate(point):
     )
     chip["compute_flops"] = core.throughput(mcus, per_cycle * nominal, chip["core_Hz"], nominal)
 
-    watts = mcus * point["tech.core.nominal_power"] / thriftier
+    watts = mcus * scaling.mcu(point, "power")
     watts *= voltage.power(chip["core_V"], *_supply(point, "tech.core")[:2])
     chip["_flop_J"] = watts / chip["compute_flops"] if mcus else 0.0
     chip["_pass_flop_J"] = chip["_flop_J"] * per_cycle / of_passes  # memory-bound passes compute in fp32
 
+    smaller, thriftier = scaling.divisor(point, "sram_area"), scaling.divisor(point, "sram_power")
     served = mcus
     number = 0
     chip["_standing_W"] = 0.0
@@ -71,8 +70,8 @@ def generate(point):
             bank["bank_capacity"],
             bank["bank_width"],
             bank["bank_frequency"],
-            bank["controller_power"] / thriftier,
-            bank["controller_area"] / smaller,
+            bank["controller_power"] / scaling.divisor(point, "logic_power"),
+            bank["controller_area"] / scaling.divisor(point, "logic_area"),
             bank["link_area"] / smaller,
         )
         chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth
@@ -106,7 +105,7 @@ def generate(point):
             point[f"chip.perimeter.{part}"] * edge,
             point[f"net.{part}.nominal_frequency"],
             point[f"net.{part}.nominal_energy"],
-            point[f"net.{part}.nominal_area"],
+            point[f"net.{part}.nominal_area"] / scaling.divisor(point, "analog_area"),
             point[f"net.{part}.links_per_length"],
             point[f"net.{part}.maximum_links"],
             _supply(point, f"net.{part}"),

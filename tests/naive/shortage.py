@@ -11,7 +11,7 @@ A component lacks, of each of its budgets, the part of its smallest useful form 
 
 from math import ceil, inf, sqrt
 
-from tests.naive import core, dram, voltage
+from tests.naive import core, dram, scaling, voltage
 from tests.naive.chip import _supply
 
 
@@ -23,8 +23,6 @@ def lacking(budget, need):
 def shortage(point):
     """Return the sum over all components of a chip with nothing pinned: dotted key to scalar, in SI units."""
     die, tdp, edge = point["chip.die_area"], point["chip.tdp"], 4 * sqrt(point["chip.die_area"])
-    smaller = point["tech.scaling.area"] ** point["tech.generation"]
-    thriftier = point["tech.scaling.power"] ** point["tech.generation"]
     group = point["chip.mcus_per_bundle"]
     total = 0.0
 
@@ -38,8 +36,7 @@ def shortage(point):
         nominal, threshold, minimum, _ = _supply(point, prefix)
         return voltage.power(minimum, nominal, threshold)
 
-    mcu_area = point["tech.core.nominal_area"] / smaller
-    mcu_power = point["tech.core.nominal_power"] / thriftier
+    mcu_area, mcu_power = scaling.mcu(point, "area"), scaling.mcu(point, "power")
     total += lacking(area("core"), group * mcu_area)
     total += lacking(power("core"), group * mcu_power * lowest("tech.core"))
 
@@ -54,10 +51,13 @@ def shortage(point):
         instances = {"mcu": mcus, "bundle": ceil(mcus / group), "global": 1}[scope]
         bits = 8 * point[f"{where}.bank_capacity"]
         bank = bits * point[f"{where}.cell_area"] / (1 - point[f"{where}.overhead"])
-        bank += point[f"{where}.controller_area"] + served / instances * point[f"{where}.link_area"]
-        standing = bits * point[f"{where}.static_power"] + point[f"{where}.controller_power"]
-        total += lacking(area(part), instances * bank / smaller)
-        total += lacking(power(part), instances * standing / thriftier / 0.75)
+        bank += served / instances * point[f"{where}.link_area"]
+        bank /= scaling.divisor(point, "sram_area")
+        bank += point[f"{where}.controller_area"] / scaling.divisor(point, "logic_area")
+        standing = bits * point[f"{where}.static_power"] / scaling.divisor(point, "sram_power")
+        standing += point[f"{where}.controller_power"] / scaling.divisor(point, "logic_power")
+        total += lacking(area(part), instances * bank)
+        total += lacking(power(part), instances * standing / 0.75)
         served, number = instances, number + 1
 
     package, device = point["chip.node_area"] - die, point["mem.device_area"]
@@ -75,7 +75,8 @@ def shortage(point):
     for part, where in (("intra", "net.intra"), ("inter", "net.inter")):
         if needed[part]:
             link = point[f"{where}.nominal_frequency"] * point[f"{where}.nominal_energy"]
-            total += lacking(area(part), point[f"{where}.nominal_area"])
+            smaller = scaling.divisor(point, "analog_area")
+            total += lacking(area(part), point[f"{where}.nominal_area"] / smaller)
             total += lacking(point[f"chip.perimeter.{part}"] * edge * point[f"{where}.links_per_length"], 1)
             total += lacking(power(part), link * lowest(where))
     assert total < inf

@@ -1,0 +1,95 @@
+"""`fastflow.backtest`: the generator tried on chips that exist, for Python and the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from fastflow.analysis import asked
+from fastflow.analysis.asked import Asked
+from fastflow.analysis.gains import gains
+from fastflow.analysis.held import errors_of, held, measured_gains
+from fastflow.analysis.hindsight import beside
+from fastflow.columns import find_result
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.folder import folder_at
+from fastflow.dataset.schema import field_of
+from fastflow.dataset.store import write_table
+from fastflow.measured.names import table
+
+GAINS, FILES = "-gains", "-files"
+"""What the folders of gains, and of errors on files of measurements, are called after that of the chips."""
+CONFIG = "backtest"
+
+
+class Backtest(NamedTuple):
+    """What a back-test found."""
+
+    chips: pd.DataFrame
+    """A row for every quantity of every chip and scaling: `real`, `generated`, `difference`."""
+    gains: pd.DataFrame
+    """A row for every workload and generation: gains real, generated, and from the known chips alone."""
+    files: pd.DataFrame
+    """A row for every file of measurements and device: errors with real and with generated chips."""
+    measured: pd.DataFrame
+    """A row for every pair of files with rows alike: the gain that was measured, and those predicted."""
+
+
+def backtest(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Backtest:
+    """Try the generator on chips that exist; see `fastflow.backtest`."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir, config_name=CONFIG)
+        question, devices = question_of(composer, overrides)
+        found = tried(composer, question, devices)
+        where = question.output if output is None else str(output)
+        if where is not None:
+            write(where, found)
+    return found
+
+
+def question_of(composer: Composer, overrides: Sequence[str]) -> tuple[Asked, dict[str, str]]:
+    """Read what is asked, and what chips are called in files of measurements; raises InputError."""
+    question = asked.read(composer, overrides)
+    if question.output is not None:
+        folder_at(question.output)
+    return question, table(composer.compose(overrides).leaves, "backtest.devices")
+
+
+def tried(
+    composer: Composer,
+    question: Asked,
+    devices: dict[str, str],
+    advance: Callable[[str], None] = lambda what: None,
+) -> Backtest:
+    """Try the generator as asked; raises InputError. advance: told what is done."""
+    chips = beside(composer, question)
+    advance("chips")
+    gained = gains(composer, question)
+    advance("gains")
+    files = [] if question.measurements is None else list(held(question, devices, advance))
+    return Backtest(chips, gained, errors_of(files), measured_gains(files))
+
+
+def write(output: str, found: Backtest) -> list[str]:
+    """Write the tables of a back-test; returns where they lie. Raises InputError."""
+    every = {"": found.chips, GAINS: pd.concat([found.gains, found.measured]), FILES: found.files}
+    return [write_table(output + name, _stored(frame)) for name, frame in every.items() if len(frame)]
+
+
+def _stored(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as it is stored: with the type, unit and meaning of every column."""
+    fields = []
+    for name in frame:
+        column = find_result(str(name))
+        assert column is not None, name
+        fields.append(field_of(column.name, column.kind))
+    return pa.Table.from_pandas(frame, pa.schema(fields), preserve_index=False)

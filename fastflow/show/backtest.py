@@ -1,0 +1,167 @@
+"""Output of a back-test: chips beside what their budgets make, gains, and errors on measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastflow import units
+from fastflow.analysis.asked import Asked
+from fastflow.analysis.gains import FORESIGHT, REAL
+from fastflow.analysis.hindsight import LINK, RATE, SCALINGS
+from fastflow.columns import find_result
+from fastflow.configuration.wording import counted
+from fastflow.show.tables import console, new_sheet
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table as Sheet
+
+    from fastflow.analysis.backtest import Backtest
+
+_NAMES = {
+    "mcus": "MCUs", "core_Hz": "clock", "l2_B": "L2", "l2_Bps": "L2 rate", "l1_B": "L1", "l1_Bps": "L1 rate",
+    "l0_B": "registers", "l0_Bps": "their rate", "dram_capacity_B": "memory", "dram_Bps": "memory rate",
+    LINK: "links",
+}  # fmt: skip
+_TYPE = f"{RATE}.fp16"
+_NEAR = 0.2  # what the field takes for a good prediction
+
+
+def show(found: Backtest, asked: Asked) -> None:
+    """Print what a back-test found."""
+    out = console()
+    for scaling in reversed(SCALINGS):
+        out.print(_differences(found.chips, scaling))
+    out.print(_values(found.chips, asked.generations))
+    out.print(_rates(found.chips, asked.generations))
+    out.print(_gains(found.gains, asked))
+    if len(found.files):
+        out.print(_errors(found.files))
+    if len(found.measured):
+        out.print(_measured(found.measured))
+    print()
+    for line in _said(found, asked):
+        print(line)
+
+
+def _percent(value: float | None) -> str:
+    """Write a difference in percent; "-" where there is none."""
+    return "-" if value is None or value != value else f"{value:+.0%}"
+
+
+def _differences(chips: pd.DataFrame, scaling: str) -> Sheet:
+    """Return every chip's differences under a scaling as a table."""
+    rows = chips[chips["scaling"] == scaling]
+    names = {_TYPE: "tensor rate", **_NAMES}
+    title = f"Generated from budgets alone, over the real chip (scaling={scaling})"
+    sheet = new_sheet(title, [("chip", False), *((name, True) for name in names.values())])
+    for chip, of_chip in rows.groupby("chip", sort=False):
+        by = dict(zip(of_chip["quantity"], of_chip["difference"], strict=True))
+        sheet.add_row(str(chip), *(_percent(by.get(name)) for name in names))
+    return sheet
+
+
+def _written(quantity: str, value: float) -> str:
+    """Write a quantity with its unit, in three digits."""
+    if quantity == "mcus":
+        return f"{value:,.0f}"
+    name = "compute_flops" if quantity.startswith(RATE) else "intra_Bps" if quantity == LINK else quantity
+    column = find_result(name)
+    return units.show(value, column.unit if column is not None else "")
+
+
+def _beside(title: str, names: dict[str, str], chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
+    """Return quantities of some chips as a table: real ones, and generated ones by foundries' figures."""
+    heads = [(head, True) for chip in shown for head in (chip, "made")]
+    sheet = new_sheet(title, [("", False), *heads])
+    rows = chips[chips["scaling"] == SCALINGS[-1]]
+    names_of = zip(rows["chip"], rows["quantity"], strict=True)
+    by = dict(zip(names_of, zip(rows["real"], rows["generated"], strict=True), strict=True))
+    for quantity, name in names.items():
+        cells = []
+        for chip in shown:
+            pair = by.get((chip, quantity))
+            cells += ["-", "-"] if pair is None else [_written(quantity, value) for value in pair]
+        sheet.add_row(name, *cells)
+    return sheet
+
+
+def _values(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
+    return _beside(f"Real chips, and what their budgets make (scaling={SCALINGS[-1]})", _NAMES, chips, shown)
+
+
+def _rates(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
+    of_shown = chips[chips["chip"].isin(shown) & chips["quantity"].str.startswith(f"{RATE}.")]
+    types = {name: name.removeprefix(f"{RATE}.") for name in dict.fromkeys(of_shown["quantity"])}
+    return _beside("Rates by data type", types, chips, shown)
+
+
+def _gains(gains: pd.DataFrame, asked: Asked) -> Sheet:
+    """Return the gains of generations as a table."""
+    known = " and ".join(asked.known)
+    title = (
+        f"Gains of a generation; foresight: from {known} alone, with the next die, power, memory and links"
+    )
+    ways = (REAL, *reversed(SCALINGS), FORESIGHT)
+    sheet = new_sheet(
+        title, [("workload", False), ("from", False), ("to", False), *((way, True) for way in ways)]
+    )
+    for row in gains.to_dict("records"):
+        cells = []
+        for way in ways:
+            gain = row[f"{way}_gain"]
+            beside = "" if way == REAL else f" ({_percent(gain / row[f'{REAL}_gain'] - 1.0)})"
+            cells.append("-" if gain != gain else f"{gain:.2f}x{beside}")
+        sheet.add_row(str(row["workload"]), str(row["before"]), str(row["after"]), *cells)
+    return sheet
+
+
+def _errors(files: pd.DataFrame) -> Sheet:
+    """Return the errors on files of measurements as a table."""
+    ways = (REAL, *reversed(SCALINGS))
+    heads = [("file", False), ("chip", False), ("rows", True), *((way, True) for way in ways)]
+    sheet = new_sheet("Mean relative error of times, with real and with generated chips", heads)
+    for row in files.to_dict("records"):
+        errors = (f"{row[f'{way}_error']:.1%}" for way in ways)
+        sheet.add_row(str(row["file"]), str(row["chip"]), f"{row['rows']:,}", *errors)
+    return sheet
+
+
+def _measured(gains: pd.DataFrame) -> Sheet:
+    """Return the gains that were measured as a table."""
+    ways = (REAL, *reversed(SCALINGS))
+    heads = [("rows alike", False), ("from", False), ("to", False), ("rows", True), ("measured", True)]
+    sheet = new_sheet("Gains that were measured", [*heads, *((way, True) for way in ways)])
+    for row in gains.to_dict("records"):
+        measured = row["measured_gain"]
+        predicted = (
+            f"{row[f'{way}_gain']:.2f}x ({_percent(row[f'{way}_gain'] / measured - 1.0)})" for way in ways
+        )
+        sheet.add_row(
+            str(row["workload"]), str(row["before"]), str(row["after"]), f"{row['rows']:,}",
+            f"{measured:.2f}x", *predicted,
+        )  # fmt: skip
+    return sheet
+
+
+def _said(found: Backtest, asked: Asked) -> list[str]:
+    """Return in words how many quantities of the generations come out."""
+    lines = []
+    judged = (_TYPE, "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
+    rows = found.chips[found.chips["chip"].isin(asked.generations) & found.chips["quantity"].isin(judged)]
+    for scaling in reversed(SCALINGS):
+        of_scaling = rows[rows["scaling"] == scaling]
+        far = of_scaling[~(of_scaling["difference"].abs() <= _NEAR)]
+        names = ", ".join(
+            f"{row['chip']} {_NAMES.get(row['quantity'], 'tensor rate')} {_percent(row['difference'])}"
+            for row in far.to_dict("records")
+        )
+        many = (
+            counted(len(of_scaling), "quantity") if len(of_scaling) == 1 else f"{len(of_scaling)} quantities"
+        )
+        lines.append(
+            f"scaling={scaling}: {len(of_scaling) - len(far)} of {many} (tensor rate, memory, L2) within "
+            f"{_NEAR:.0%}{': not ' + names if names else ''}"
+        )
+    return lines
