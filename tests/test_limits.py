@@ -83,7 +83,15 @@ EXTREME = [
     ({"tech.generation": 1, "tech.scaling.area": 1e300}, "less than an atom"),
     ({"tech.generation": 2, "tech.scaling.power": 1e300}, "tech.scaling.power=1e.300 over 2 generations"),
     ({"tech.core.nominal_area": 1e-22}, "less than an atom"),
-    ({"tech.core.nominal_area": 1e-18, "tech.core.nominal_power": 1e-18}, "the number of MCUs would be"),
+    (
+        {
+            "tech.core.nominal_area": 1e-18,
+            "tech.core.nominal_power": 1e-18,
+            "chip.memory.l0.capacity": 1e-9,
+            "chip.memory.l1.capacity": 1e-9,
+        },
+        "the number of MCUs would be",
+    ),
     ({"mem.device_capacity": 1e300}, "the capacity of main memory"),
     ({"mem.nominal_frequency": 1e-300}, "the bandwidth of main memory|what kernels reach of main memory"),
     ({"tech.memory.registers.bank_frequency": 1e-300}, "what kernels reach of l0"),

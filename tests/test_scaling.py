@@ -30,7 +30,10 @@ def test_every_node_divides_as_the_oracle(points):
             assert near(value[0], naive.divisor(point, kind)), (scaling, tech, kind)
 
 
-@given(st.lists(st.floats(0.5, 3.0), min_size=30, max_size=30), st.integers(0, 6))
+@given(
+    st.lists(st.floats(0.5, 3.0), min_size=len(NODES) * len(KINDS), max_size=len(NODES) * len(KINDS)),
+    st.integers(0, 6),
+)
 @cases(50)
 def test_steps_multiply(points, steps, generation):
     point = dict(points["foundry", "n12"]) | {"tech.generation": generation}
@@ -87,6 +90,8 @@ def test_an_mcu_shares_what_its_bundle_has_once(points, per_bundle, shared_area,
         "tech.core.shared_area": shared_area,
         "tech.core.shared_power": shared_power,
         "chip.power.core": 0.6,
+        "chip.memory.l0.capacity": 1.0,  # whatever registers and L1 there are, they serve all bundles
+        "chip.memory.l1.capacity": 1.0,
     }
     made = generate(columns_of([point]))
     budget = point["chip.area.core"] * point["chip.die_area"]
@@ -100,7 +105,7 @@ def test_an_mcu_shares_what_its_bundle_has_once(points, per_bundle, shared_area,
 
 def test_larger_bundles_hold_more_mcus(points):
     """Twice the tensor units in a bundle: fewer bundles, more MCUs."""
-    point = points["foundry", "n5"]
+    point = points["foundry", "n5"] | {"chip.memory.l0.capacity": 1.0, "chip.memory.l1.capacity": 1.0}
     small, large = (
         generate(columns_of([point | {"chip.mcus_per_bundle": count}])).cores.mcus[0] for count in (16, 32)
     )

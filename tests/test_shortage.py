@@ -107,13 +107,14 @@ def test_it_falls_to_zero_in_small_steps(compose, key):
     assert falls.max() < 1.01 / (zero - 1)
 
 
-def test_more_cores_take_more_of_the_caches(compose):
-    """A bank for every MCU: fewer cores, or a larger level, mend the same shortage."""
-    point = compose() | {"chip.area.l0": 0.001}
-    more, larger = {"chip.area.core": 0.35}, {"chip.area.l0": 0.002}
+def test_more_cores_take_nothing_of_the_caches(compose):
+    """A level lacks the same of its budget whatever it serves, and a larger budget mends it."""
+    bank = 2**14 * 8 * 0.08e-12 / 0.75 / 850e-6  # of the registers, as a share of the die
+    point = compose() | {"chip.area.l0": 0.4 * bank}
+    more, larger = {"chip.area.core": 0.35}, {"chip.area.l0": 0.7 * bank}
     few, many, mended = shortage_of(point, point | more, point | more | larger)
-    assert 0.0 < few < many
-    assert mended < many
+    assert few == many == pytest.approx(0.6)
+    assert mended == pytest.approx(0.3)
 
 
 def test_without_cores_the_caches_are_those_of_one_bundle(compose):

@@ -34,6 +34,7 @@ SCENARIOS = {
     },
     "one register file and one scratchpad for the die, a thrifty cache": {
         "chip.memory.l0.scope": "global", "chip.memory.l1.scope": "global",
+        "chip.memory.l0.capacity": 1e12, "chip.memory.l1.capacity": 1e12,
         "tech.memory.registers.link_area": 1e-11, "tech.memory.registers.controller_power": 1e-3,
         "tech.memory.scratchpad.controller_power": 1e-3,
         "tech.memory.registers.controller_area": 1e-9, "tech.memory.scratchpad.controller_area": 1e-9,
@@ -44,7 +45,11 @@ SCENARIOS = {
         "chip.perimeter.dram": 0.211, "chip.perimeter.intra": 0.01, "chip.perimeter.inter": 0.016,
     },
     "a small die for links": {"chip.area.inter": 3.1 * 0.66 / 850, "chip.area.intra": 0.002},
-    "bundles of many MCUs": {"chip.mcus_per_bundle": 32},
+    "bundles of many MCUs, with little memory": {
+        "chip.mcus_per_bundle": 32, "chip.memory.l0.capacity": 1024.0, "chip.memory.l1.capacity": 1024.0,
+    },
+    "short of registers": {"chip.area.l0": 0.015},
+    "short of L1": {"chip.area.l1": 0.015},
     "a narrow port": {"net.intra.maximum_links": 100, "net.inter.maximum_links": 2},
 }  # fmt: skip
 

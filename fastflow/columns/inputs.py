@@ -116,9 +116,10 @@ INPUTS: tuple[Column, ...] = (
     positive("tech.memory.*.bank_capacity", "B", "capacity of one bank"),
     positive("tech.memory.*.bank_width", "B", "bytes that one bank moves per cycle"),
     positive("tech.memory.*.bank_frequency", "Hz", "clock frequency of a bank"),
-    nonnegative("tech.memory.*.controller_power", "W", "power of one bank's controller"),
+    nonnegative("tech.memory.*.controller_power", "W", "power of a bank's controller at work"),
     nonnegative("tech.memory.*.controller_area", "m^2", "area of one bank's controller"),
-    nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one component in scope"),
+    positive("tech.memory.*.ports", "", "ports of the crossbar, on the side of what the level serves"),
+    nonnegative("tech.memory.*.link_area", "m^2", "crossbar area for one bank and one port"),
     # --- main memory (4.1.2, 4.4.3)
     text("mem.name", "memory technology"),
     count("mem.links_per_device", "data links of one device (an HBM stack's DQ)"),
@@ -214,6 +215,9 @@ INPUTS: tuple[Column, ...] = (
     text("chip.made.mem", "memory technology of the pinned quantities")._replace(absent="any"),
     text("chip.memory.l*.component", "component of the technology library (tech.memory)"),
     text("chip.memory.l*.scope", "scope of one instance of the level", SCOPES),
+    positive("chip.memory.l*.capacity", "B", "capacity of one instance")._replace(
+        absent="all that its budgets allow"
+    ),
     share("chip.memory.l*.utilization", "share of the level's bandwidth that a kernel reaches"),
     count(
         "chip.memory.l*.partitions", "parts of an instance, each of which holds what its own bundles read"

@@ -10,6 +10,7 @@ _WHAT = {
     "logic_power": "power of logic, at the same speed",
     "sram_area": "area of SRAM cells",
     "sram_power": "power of SRAM",
+    "wire_area": "area of crossbars",
     "analog_area": "area of links off the die",
 }
 _PAPER = "tech.scaling holds for every node"

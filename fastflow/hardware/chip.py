@@ -13,7 +13,7 @@ from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
 from fastflow.hardware.scaling import node_scaling
-from fastflow.hardware.sram import Sram, SramDesign, generate_sram
+from fastflow.hardware.sram import Sram, SramDesign, generate_sram, most_instances, moved_energy
 from fastflow.hardware.voltage import Supply, voltage_at
 from fastflow.tables import Bools, Floats, Inputs, Texts, table
 
@@ -76,6 +76,18 @@ def _budgets(inputs: Inputs, part: str, leaves_die: bool = False) -> dict[str, F
     return budgets
 
 
+def _most_bundles(inputs: Inputs) -> Floats:
+    """Return how many bundles on-chip memories serve, one at least; infinite where no capacity is wanted."""
+    one = np.ones(inputs["chip.tdp"].size)
+    most = np.full(one.size, np.inf)
+    for number, sram in enumerate(srams_given(inputs, one, one)):
+        scope = inputs[f"chip.memory.l{number}.scope"]
+        of_bundle = np.where(scope == "mcu", inputs["chip.mcus_per_bundle"], 1)
+        served = np.where(scope == "global", np.inf, np.floor(most_instances(sram) / of_bundle))
+        most = np.minimum(most, np.maximum(served, 1.0))
+    return most
+
+
 def core_given(inputs: Inputs) -> tuple[Core, Supply]:
     """Return what the generator is given for the cores; shape (points,)."""
     scaling = node_scaling(inputs)
@@ -84,6 +96,7 @@ def core_given(inputs: Inputs) -> tuple[Core, Supply]:
     power, area = (1.0 + inputs[f"tech.core.shared_{budget}"] * (crowd - 1.0) for budget in ("power", "area"))
     core = Core(
         **_budgets(inputs, "core"),
+        bundles=_most_bundles(inputs),
         mcus_per_bundle=inputs["chip.mcus_per_bundle"],
         nominal_power=inputs["tech.core.nominal_power"] * power / scaling.logic_power,
         nominal_area=inputs["tech.core.nominal_area"] * area / scaling.logic_area,
@@ -97,7 +110,10 @@ def _cores(inputs: Inputs) -> tuple[CoreDesign, Floats]:
     core, supply = core_given(inputs)
     if "chip.pinned.mcus" in inputs:
         # a known number of MCUs takes the area that it needs, and shares the power there is
-        core = core._replace(area=(inputs["chip.pinned.mcus"] + 0.5) * core.nominal_area)
+        core = core._replace(
+            area=(inputs["chip.pinned.mcus"] + 0.5) * core.nominal_area,
+            bundles=np.full(core.area.size, np.inf),
+        )
     design = generate_cores(core, supply)
     frequency = _pinned(inputs, "core_Hz", design.frequency)
     voltage = design.voltage
@@ -136,12 +152,10 @@ def components_known(inputs: Inputs) -> set[str]:
 def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
     """Yield what the generator is given for each on-chip level, from the registers outwards."""
     scaling = node_scaling(inputs)
-    # a crossbar is wires, whose pitch shrinks as that of cells
-    scales = dict.fromkeys(("cell_area", "link_area"), scaling.sram_area)
-    scales |= dict.fromkeys(("dynamic_energy", "static_power"), scaling.sram_power)
+    scales = dict.fromkeys(("dynamic_energy", "static_power"), scaling.sram_power)
+    scales |= {"cell_area": scaling.sram_area, "link_area": scaling.wire_area}
     scales |= {"controller_area": scaling.logic_area, "controller_power": scaling.logic_power}
     library = sorted(components_known(inputs))
-    inner = mcus  # what the innermost level serves
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
         names = inputs[f"{where}.component"]
@@ -152,11 +166,10 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
         attributes = {
             field: _component(inputs, named, field) / scales.get(field, 1.0)
             for field in Sram._fields
-            if field not in ("area", "power", "instances", "components")
+            if field not in ("area", "power", "instances", "wanted")
         }
-        served = np.divide(inner, instances, out=np.zeros_like(inner), where=instances > 0.0)
-        yield Sram(**budgets, instances=instances, components=served, **attributes)
-        inner = instances
+        wanted = inputs.get(f"{where}.capacity", np.full(instances.size, np.inf))
+        yield Sram(**budgets, instances=instances, wanted=wanted, **attributes)
 
 
 def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
@@ -173,7 +186,7 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
             instances=sram.instances,
             utilization=utilization,
             latency=sram.latency,
-            dynamic_energy=sram.dynamic_energy,
+            dynamic_energy=moved_energy(sram),
         )
 
 

@@ -15,6 +15,7 @@ class Core(NamedTuple):
 
     area: Floats  # budget [m^2]
     power: Floats  # budget [W]
+    bundles: Floats  # the most that on-chip memories serve
     mcus_per_bundle: Ints
     nominal_power: Floats  # of one MCU [W]
     nominal_area: Floats  # of one MCU [m^2]
@@ -41,7 +42,10 @@ def _mcu_room(core: Core) -> Floats:
 
 
 def generate_cores(core: Core, supply: Supply) -> CoreDesign:
-    """Fit whole bundles of MCUs into the area, then scale supply and clock into the power."""
-    room = np.floor(_mcu_room(core))
+    """Fit whole bundles of MCUs into the area, then scale supply and clock into the power.
+
+    No more than on-chip memories serve: a bundle more would take their capacity from the others.
+    """
+    room = np.floor(np.minimum(_mcu_room(core), core.bundles * core.mcus_per_bundle))
     point = operate(room, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
     return CoreDesign(point.units, point.voltage, point.speed * core.nominal_frequency)

@@ -9,6 +9,10 @@ import numpy as np
 from fastflow.hardware.voltage import Supply, lowest_power, operate
 from fastflow.tables import Floats, Ints
 
+# The most of the power that standby may take. Up to here one device more moves more at any supply: from half
+# of it on, what its links gain by a lower supply no longer makes up for its standby.
+STANDBY_POWER = 0.4
+
 
 class Dram(NamedTuple):
     """What the generator needs to know of main memory; shape (points,)."""
@@ -47,18 +51,23 @@ def device_rooms(dram: Dram) -> tuple[Floats, Floats, Floats]:
 
 
 def power_room(dram: Dram, supply: Supply) -> Floats:
-    """Return the power over what one link at its lowest supply takes beside the standby of all devices.
+    """Return the power over what one device on standby and one link at its lowest supply take; (points,)."""
+    return dram.power / (_standby(dram, dram.device_capacity) + lowest_power(_link_power(dram), supply))
 
-    Of one device where there is room for none; shape (points,).
+
+def _devices(dram: Dram, supply: Supply) -> Floats:
+    """Return how many whole devices there is room for, and power to use.
+
+    A device more than the power feeds would take standby power from the links of the others: it is left out.
+    One device is kept with fewer links.
     """
-    capacity = np.maximum(_devices(dram), 1.0) * dram.device_capacity
-    return dram.power / (_standby(dram, capacity) + lowest_power(_link_power(dram), supply))
-
-
-def _devices(dram: Dram) -> Floats:
-    """Return how many whole devices there is room for."""
     by_package, by_controller, by_edge = device_rooms(dram)
-    return np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
+    room = np.maximum(np.floor(np.minimum(np.minimum(by_package, by_controller), by_edge)), 0.0)
+    standby = _standby(dram, dram.device_capacity)
+    busy = standby + dram.links_per_device * lowest_power(_link_power(dram), supply)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        fed = np.minimum(dram.power / busy, STANDBY_POWER * dram.power / standby)
+    return np.minimum(room, np.maximum(np.floor(fed), 1.0))
 
 
 def _standby(dram: Dram, capacity: Floats) -> Floats:
@@ -72,12 +81,13 @@ def _link_power(dram: Dram) -> Floats:
 
 
 def generate_dram(dram: Dram, supply: Supply) -> DramDesign:
-    """Place as many devices as package, controllers and die edge take (Equation 4), then scale
-    supply and link rate into the power that standby leaves.
+    """Place as many devices as package, controllers and die edge take (Equation 4), and as the power feeds at
+    the minimum supply; then scale supply and link rate into the power that standby leaves.
 
-    Where the minimum supply does not fit, links are given up; the devices and their capacity stay.
+    So a device more never makes main memory slower. Where the power does not feed one device at the minimum
+    supply, it has fewer links.
     """
-    devices = _devices(dram)
+    devices = _devices(dram, supply)
     capacity = devices * dram.device_capacity
     static = _standby(dram, capacity)
     links = (devices * dram.links_per_device).astype(np.float64)

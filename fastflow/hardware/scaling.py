@@ -19,6 +19,7 @@ class Scaling(NamedTuple):
     logic_power: Floats  # at the same speed
     sram_area: Floats
     sram_power: Floats
+    wire_area: Floats  # crossbars across the die: as wide as their pitch, as long as the die
     analog_area: Floats  # links off the die
 
 
@@ -48,7 +49,7 @@ def node_scaling(inputs: Inputs) -> Scaling:
     else:
         area = inputs["tech.scaling.area"] ** generation.astype(np.float64)
         power = inputs["tech.scaling.power"] ** generation.astype(np.float64)
-        full = Scaling(area, power, area, power, np.ones_like(area))
+        full = Scaling(area, power, area, power, area, np.ones_like(area))
     return full._replace(
         logic_area=full.logic_area * inputs["tech.half_node.logic_area"],
         logic_power=full.logic_power * inputs["tech.half_node.logic_power"],

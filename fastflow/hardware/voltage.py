@@ -91,8 +91,9 @@ def operate(
     units: how many there is room for; unit_power: of one at the nominal point [W]; budget [W];
     group: units are used in whole groups of this many (MCUs in bundles). All of shape (points,).
 
-    The supply is the highest that fits the budget. Where the minimum supply does not fit, units
-    are given up until it does (4.4.1). No unit at all is a valid answer, for the caller to name.
+    Where the minimum supply does not fit all, units are given up until it does (4.4.1). The supply is the
+    highest that fits the budget for those that are left: a bundle more of room never slows the others. No
+    unit at all is a valid answer, for the caller to name.
     """
     rows = units.size
     out = Operation(np.empty(rows), np.empty(rows), np.empty(rows))
@@ -101,13 +102,13 @@ def operate(
         nominal, threshold = supply.nominal_voltage[i], supply.threshold_voltage[i]
         minimum, maximum = supply.minimum_voltage[i], supply.maximum_voltage[i]
         used = np.floor(units[i] / group[i]) * group[i]
+        if used * lowest[i] > budget[i]:
+            used = np.floor(max(budget[i], 0.0) / (lowest[i] * group[i])) * group[i]
         voltage = minimum
         if used > 0.0:
             voltage = highest_voltage(
                 budget[i] / (used * unit_power[i]), nominal, threshold, minimum, maximum
             )
-        if used * lowest[i] > budget[i]:
-            used = np.floor(max(budget[i], 0.0) / (lowest[i] * group[i])) * group[i]
         out.units[i] = used
         out.voltage[i] = voltage
         out.speed[i] = speed_ratio(voltage, nominal, threshold)

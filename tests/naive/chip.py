@@ -4,13 +4,39 @@ Section 9: area and power of a cell shrink 1.8x and 1.3x a node at the same perf
 what one instance of a level serves.
 """
 
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 
 from tests.naive import core, dram, link, scaling, sram, voltage
 
 
 def _supply(point, prefix):
     return tuple(point[f"{prefix}.{name}_voltage"] for name in ("nominal", "threshold", "minimum", "maximum"))
+
+
+def _served(point):
+    """Return the most bundles that every level has instances of the wanted capacity for, one at least."""
+    most, number = inf, 0
+    while f"chip.memory.l{number}.scope" in point:
+        wanted = point.get(f"chip.memory.l{number}.capacity")
+        of_bundle = {"mcu": point["chip.mcus_per_bundle"], "bundle": 1, "global": None}
+        of_bundle = of_bundle[point[f"chip.memory.l{number}.scope"]]
+        if wanted is not None and of_bundle is not None:
+            component = f"tech.memory.{point[f'chip.memory.l{number}.component']}"
+            instances = sram.most_instances(
+                point[f"chip.area.l{number}"] * point["chip.die_area"],
+                point[f"chip.power.l{number}"] * point["chip.tdp"],
+                wanted,
+                point[f"{component}.ports"],
+                point[f"{component}.static_power"] / scaling.divisor(point, "sram_power"),
+                point[f"{component}.cell_area"] / scaling.divisor(point, "sram_area"),
+                point[f"{component}.overhead"],
+                point[f"{component}.bank_capacity"],
+                point[f"{component}.controller_area"] / scaling.divisor(point, "logic_area"),
+                point[f"{component}.link_area"] / scaling.divisor(point, "wire_area"),
+            )
+            most = min(most, max(instances // of_bundle, 1))
+        number += 1
+    return most
 
 
 def generate(point):
@@ -25,6 +51,7 @@ def generate(point):
     mcus, chip["core_V"], chip["core_Hz"] = core.generate(
         point["chip.area.core"] * die,
         point["chip.power.core"] * tdp,
+        _served(point),
         point["chip.mcus_per_bundle"],
         scaling.mcu(point, "area"),
         scaling.mcu(point, "power"),
@@ -45,8 +72,9 @@ def generate(point):
     chip["_flop_J"] = watts / chip["compute_flops"] if mcus else 0.0
     chip["_pass_flop_J"] = chip["_flop_J"] * per_cycle / of_passes  # memory-bound passes compute in fp32
 
-    smaller, thriftier = scaling.divisor(point, "sram_area"), scaling.divisor(point, "sram_power")
-    served = mcus
+    def scaled(value, kind):
+        return value / scaling.divisor(point, kind)
+
     number = 0
     chip["_standing_W"] = 0.0
     while f"chip.memory.l{number}.scope" in point:
@@ -55,30 +83,32 @@ def generate(point):
             name: point[f"tech.memory.{point[f'chip.memory.l{number}.component']}.{name}"]
             for name in (
                 "dynamic_energy", "static_power", "cell_area", "overhead", "bank_capacity", "bank_width",
-                "bank_frequency", "controller_power", "controller_area", "link_area",
+                "bank_frequency", "controller_power", "controller_area", "ports", "link_area",
             )
         }  # fmt: skip
+        energy = scaled(bank["dynamic_energy"], "sram_power")
+        controller = scaled(bank["controller_power"], "logic_power")
         banks, capacity, bandwidth, static = sram.generate(
-            point[f"chip.area.l{number}"] * die,
+            point[f"chip.area.l{number}"] * die if instances else 0.0,
             point[f"chip.power.l{number}"] * tdp,
             instances,
-            served / instances,
-            bank["dynamic_energy"] / thriftier,
-            bank["static_power"] / thriftier,
-            bank["cell_area"] / smaller,
+            point.get(f"chip.memory.l{number}.capacity", inf),
+            energy,
+            scaled(bank["static_power"], "sram_power"),
+            scaled(bank["cell_area"], "sram_area"),
             bank["overhead"],
             bank["bank_capacity"],
             bank["bank_width"],
             bank["bank_frequency"],
-            bank["controller_power"] / scaling.divisor(point, "logic_power"),
-            bank["controller_area"] / scaling.divisor(point, "logic_area"),
-            bank["link_area"] / smaller,
+            controller,
+            scaled(bank["controller_area"], "logic_area"),
+            bank["ports"],
+            scaled(bank["link_area"], "wire_area"),
         )
         chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth
         chip[f"_l{number}_instances"] = instances
-        chip[f"_l{number}_bit_J"] = bank["dynamic_energy"] / thriftier
+        chip[f"_l{number}_bit_J"] = sram.moved(energy, controller, bank["bank_width"], bank["bank_frequency"])
         chip["_standing_W"] += static
-        served = instances
         number += 1
 
     memory = dram.generate(

@@ -15,9 +15,12 @@ def fit(area, mcu_area, mcus_per_bundle):
     return mcus
 
 
-def generate(area, power, mcus_per_bundle, mcu_area, mcu_power, frequency, supply):
-    """Return (MCUs, voltage, frequency); supply: nominal, threshold, minimum, maximum."""
-    mcus = fit(area, mcu_area, mcus_per_bundle)
+def generate(area, power, served, mcus_per_bundle, mcu_area, mcu_power, frequency, supply):
+    """Return (MCUs, voltage, frequency); supply: nominal, threshold, minimum, maximum.
+
+    served: the most bundles that on-chip memories hold what they want for.
+    """
+    mcus = min(fit(area, mcu_area, mcus_per_bundle), served * mcus_per_bundle)
     mcus, volts = voltage.operate(mcus, mcu_power, power, mcus_per_bundle, *supply)
     return mcus, volts, frequency * voltage.speed(volts, supply[0], supply[1])
 

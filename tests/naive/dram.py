@@ -36,7 +36,13 @@ def generate(
         package_area, device_area, controller_budget, controller_area, perimeter, links_per_length,
         links_per_device,
     )  # fmt: skip
-    standby = count * device_bytes * 8 * static_power
+    of_device = device_bytes * 8 * static_power
+    link = link_rate * dynamic_energy * voltage.power(supply[2], supply[0], supply[1])
+    while count > 1 and (
+        count * (of_device + links_per_device * link) > power or count * of_device > 0.4 * power
+    ):  # the last device would take from the links of the others
+        count -= 1
+    standby = count * of_device
     left = power - standby
     links, volts = voltage.operate(count * links_per_device, link_rate * dynamic_energy, left, 1, *supply)
     rate = link_rate * voltage.speed(volts, supply[0], supply[1])

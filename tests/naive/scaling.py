@@ -9,7 +9,7 @@ def divisor(point, kind):
     for node in range(point["tech.generation"]):
         if "tech.scaling.n7.logic_area" in point:
             divided *= point[f"tech.scaling.{NODES[node]}.{kind}"]
-        elif kind != "analog_area":
+        elif kind != "analog_area":  # links do not scale
             divided *= point[f"tech.scaling.{kind.split('_')[1]}"]
     if kind.startswith("logic"):
         divided *= point[f"tech.half_node.{kind}"]

@@ -9,9 +9,9 @@ A component lacks, of each of its budgets, the part of its smallest useful form 
 - a network that the system needs: one link, by area, die edge, and power at the lowest supply (4.4.4).
 """
 
-from math import ceil, inf, sqrt
+from math import inf, sqrt
 
-from tests.naive import core, dram, scaling, voltage
+from tests.naive import scaling, voltage
 from tests.naive.chip import _supply
 
 
@@ -40,32 +40,24 @@ def shortage(point):
     total += lacking(area("core"), group * mcu_area)
     total += lacking(power("core"), group * mcu_power * lowest("tech.core"))
 
-    mcus, _, _ = core.generate(
-        area("core"), power("core"), group, mcu_area, mcu_power, 1.0, _supply(point, "tech.core")
-    )
-    mcus = mcus or group
-    served, number = mcus, 0
+    number = 0
     while f"chip.memory.l{number}.scope" in point:
         part, where = f"l{number}", f"tech.memory.{point[f'chip.memory.l{number}.component']}"
-        scope = point[f"chip.memory.l{number}.scope"]
-        instances = {"mcu": mcus, "bundle": ceil(mcus / group), "global": 1}[scope]
         bits = 8 * point[f"{where}.bank_capacity"]
         bank = bits * point[f"{where}.cell_area"] / (1 - point[f"{where}.overhead"])
-        bank += served / instances * point[f"{where}.link_area"]
         bank /= scaling.divisor(point, "sram_area")
+        bank += point[f"{where}.ports"] * point[f"{where}.link_area"] / scaling.divisor(point, "wire_area")
         bank += point[f"{where}.controller_area"] / scaling.divisor(point, "logic_area")
-        standing = bits * point[f"{where}.static_power"] / scaling.divisor(point, "sram_power")
-        standing += point[f"{where}.controller_power"] / scaling.divisor(point, "logic_power")
-        total += lacking(area(part), instances * bank)
-        total += lacking(power(part), instances * standing / 0.75)
-        served, number = instances, number + 1
+        leakage = bits * point[f"{where}.static_power"] / scaling.divisor(point, "sram_power")
+        total += lacking(area(part), bank)
+        total += lacking(power(part), leakage / 0.01)
+        number += 1
 
     package, device = point["chip.node_area"] - die, point["mem.device_area"]
     controller, links = point["mem.controller_area"], point["mem.links_per_device"]
     dense = point["mem.links_per_length"]
     reach = point["chip.perimeter.dram"] * edge
-    count = dram.devices(package, device, area("dram"), controller, reach, dense, links)
-    standby = max(count, 1) * 8 * point["mem.device_capacity"] * point["mem.static_power"]
+    standby = 8 * point["mem.device_capacity"] * point["mem.static_power"]
     link = point["mem.nominal_frequency"] * point["mem.dynamic_energy"] * lowest("mem")
     total += lacking(package, device) + lacking(area("dram"), controller)
     total += lacking(reach * dense, links) + lacking(power("dram"), standby + link)

@@ -2,8 +2,8 @@
 
 Sections 4.4.1, 4.4.3 and 4.4.4, by the alpha-power law with alpha = 2:
 f/f_nom = [(V-Vt)^2/V] / [(Vn-Vt)^2/Vn] and P/P_nom = (f/f_nom)(V/Vn)^2. The operating point is the
-highest V in [V_min, V_max] whose power fits the budget. When even V_min does not fit, V stays at
-V_min and the number of units falls until it fits.
+highest V in [V_min, V_max] whose power fits the budget. When even V_min does not fit, the number of units
+falls until it fits; those that are left take what the last one leaves.
 """
 
 
@@ -37,8 +37,8 @@ def operate(units, unit_power, budget, group, nominal, threshold, minimum, maxim
     units -= units % group
     if units == 0:
         return 0, minimum
-    if units * unit_power * power(minimum, nominal, threshold) <= budget:
-        return units, highest_voltage(budget / (units * unit_power), nominal, threshold, minimum, maximum)
     while units > 0 and units * unit_power * power(minimum, nominal, threshold) > budget:
         units -= group
-    return units, minimum
+    if units == 0:
+        return 0, minimum
+    return units, highest_voltage(budget / (units * unit_power), nominal, threshold, minimum, maximum)
