@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
+    from fastflow.analysis.backtest import Backtest
     from fastflow.explore.api import Search
     from fastflow.measured.calibration import Calibration
     from fastflow.measured.validation import Validation
 
 __all__ = [
-    "InputError", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_attention",
+    "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_attention",
     "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search", "sweep", "validate",
 ]  # fmt: skip
 
@@ -216,6 +217,27 @@ def validate(
     from fastflow.measured.validation import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
+
+
+def backtest(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Backtest:
+    """Try the generator on chips that exist: make each from its budgets, and hold it against the real one.
+
+    overrides: those of `evaluate`, which hold for every chip, and keys of conf/backtest.yaml, such as
+    `"backtest.measurements=FOLDER"`. output: a folder for the chips; two more beside it hold gains and files.
+
+    Returns the chips' quantities, the gains of generations, and errors and gains on files of measurements.
+    Raises InputError as `evaluate` does, and for a chip or folder that is not there.
+    """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
+    from fastflow.analysis.backtest import backtest
+
+    return backtest(*overrides, output=output, config_dir=config_dir)
 
 
 def calibrate(

@@ -17,7 +17,10 @@ from fastflow.workload.graph import WEIGHT_GRADIENT, Graph
 from fastflow.workload.precision import OPERAND_BYTES, OUTPUT_BYTES, Precision, wide_type
 
 # what a chip and its faults depend on, and what a kernel's time does but for its sizes
-HARDWARE = ("tech.", "mem.", "net.", "chip.", "model.dtype", "system.devices", "system.package.devices")
+HARDWARE = (
+    "tech.", "scaling.", "mem.", "net.", "chip.", "model.dtype", "system.devices",
+    "system.package.devices",
+)  # fmt: skip
 DEVICE = (*HARDWARE, "tiling.", "precision.")
 
 

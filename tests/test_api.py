@@ -17,7 +17,7 @@ def test_bad_points_of_a_grid_are_rows_with_a_reason():
     assert frame["reason"][0].startswith("core has no room")
     assert "245.4 GB of memory a device, has 16 GB" in frame["reason"][2]
     assert "(500 here) that divides system.devices=512" in frame["reason"][3]
-    assert frame["reason"][4].startswith("chip.area=1.238")
+    assert frame["reason"][4].startswith("chip.area=1.128")
 
 
 def test_a_whole_grid_of_bad_points():

@@ -37,7 +37,7 @@ def test_every_node_divides_as_the_oracle(points):
 @cases(50)
 def test_steps_multiply(points, steps, generation):
     point = dict(points["foundry", "n12"]) | {"tech.generation": generation}
-    keys = [f"tech.scaling.{node}.{kind}" for node in NODES for kind in KINDS]
+    keys = [f"scaling.{node}.{kind}" for node in NODES for kind in KINDS]
     point |= dict(zip(keys, steps, strict=True))
     got = node_scaling(columns_of([point]))
     for kind, value in zip(KINDS, got, strict=True):

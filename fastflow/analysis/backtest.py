@@ -12,7 +12,7 @@ import pyarrow as pa
 from fastflow.analysis import asked
 from fastflow.analysis.asked import Asked
 from fastflow.analysis.gains import gains
-from fastflow.analysis.held import errors_of, held, measured_gains
+from fastflow.analysis.held import errors_of, files_in, held, measured_gains
 from fastflow.analysis.hindsight import beside
 from fastflow.columns import find_result
 from fastflow.configuration.composer import Composer
@@ -61,6 +61,8 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> tuple[Asked, di
     question = asked.read(composer, overrides)
     if question.output is not None:
         folder_at(question.output)
+    if question.measurements is not None:
+        files_in(question.measurements)
     return question, table(composer.compose(overrides).leaves, "backtest.devices")
 
 
@@ -76,7 +78,7 @@ def tried(
     gained = gains(composer, question)
     advance("gains")
     files = [] if question.measurements is None else list(held(question, devices, advance))
-    return Backtest(chips, gained, errors_of(files), measured_gains(files))
+    return Backtest(chips, gained, errors_of(files), measured_gains(files, list(question.chips)))
 
 
 def write(output: str, found: Backtest) -> list[str]:

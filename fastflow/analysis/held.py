@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +16,14 @@ from fastflow.configuration.composer import Composer
 from fastflow.dataset.schema import to_frame
 from fastflow.errors import InputError
 from fastflow.grid.run import explaining
+from fastflow.measured.kind import KINDS
 from fastflow.measured.names import named
 from fastflow.measured.planned_file import plan_file
 from fastflow.measured.validation_tables import predicted_tables
 
 REAL = "real"
 WAYS = (REAL, *SCALINGS)
-KINDS = ("GEMMs", "attention", "latent attention", "expert layers")
+KERNELS = ("GEMMs", "attention", "latent attention", "expert layers")
 """Kinds of files whose rows are of one chip."""
 _OWN = ("device", "time_s")
 Advance = Callable[[str], None]
@@ -39,7 +40,7 @@ class Held(NamedTuple):
 
 def files_in(folder: str) -> list[Path]:
     """Return the CSV files of a folder; raises InputError where there is none."""
-    found = sorted(Path(folder).glob("*.csv"))
+    found = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else []
     if not found:
         raise InputError("backtest.measurements", folder, "a folder with CSV files of measurements")
     return found
@@ -63,8 +64,9 @@ def held(asked: Asked, devices: Mapping[str, str], advance: Advance = lambda nam
 
 def _chips_in(path: Path, devices: Mapping[str, str]) -> dict[str, str]:
     """Return the devices that a file names, and their chips."""
-    columns = pd.read_csv(path, nrows=0).columns
-    if "device" not in columns:
+    columns = list(pd.read_csv(path, nrows=0).columns)
+    kinds = [kind.name for kind in KINDS if kind.claims(columns, ())]
+    if "device" not in columns or not set(kinds) & set(KERNELS):
         return {}
     texts = pd.read_csv(path, usecols=["device"])["device"].astype(str).unique()
     return {text: devices[name] for text in texts if (name := named(text, devices))}
@@ -78,7 +80,7 @@ def _held(composer: Composer, asked: Asked, path: Path, device: str, chip: str) 
         chosen = pinned(asked, chip) if way == REAL else budgeted(composer, asked, chip, way)
         planned = plan_file(composer, [*chosen, f"measurements={path}", f"device='{device}'"])
         kind = planned.measurements.name
-        if kind not in KINDS:
+        if kind not in KERNELS:
             return None
         with explaining(composer, planned.run):
             tables[way] = to_frame([predicted_tables(planned).rows])
@@ -105,10 +107,13 @@ def errors_of(files: list[Held]) -> pd.DataFrame:
     )
 
 
-def measured_gains(files: list[Held]) -> pd.DataFrame:
-    """Return what one chip gains over another, by files with rows alike: geometric means over them."""
+def measured_gains(files: list[Held], age: Sequence[str]) -> pd.DataFrame:
+    """Return what one chip gains over an older one, by files with rows alike: geometric means over them.
+
+    age: the chips, oldest first.
+    """
     found = []
-    for first, second in combinations(files, 2):
+    for first, second in combinations(sorted(files, key=lambda one: age.index(one.chip)), 2):
         if first.kind != second.kind or first.chip == second.chip:
             continue
         shape = [

@@ -26,12 +26,12 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
     gains: rows with `workload`, `before`, `after` and a gain for each way; known: chips that foresight knows.
     """
     pairs = list(dict.fromkeys(zip(gains["before"], gains["after"], strict=True)))
-    figure = Figure(figsize=(9.6, 1.1 + 1.75 * ((len(pairs) + 1) // 2)))
+    figure = Figure(figsize=(9.6, 1.3 + 1.75 * ((len(pairs) + 1) // 2)))
     about = f"Foresight knows {' and '.join(known)}, and the next die, power, memory and links."
     head(figure, "What a generation of chips gains", f"Time before over time after, by workload. {about}")
     rows = (len(pairs) + 1) // 2
     grid = figure.add_gridspec(
-        rows, min(2, len(pairs)), left=0.05, right=0.99, top=1.0 - 0.95 / figure.get_size_inches()[1],
+        rows, min(2, len(pairs)), left=0.05, right=0.99, top=1.0 - 1.15 / figure.get_size_inches()[1],
         bottom=0.32 / figure.get_size_inches()[1], hspace=0.5, wspace=0.1,
     )  # fmt: skip
     for number, (before, after) in enumerate(pairs):
@@ -45,6 +45,7 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
                 if y == y:
                     axes.text(x, y, f"{y:.1f}", ha="center", va="bottom", size=6.5, color=QUIET)
         axes.set_title(f"{before} to {after}")
+        axes.margins(y=0.15)
         axes.set_xticks(range(len(some)), [str(name) for name in some["workload"]])
         axes.axhline(1.0, color=QUIET, linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()

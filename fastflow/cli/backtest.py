@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastflow.analysis.backtest import question_of, tried, write
+from fastflow.analysis.held import files_in
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError
@@ -24,7 +25,8 @@ def run_backtest(
     if spans is not None:
         raise CompositionError("a back-test takes one configuration, without -m")
     question, devices = question_of(composer, overrides)
-    with Progress(f"{len(question.chips)} chips", 0, "steps") as progress:
+    files = [] if question.measurements is None else files_in(question.measurements)
+    with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
         progress.begin(0)
         found = tried(composer, question, devices, lambda what: progress.advance(1))
     shown.show(found, question)

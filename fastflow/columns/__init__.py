@@ -48,7 +48,7 @@ def _is_of(key: str, name: str) -> bool:
     return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
 
 
-OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "mem.", "net.", "chip.")
+OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
 """What the inputs of a chip begin with, and what comes before that for one of devices that prefill alone."""
 
 

@@ -16,7 +16,7 @@ _WHAT = {
 _PAPER = "tech.scaling holds for every node"
 
 SCALING: tuple[Column, ...] = (
-    text("tech.scaling.name", "how areas and powers scale from node to node"),
+    text("scaling.name", "how areas and powers scale from node to node"),
     *(
         positive(
             step_key(node, kind), "", f"what {node} divides the {what} by, over the node before it"

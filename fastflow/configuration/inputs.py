@@ -45,6 +45,7 @@ SECTIONS = (
     "tiling",
     "serve",
     "server",
+    "scaling",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")

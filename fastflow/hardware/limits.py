@@ -48,12 +48,12 @@ def _name_scaling(inputs: Inputs, reason: Reasons) -> None:
     nodes, scaling = inputs["tech.generation"], node_scaling(inputs)
     if has_steps(inputs):
         for i in reason.without(beyond_steps(inputs)):
-            scale = inputs["tech.scaling.name"][i]
+            scale = inputs["scaling.name"][i]
             allowed = f"at most {len(NODES)}: scaling {scale} has no further node"
             reason.add(i, str(InputError("tech.generation", nodes[i], allowed)))
         for kind, column in zip(scaling._fields, scaling, strict=True):
             for i in reason.without(~((column >= LEAST) & (column <= MOST))):
-                reason.add(i, f"tech.scaling.*.{kind} over {nodes[i]} generations is more than {MOST:g}")
+                reason.add(i, f"scaling.*.{kind} over {nodes[i]} generations is more than {MOST:g}")
         return
     for key, column in (("area", scaling.logic_area), ("power", scaling.logic_power)):
         for i in reason.without(~((column >= LEAST) & (column <= MOST))):

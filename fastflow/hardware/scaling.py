@@ -28,7 +28,7 @@ KINDS = Scaling._fields
 
 def step_key(node: str, kind: str) -> str:
     """Return the input that says what a node divides a kind of cell by, over the node before it."""
-    return f"tech.scaling.{node}.{kind}"
+    return f"scaling.{node}.{kind}"
 
 
 def has_steps(inputs: Inputs) -> bool:

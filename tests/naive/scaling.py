@@ -7,8 +7,8 @@ def divisor(point, kind):
     """Return what an area or power of the base node is divided by; kind: logic_area, sram_power, ..."""
     divided = 1.0
     for node in range(point["tech.generation"]):
-        if "tech.scaling.n7.logic_area" in point:
-            divided *= point[f"tech.scaling.{NODES[node]}.{kind}"]
+        if "scaling.n7.logic_area" in point:
+            divided *= point[f"scaling.{NODES[node]}.{kind}"]
         elif kind != "analog_area":  # links do not scale
             divided *= point[f"tech.scaling.{kind.split('_')[1]}"]
     if kind.startswith("logic"):

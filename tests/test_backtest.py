@@ -1,0 +1,108 @@
+"""The back-test: real chips made from their budgets, gains of generations, and what is wrong with the question."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.analysis.held import Held, errors_of, measured_gains
+from fastflow.analysis.hindsight import SCALINGS
+from fastflow.errors import InputError
+
+JUDGED = ("rate.fp16", "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
+GENERATIONS = ("v100_sxm", "a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm")
+SOME = (
+    "~backtest.chips", "+backtest.chips={v100_sxm: nvlink2, a100_sxm_80: nvlink3, h100_sxm: nvlink4}",
+    "backtest.generations=[a100_sxm_80,h100_sxm]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fastflow.backtest()
+
+
+def test_every_chip_is_there_under_both_scalings(found):
+    chips = found.chips
+    assert chips["chip"].nunique() >= 15
+    assert set(chips["scaling"]) == set(SCALINGS)
+    assert chips["real"].gt(0.0).all()
+    assert chips["generated"].notna().all()
+    assert np.allclose(chips["difference"], chips["generated"] / chips["real"] - 1.0)
+
+
+def test_one_library_makes_four_generations(found):
+    """Issue: within 20% under foundry, from V100 to B200."""
+    rows = found.chips[found.chips["scaling"].eq("foundry") & found.chips["chip"].isin(GENERATIONS)]
+    rows = rows[rows["quantity"].isin(JUDGED)]
+    assert len(rows) == len(JUDGED) * len(GENERATIONS)
+    far = rows[rows["difference"].abs() > 0.2]
+    assert far.empty, far[["chip", "quantity", "difference"]].to_string()
+
+
+def test_the_papers_rule_does_not(found):
+    """So the test above can fail."""
+    rows = found.chips[found.chips["scaling"].eq("paper") & found.chips["quantity"].isin(JUDGED)]
+    assert rows[rows["chip"].isin(GENERATIONS)]["difference"].abs().max() > 0.3
+
+
+def test_gains_of_generations_come_out(found):
+    gains = found.gains
+    for before, after in (("v100_sxm", "a100_sxm_80"), ("a100_sxm_80", "h100_sxm")):
+        some = gains[gains["before"].eq(before) & gains["after"].eq(after)]
+        assert (some["foundry_gain"] / some["real_gain"] - 1.0).abs().max() < 0.2
+
+
+def test_foresight_knows_what_is_bought_and_not_what_is_designed(found):
+    gains = found.gains.set_index(["workload", "after"])
+    off = gains["foresight_gain"] / gains["real_gain"] - 1.0
+    assert abs(off["decode", "h200_sxm"]) < 0.05
+    assert off["large product", "h100_sxm"] < -0.2
+
+
+def test_it_is_the_same_again(found):
+    again = fastflow.backtest(*SOME)
+    chips = found.chips[found.chips["chip"].isin(again.chips["chip"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(again.chips, chips)
+    assert len(again.gains) == 5
+
+
+def test_tables_are_written(tmp_path):
+    found = fastflow.backtest(*SOME, output=tmp_path / "mine")
+    stored = pd.read_parquet(tmp_path / "mine")
+    assert stored["difference"].tolist() == found.chips["difference"].tolist()
+    assert len(pd.read_parquet(tmp_path / "mine-gains")) == len(found.gains)
+    assert not (tmp_path / "mine-files").exists()
+
+
+def _held(file, chip, times, **ways):
+    rows = pd.DataFrame({"m": range(len(times)), "measured_s": times})
+    return Held(file, chip, "GEMMs", rows.assign(**ways))
+
+
+def test_gains_that_were_measured_are_of_rows_alike():
+    old = _held("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
+    new = _held("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
+    (row,) = measured_gains([new, old], ["v100_sxm", "a100_sxm_80"]).to_dict("records")
+    assert (row["before"], row["after"], row["rows"]) == ("v100_sxm", "a100_sxm_80", 25)
+    assert row["measured_gain"] == pytest.approx(2.0)
+    assert [row[f"{way}_gain"] for way in ("real", "paper", "foundry")] == pytest.approx([4.0, 1.0, 2.0])
+    errors = errors_of([old]).to_dict("records")[0]
+    assert [errors[f"{way}_error"] for way in ("real", "paper", "foundry")] == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("backtest.generations=[v100_sxm,h900]", r"backtest\.generations=h900 .*one of v100_sxm"),
+        ("backtest.known=[]", r"backtest\.known=\[\] .*a chip or more"),
+        ("backtest.shared_area=2", r"backtest\.shared_area=2 .*a number from 0 to 1"),
+        ("backtest.shared_power=much", r"backtest\.shared_power=much .*a number from 0 to 1"),
+        ("backtest.measurements=nowhere", r"backtest\.measurements=nowhere .*a folder with CSV files"),
+        ("+backtest.chips.h900=nvlink4", "chip=h900"),
+        ("chip.tdp=100", r"chip\.tdp=100"),
+    ],
+)
+def test_mistakes(override, message):
+    with pytest.raises(InputError, match=message):
+        fastflow.backtest(*SOME, override)
