@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.analysis.backtest import Backtest
+    from fastflow.analysis.sensitivity import Sensitivity
     from fastflow.explore.api import Search
     from fastflow.measured.calibration import Calibration
     from fastflow.measured.validation import Validation
 
 __all__ = [
     "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_attention",
-    "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search", "sweep", "validate",
+    "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search",
+    "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
@@ -217,6 +219,29 @@ def validate(
     from fastflow.measured.validation import validate
 
     return validate(*overrides, output=output, config_dir=config_dir)
+
+
+def sensitivity(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Sensitivity:
+    """Say which figures of technology, chip and system a result of one point hangs on.
+
+    overrides: those of `evaluate`, for one point; `"objective=energy_J"`, any numeric result column;
+    `"sensitivity.step=0.05"`, `"sensitivity.strategy=fixed"`; `"sensitivity.samples=65536"` for Sobol's
+    indices. output: a folder for the rows.
+
+    Returns a row for every figure, ranked by its elasticity: the relative change of the result for one of the
+    figure, for less and for more of it, and why both differ (docs/sensitivity.md).
+    Raises InputError as `evaluate` does, and where the point has no such result.
+    """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, output, config_dir)
+    from fastflow.analysis.sensitivity import sensitivity
+
+    return sensitivity(*overrides, output=output, config_dir=config_dir)
 
 
 def backtest(

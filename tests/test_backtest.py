@@ -1,4 +1,4 @@
-"""The back-test: real chips made from their budgets, gains of generations, and what is wrong with the question."""
+"""The back-test: real chips made from their budgets, gains of generations, mistakes."""
 
 import numpy as np
 import pandas as pd

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 PRIMARY = {
     "sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate",
-    "backtest": "backtest",
+    "backtest": "backtest", "sensitivity": "sensitivity",
 }  # fmt: skip
 """The primary configuration of each command."""
 _OF_MEASUREMENTS = ("validate", "calibrate")
@@ -186,6 +186,11 @@ def run_from_hydra(
 
         run_backtest(composer, overrides, sweeper, folder)
         return
+    if hydra.job.config_name == PRIMARY["sensitivity"]:
+        from fastflow.cli.sensitivity import run_sensitivity
+
+        run_sensitivity(composer, overrides, sweeper, folder)
+        return
     planned = plan(composer, overrides, sweeper or {}, _say)
     output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
     _run(composer, planned, output, overrides, sweeper)
@@ -203,6 +208,8 @@ def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
             composer = Composer.of_library(None, COMMAND_LINE, PRIMARY[name])
             if name in _OF_MEASUREMENTS:
                 return None if arguments.multirun else _planned_file(name, composer, arguments.overrides)
+            if name == "sensitivity":
+                return None if arguments.multirun else _planned_question(composer, arguments.overrides)
             sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
             if sweeper is None and arguments.multirun:
                 return None
@@ -242,6 +249,15 @@ def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Ca
     from fastflow.measured.calibration_task import plan_calibration
 
     return partial(calibrate_chip, composer, *plan_calibration(composer, overrides, None))
+
+
+def _planned_question(composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
+    """Plan a sensitivity; returns what answers it. Raises InputError."""
+    from fastflow.analysis.sensitivity import question_of
+    from fastflow.cli.sensitivity import answer
+
+    question = question_of(composer, overrides)
+    return partial(answer, composer, question, _place(question.run.output))
 
 
 def _place(output: str) -> str:

@@ -17,6 +17,7 @@ from fastflow.column import Column, ColumnType
 from fastflow.columns.backtest import BACKTEST
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
 from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
+from fastflow.columns.sensitivity import SENSITIVITY
 
 __all__ = [
     "ALGORITHMS",
@@ -25,6 +26,7 @@ __all__ = [
     "RESULTS",
     "SCHEDULES",
     "SEARCH",
+    "SENSITIVITY",
     "SERVED",
     "STACKED",
     "VALIDATION",
@@ -63,7 +65,7 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST)
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY)
     return next((column for column in every if _is_of(name, column.name)), None)
 
 

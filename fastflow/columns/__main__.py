@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.columns import INPUTS, RESULTS, SEARCH, SERVED, STACKED, VALIDATION
+from fastflow.columns import BACKTEST, INPUTS, RESULTS, SEARCH, SENSITIVITY, SERVED, STACKED, VALIDATION
 
 
 def markdown() -> str:
@@ -14,6 +14,8 @@ def markdown() -> str:
         ("Results of serving", SERVED),
         ("Searches", SEARCH),
         ("Validations", VALIDATION),
+        ("Sensitivities", SENSITIVITY),
+        ("Back-tests", BACKTEST),
         ("Inputs", INPUTS),
     )
     for title, columns in tables:

@@ -53,7 +53,8 @@ SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "comp
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
-    "engine", "output", "trace", "picture", "report", "backtest", *SEARCH_KEYS, *VALIDATION_KEYS,
+    "engine", "output", "trace", "picture", "report", "backtest", "sensitivity",
+    *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout", LENGTHS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS", "Predicted", "bytes_of", "evaluated", "lay_out", "naming_what_is_missing",
-    "predict_points", "rows", "serves", "tabulate", "warm_up",
+    "predict_points", "results_of", "rows", "serves", "tabulate", "warm_up",
 ]  # fmt: skip
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
@@ -81,6 +81,12 @@ def _columns(one: Predicted) -> Columns:
     from fastflow.results import summary
 
     return summary(cast("Prediction", one.prediction))
+
+
+def results_of(inputs: Columns) -> Columns:
+    """Return the result columns of points that are given as input columns; raises InputError."""
+    points = next(iter(inputs.values())).size
+    return _columns(Predicted(np.arange(points), inputs, _predict(inputs)))
 
 
 def serves(inputs: Columns) -> bool:

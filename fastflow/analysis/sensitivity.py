@@ -1,0 +1,254 @@
+"""`fastflow.sensitivity`: what a result hangs on, for Python and the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fastflow import units
+from fastflow.analysis.elasticity import Elasticity, Evaluate, elasticities, logarithms
+from fastflow.analysis.figures import Figure, figures_of, varied
+from fastflow.analysis.variance import Indices, sobol
+from fastflow.columns import find_result
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import one_of
+from fastflow.dataset.folder import folder_at
+from fastflow.dataset.schema import field_of, identity, to_frame
+from fastflow.dataset.store import write_table
+from fastflow.errors import CompositionError, InputError
+from fastflow.evaluation.runner import results_of
+from fastflow.evaluation.workers import Crew
+from fastflow.grid.plan import plan
+from fastflow.grid.run import Run, explaining, refuse_others
+from fastflow.tables import Columns, Floats, take
+
+CONFIG = "sensitivity"
+BEST, FIXED = "best", "fixed"
+_STRATEGIES = (BEST, FIXED)
+_SHORT = {"time": "time_s", "energy": "energy_J"}
+"""Objectives by the names that a search knows them by."""
+_MOST = 2**24  # samples
+_PIECE = 8192  # points that a thread evaluates at once, at most
+
+
+class Question(NamedTuple):
+    """What a sensitivity is asked."""
+
+    run: Run
+    objective: str
+    strategy: str
+    step: float
+    samples: int
+    range: float
+    seed: int
+    output: str | None
+
+
+class Sensitivity(NamedTuple):
+    """What a result hangs on; the frame holds units in `attrs`, as those of `fastflow.evaluate`."""
+
+    figures: pd.DataFrame
+    """A row for every figure, the one that matters most first."""
+    objective: str
+    value: float
+    """The objective of the point itself, in SI units."""
+    points: int
+    """Points that were evaluated for Sobol's indices; 0: none."""
+    failed: int
+    """Those of them without a result, which count as the mean of the others."""
+
+
+def sensitivity(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+) -> Sensitivity:
+    """Say which figures a result hangs on; see `fastflow.sensitivity`."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir, config_name=CONFIG)
+        question = question_of(composer, overrides)
+        with explaining(composer, question.run):
+            table, found = answered(question)
+        where = question.output if output is None else str(output)
+        if where is not None:
+            write_table(where, table)
+    return found
+
+
+def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
+    """Read what is asked; raises InputError."""
+    leaves = composer.compose(overrides).leaves
+    origin = composer.origin_of_overrides
+
+    def said(name: str) -> object:
+        return leaves.get(f"sensitivity.{name}")
+
+    def share(name: str) -> float:
+        value = said(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value < 1.0:
+            return float(value)
+        raise InputError(f"sensitivity.{name}", value, "a number above 0 and below 1", origin)
+
+    def count(name: str, most: int) -> int:
+        value = said(name)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        raise InputError(f"sensitivity.{name}", value, f"a whole number from 0 to {most:,}", origin)
+
+    strategy = said("strategy")
+    if strategy not in _STRATEGIES:
+        raise InputError("sensitivity.strategy", strategy, one_of(_STRATEGIES), origin)
+    objective = _SHORT.get(str(leaves.get("objective")), str(leaves.get("objective")))
+    column = find_result(objective)
+    if column is None or column.kind not in ("float", "int"):
+        raise InputError("objective", objective, "a numeric result column (docs/columns.md)", origin)
+    given = any(text.lstrip("+").startswith("output=") for text in overrides)
+    step, span = share("step"), share("range")
+    samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
+    run = plan(composer, [text for text in overrides if not text.lstrip("+~").startswith("objective=")])
+    refuse_others(run)
+    if run.grid.points != 1:
+        key = run.grid.keys[0]
+        raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
+    output = str(leaves["output"]) if given else None
+    if output is not None:
+        folder_at(output)
+    return Question(run, objective, str(strategy), step, samples, span, seed, output)
+
+
+def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
+    """Answer; raises InputError where the point has no such result."""
+    with Crew(question.run.settings) as crew:
+        evaluate = _evaluator(crew)
+        inputs = _inputs(question)
+        figures = figures_of(inputs)
+        value = _value(question, evaluate(inputs))
+        found = elasticities(inputs, figures, evaluate, question.objective, question.step)
+        some = [place for place, one in enumerate(found) if not one.reason and not one.flat]
+        indices = _indices(question, inputs, [figures[place] for place in some], evaluate)
+    frame = _frame(figures, found, some, indices)
+    fields = [field_of(name, _kind(name)) for name in map(str, frame)]
+    about = identity(question.run.grid, question.objective, *question[2:7])
+    schema = pa.schema(fields, metadata={**about, "fastflow.objective": question.objective})
+    table = pa.Table.from_pandas(frame, schema, preserve_index=False)
+    points = 0 if indices is None else _points(question, len(some))
+    failed = 0 if indices is None else indices.failed
+    return table, Sensitivity(to_frame([table]), question.objective, value, points, failed)
+
+
+def _inputs(question: Question) -> Columns:
+    """Return the inputs of the point, with the strategy that it keeps where it is to keep one."""
+    inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
+    if question.strategy == FIXED:
+        from fastflow.evaluation.runner import serves
+        from fastflow.optimize.servers import settle_servers
+        from fastflow.optimize.settled import settle
+
+        inputs = dict(settle_servers(inputs, False) if serves(inputs) else settle(inputs))
+    return inputs
+
+
+def _evaluator(crew: Crew) -> Evaluate:
+    """Return what evaluates points, in pieces for the crew."""
+
+    def evaluate(columns: Columns) -> Columns:
+        points = next(iter(columns.values())).size
+        size = min(_PIECE, max(-(-points // crew.size), 64))
+        rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
+        parts = crew.map(lambda row: results_of(take(columns, row)), rows)
+        names = [name for name in parts[0] if all(name in part for part in parts)]
+        return {name: _joined([part[name] for part in parts]) for name in names}
+
+    return evaluate
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Return the parts of a result column as one."""
+    masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+    return np.ma.concatenate(parts) if masked else np.concatenate(parts)  # type: ignore[no-untyped-call]
+
+
+def _value(question: Question, results: Columns) -> float:
+    """Return the objective of the point itself; raises InputError where it has none."""
+    if question.objective not in results:
+        raise InputError(
+            "objective", question.objective, "a result column that this point has (docs/columns.md)"
+        )
+    log = logarithms(results[question.objective])[0]
+    if np.isnan(log):
+        reason = str(results["reason"][0]) if "reason" in results else ""
+        raise CompositionError(
+            f"{question.objective} of this point is no number above 0{': ' + reason if reason else ''}"
+        )
+    return float(np.ma.asarray(results[question.objective])[0])
+
+
+def _indices(
+    question: Question, inputs: Columns, figures: list[Figure], evaluate: Evaluate
+) -> Indices | None:
+    """Return Sobol's indices of figures that matter, of the logarithm of the objective; None: not asked."""
+    if not question.samples or not figures:
+        return None
+    reach = np.log1p(question.range)
+
+    def values(even: Floats) -> Floats:
+        factors = np.exp((2.0 * even - 1.0) * reach)
+        return logarithms(evaluate(varied(inputs, figures, factors))[question.objective])
+
+    return sobol(values, len(figures), question.samples, question.seed)
+
+
+def _points(question: Question, variables: int) -> int:
+    """Return how many points Sobol's indices took."""
+    from fastflow.analysis.variance import base_of
+
+    return max(base_of(question.samples, variables), 2) * (variables + 2)
+
+
+def _kind(name: str) -> str:
+    column = find_result(name)
+    assert column is not None, name
+    return column.kind
+
+
+def _frame(
+    figures: list[Figure], found: list[Elasticity], some: list[int], indices: Indices | None
+) -> pd.DataFrame:
+    """Return the figures as rows, the one that matters most first."""
+    rows = pd.DataFrame(
+        {
+            "figure": one.key,
+            "figure_value": one.value,
+            "unit": one.unit,
+            "elasticity": answer.both,
+            "left_elasticity": answer.left,
+            "right_elasticity": answer.right,
+            "kink": answer.kink,
+            "flat": bool(not answer.reason and answer.flat),
+        }
+        for one, answer in zip(figures, found, strict=True)
+    )
+    if indices is not None:
+        for name, column in zip(
+            ("sobol_first", "sobol_first_error", "sobol_total", "sobol_total_error"), indices[:4], strict=True
+        ):
+            whole = np.where(rows["flat"], 0.0, np.nan)
+            whole[some] = column
+            rows[name] = whole
+    rows["reason"] = [answer.reason for answer in found]
+    rank = rows["elasticity"].abs().fillna(-1.0)
+    return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)
+
+
+def shown(value: float, unit: str) -> str:
+    """Write the value of a figure with its unit; an area in those that people use."""
+    for area, named, size in (("m^2", "mm²", 1e6), ("m^2/bit", "µm²/bit", 1e12)):
+        if unit == area:
+            return f"{value * size:.4g} {named}"
+    return units.show(value, unit) if unit else f"{value:.4g}"

@@ -1,0 +1,39 @@
+"""`python -m fastflow.sensitivity`: says which figures a result hangs on; prints, stores and draws it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastflow.analysis.sensitivity import Question, answered, question_of
+from fastflow.configuration.composer import Composer
+from fastflow.dataset.folder import is_url
+from fastflow.dataset.store import write_table
+from fastflow.errors import CompositionError
+from fastflow.grid.run import explaining
+
+
+def run_sensitivity(
+    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
+) -> None:
+    """Answer what a command line asks; raises InputError."""
+    if spans is not None:
+        raise CompositionError("a sensitivity is of one point, without -m")
+    answer(composer, question_of(composer, overrides), folder)
+
+
+def answer(composer: Composer, question: Question, folder: str) -> None:
+    """Answer a question: print, store and draw it; raises InputError."""
+    from fastflow.charts.sensitivity import draw
+    from fastflow.cli.report import save_beside
+    from fastflow.show.sensitivity import show
+
+    with explaining(composer, question.run):
+        table, found = answered(question)
+    show(found)
+    output = question.output if question.output is not None and is_url(question.output) else folder
+    print(f"Dataset: {write_table(output, table)}")
+    if not found.figures["flat"].all():
+        save_beside(output, "sensitivity", lambda: draw(found.figures, found.objective, found.value))
+    sys.stdout.flush()

@@ -1,0 +1,213 @@
+"""Sensitivities: differences against analytic cases, Sobol's G function, kinks, seeds, mistakes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.analysis.elasticity import elasticities
+from fastflow.analysis.figures import Figure, figures_of, varied
+from fastflow.analysis.variance import base_of, sobol
+from fastflow.errors import InputError
+from tests.conftest import columns_of
+
+POINT = ("tech=n7", "mem=hbm3")
+MEMORY_BOUND = (
+    "chip=h100_sxm", "model=gemm", "model.m=1", "model.n=16384", "model.k=16384", "chip.launch_overhead=0 us",
+    "chip.step_latency=0 ns", "mem.latency=0 ns", "tech.memory.cache.latency=0 ns",
+    "tech.memory.scratchpad.latency=0 ns", "tech.memory.registers.latency=0 ns",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fastflow.sensitivity(*POINT)
+
+
+def of(found, figure):
+    (row,) = found.figures[found.figures["figure"].eq(figure)].to_dict("records")
+    return row
+
+
+# --- one at a time
+
+
+@pytest.mark.parametrize("power", [-1.0, 0.5, 2.0])
+def test_a_power_law_has_its_power(power):
+    inputs = {"x": np.array([3.0]), "y": np.array([7.0])}
+    figures = [Figure("x", 3.0, ""), Figure("y", 7.0, "")]
+
+    def evaluate(columns):
+        return {"f": 5.0 * columns["x"] ** power, "reason": np.full(columns["x"].size, "")}
+
+    first, second = elasticities(inputs, figures, evaluate, "f", 0.05)
+    assert (first.left, first.right, first.both) == pytest.approx((power, power, power), abs=1e-12)
+    assert (second.both, second.flat, second.kink) == (0.0, True, "")
+
+
+def test_both_sides_of_a_kink_are_told_apart():
+    """A roofline at its ridge: more bandwidth changes nothing, less is as much slower."""
+
+    def evaluate(columns):
+        time = np.maximum(1.0, 1.0 / columns["bandwidth"])
+        limiter = np.where(columns["bandwidth"] < 1.0, "dram", "compute")
+        return {"time_s": time, "bound_by": limiter, "reason": np.full(time.size, "")}
+
+    inputs = {"bandwidth": np.array([1.0])}
+    (one,) = elasticities(inputs, [Figure("bandwidth", 1.0, "B/s")], evaluate, "time_s", 0.01)
+    assert (one.left, one.right) == pytest.approx((-1.0, 0.0))
+    assert one.kink == "limiter: dram to compute"
+
+
+def test_one_side_alone_and_none():
+    def evaluate(columns):
+        bad = columns["x"] > 2.0
+        return {"f": np.where(bad, np.nan, columns["x"]), "reason": np.where(bad, "too much: of it", "")}
+
+    def asked(value, high=np.inf):
+        figure = Figure("x", value, "", high)
+        return elasticities({"x": np.array([value])}, [figure], evaluate, "f", 0.05)[0]
+
+    assert asked(2.0).both == pytest.approx(1.0)
+    assert asked(2.0).kink == "less alone: too much"
+    assert asked(1.0, high=1.0).kink == "less alone: at most 1"
+    assert asked(0.0).reason == "is 0"
+    assert asked(5.0).reason == "too much"
+
+
+def test_a_memory_bound_product_hangs_on_its_bandwidth():
+    found = fastflow.sensitivity(*MEMORY_BOUND)
+    row = of(found, "chip.pinned.dram_Bps")
+    assert row["elasticity"] == pytest.approx(-1.0, abs=1e-3)
+    assert of(found, "chip.dram_utilization")["elasticity"] == pytest.approx(-1.0, abs=1e-3)
+    assert of(found, "chip.pinned.core_Hz")["flat"]
+
+
+def test_every_figure_has_an_elasticity_or_a_reason(found):
+    rows = found.figures
+    assert 120 < len(rows) < 200
+    assert rows["figure"].is_unique
+    assert (rows["elasticity"].isna() == rows["reason"].ne("")).all()
+    assert not {"chip.mcus_per_bundle", "model.batch", "tech.name"} & set(rows["figure"])
+    magnitude = rows["elasticity"].abs().fillna(-1.0)
+    assert magnitude.is_monotonic_decreasing
+
+
+def test_it_agrees_with_two_evaluations(found):
+    base = found.value
+    for key, unit in (("tech.core.nominal_frequency", "Hz"), ("net.inter.nominal_frequency", "bit/s")):
+        row = of(found, key)
+        less, more = fastflow.evaluate(
+            *POINT, f"{key}={row['figure_value'] * 0.95} {unit},{row['figure_value'] * 1.05} {unit}"
+        )["time_s"]
+        assert row["left_elasticity"] == pytest.approx(np.log(less / base) / np.log(0.95), rel=1e-6)
+        assert row["right_elasticity"] == pytest.approx(np.log(more / base) / np.log(1.05), rel=1e-6)
+
+
+def test_a_fixed_strategy_is_kept():
+    auto = ("tech=n7", "mem=hbm3", "parallel.strategy=auto")
+    best, fixed = (fastflow.sensitivity(*auto, f"sensitivity.strategy={how}") for how in ("best", "fixed"))
+    assert best.value == fixed.value
+    both = best.figures.merge(fixed.figures, on="figure")
+    # choosing again is never worse than keeping
+    gains = both["right_elasticity_x"] - both["right_elasticity_y"]
+    assert gains.max() <= 1e-6
+    assert not fixed.figures["kink"].str.startswith("strategy").any()
+
+
+def test_of_what_serves():
+    found = fastflow.sensitivity(
+        "chip=h100_sxm", "model=llama3_8b", "serve=decode", "objective=tpot_s", "sensitivity.strategy=fixed"
+    )
+    assert of(found, "chip.pinned.dram_Bps")["elasticity"] < -0.1
+
+
+# --- all at once
+
+
+def g_function(weights):
+    """Sobol's G function, and its first-order and total indices (Saltelli et al., 2010)."""
+    weights = np.asarray(weights, dtype=float)
+    own = 1.0 / 3.0 / (1.0 + weights) ** 2
+    whole = np.prod(1.0 + own) - 1.0
+    total = own * np.prod(1.0 + own) / (1.0 + own)
+    return (
+        lambda x: np.prod((np.abs(4.0 * x - 2.0) + weights) / (1.0 + weights), axis=1),
+        own / whole,
+        total / whole,
+    )
+
+
+def test_indices_of_the_g_function():
+    function, first, total = g_function([0.0, 1.0, 4.5, 9.0, 99.0])
+    got = sobol(function, 5, 2**15, 0)
+    assert got.first == pytest.approx(first, abs=0.01)
+    assert got.total == pytest.approx(total, abs=0.01)
+    assert (np.abs(got.first - first) <= 3.0 * got.first_error + 1e-3).all()
+    assert got.failed == 0
+
+
+def test_a_seed_gives_the_same_to_the_bit():
+    function, _, _ = g_function([0.0, 1.0, 9.0])
+    once, again, other = (sobol(function, 3, 1024, seed) for seed in (1, 1, 2))
+    for one, two in zip(once[:4], again[:4], strict=True):
+        assert one.tobytes() == two.tobytes()
+    assert once.first.tobytes() != other.first.tobytes()
+
+
+@pytest.mark.parametrize(("samples", "variables"), [(65536, 85), (100, 3), (1, 5), (2**15, 5)])
+def test_no_more_points_than_asked(samples, variables):
+    asked = []
+    rows = base_of(samples, variables)
+    assert rows & (rows - 1) == 0
+    sobol(lambda x: asked.append(len(x)) or x.sum(axis=1), variables, samples, 0)
+    assert asked == [max(rows, 2) * (variables + 2)]
+    assert rows == 1 or asked[0] <= samples
+
+
+def test_points_without_a_result_are_counted():
+    got = sobol(lambda x: np.where(x[:, 0] < 0.1, np.nan, x[:, 1]), 2, 512, 0)
+    assert got.failed > 20
+    assert np.isfinite(got.first).all()
+
+
+def test_shares_stay_within_the_whole(compose):
+    point = columns_of([compose(*POINT)])
+    figures = figures_of(point)
+    columns = varied(point, figures, np.full((3, len(figures)), 1.2))
+    for budget in ("chip.area.", "chip.power.", "chip.perimeter."):
+        total = sum(column for key, column in columns.items() if key.startswith(budget))
+        assert (total <= 1.0 + 1e-12).all()
+    assert (columns["chip.utilization"] <= 1.0).all()
+    assert columns["mem.nominal_frequency"] == pytest.approx(1.2 * point["mem.nominal_frequency"][0])
+
+
+def test_indices_of_the_engine_are_the_same_again(tmp_path):
+    asked = (*POINT, "sensitivity.samples=1024", "sensitivity.seed=3")
+    once, again = (
+        fastflow.sensitivity(*asked, output=tmp_path / "a"),
+        fastflow.sensitivity(*asked, "engine.jobs=1"),
+    )
+    pd.testing.assert_frame_equal(once.figures, again.figures)
+    stored = pd.read_parquet(tmp_path / "a")
+    assert {"figure", "elasticity", "sobol_first", "sobol_total"} <= set(stored)
+    assert once.failed == 0
+    assert stored["sobol_total"].notna().sum() > 80
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("objective=happiness", r"objective=happiness .*a numeric result column"),
+        ("objective=bound_by", r"objective=bound_by .*a numeric result column"),
+        ("objective=tpot_s", r"objective=tpot_s .*that this point has"),
+        ("sensitivity.step=0", r"sensitivity\.step=0 .*above 0 and below 1"),
+        ("sensitivity.samples=-1", r"sensitivity\.samples=-1 .*whole number from 0"),
+        ("sensitivity.strategy=some", r"sensitivity\.strategy=some .*one of best, fixed"),
+        ("tech=n7,n5", r"tech=several values .*one point"),
+        ("chip.power.core=0", r"core has no room"),
+    ],
+)
+def test_mistakes(override, message):
+    with pytest.raises(InputError, match=message):
+        fastflow.sensitivity(*POINT[1:], override)
