@@ -44,7 +44,6 @@ class SramDesign(NamedTuple):
     static_power: Floats  # leakage [W]
 
 
-@kernel
 def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
     """Return the area of a bank with its part of the crossbar [m^2], and its leakage [W] (Equation 2)."""
     bits = 8.0 * level.bank_capacity
@@ -53,7 +52,6 @@ def _bank_needs(level: Sram) -> tuple[Floats, Floats]:
     return area, bits * level.static_power
 
 
-@kernel
 def moved_energy(level: Sram) -> Floats:
     """Return what a moved bit takes, in cells and in the controller of its bank [J/bit], shape (points,)."""
     return level.dynamic_energy + level.controller_power / (8.0 * level.bank_width * level.bank_frequency)
@@ -76,7 +74,6 @@ def most_instances(level: Sram) -> Floats:
     return np.floor(np.floor(np.minimum(by_area, by_power)) * level.bank_capacity / level.wanted)
 
 
-@kernel
 def generate_sram(level: Sram) -> SramDesign:
     """Fit banks and their crossbar into the area, and spend the power on moving data.
 
@@ -87,12 +84,16 @@ def generate_sram(level: Sram) -> SramDesign:
     bank moves data, and at most what the banks' width and clock can: without that ceiling a small cache with
     much power looks absurdly fast. So neither more area nor more power makes a level smaller or slower.
     """
+    return _fit(level, *_bank_needs(level), moved_energy(level))
+
+
+@kernel
+def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> SramDesign:
+    """Fit banks as `generate_sram` says; of a bank [m^2] and [W], of a bit [J], shape (points,)."""
     rows = level.area.size
     out = SramDesign(
         banks=np.empty(rows), capacity=np.empty(rows), bandwidth=np.empty(rows), static_power=np.empty(rows)
     )
-    bank_area, leakage = _bank_needs(level)
-    energy = moved_energy(level)
     for i in range(rows):
         banks = 0.0
         if level.instances[i] > 0.0 and level.power[i] > 0.0:
