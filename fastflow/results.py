@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from fastflow import explanation
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS, result_order
+from fastflow.columns.cost import TOKEN
+from fastflow.cost.columns import Devices, iteration_columns
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.network.nccl import NAMES as NCCL
@@ -57,12 +59,22 @@ def summary(prediction: Prediction) -> Columns:
             full = np.full(points, "", dtype=column.dtype)
         full[prediction.timed] = column
         columns[name] = full
+    columns |= _costs(prediction, columns)
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
     names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}
+
+
+def _costs(prediction: Prediction, columns: Columns) -> Columns:
+    """Return what every point costs, from its other result columns."""
+    devices = Devices(prediction.inputs, prediction.chip, columns["devices"])
+    costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
+    if prediction.stacks is not None:
+        costs[TOKEN.name] = costs["iteration_usd"] / (columns["tokens_per_s"] * columns["time_s"])
+    return costs
 
 
 def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[Any]:

@@ -21,6 +21,7 @@ pico- = 1e-12 = p-
 nano- = 1e-9 = n-
 micro- = 1e-6 = u- = µ-
 milli- = 1e-3 = m-
+centi- = 1e-2 = c-
 kilo- = 1e3 = k-
 mega- = 1e6 = M-
 giga- = 1e9 = G-
@@ -32,13 +33,16 @@ gibi- = 1073741824 = Gi-
 tebi- = 1099511627776 = Ti-
 meter = [length] = m = metre
 second = [time] = s
+year = 31557600 * second
 volt = [electric_potential] = V
 joule = [energy] = J
 watt = joule / second = W
+watthour = 3600 * joule = Wh
 hertz = 1 / second = Hz
 bit = [information] = b
 byte = 8 * bit = B
 flop = [operation] = FLOP
+dollar = [currency] = USD
 """
 
 # "mm2" is how the field writes square millimetres; pint wants an exponent sign
@@ -64,6 +68,7 @@ _USUAL = {
     "m^2/bit": {"um2/bit": 1e-12, "nm2/bit": 1e-18},
     "1/m": {"1/mm": 1e3},
     "flop": {"flop": 1.0},
+    "USD": {"USD": 1.0},
 }
 """How much of a unit each of those usually written is; to the bit what pint says."""
 
@@ -129,6 +134,12 @@ def show(value: float, unit: str, digits: int = 3) -> str:
         return "-"
     if value == 0.0:
         return f"0 {unit}"
+    if unit == "USD":  # a currency has no prefixes
+        return (
+            f"{value:,.{2 if abs(value) < 100.0 else 0}f} {unit}"
+            if abs(value) >= 0.1
+            else f"{value:.{digits}g} {unit}"
+        )
     for scale, prefix in _SCALES:
         if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
             return (

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastflow.column import Column, count, fraction, nonnegative, positive, share, text
+from fastflow.columns.components import link, supply
+from fastflow.columns.cost import COST
 from fastflow.columns.serving import EXCHANGES, SERVING
 from fastflow.columns.technology import SCALING
 from fastflow.workload import FAMILIES
@@ -39,37 +41,6 @@ MICROBATCH = "microbatch"
 REDUCES = (AUTO, MICROBATCH, "iteration")
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
-
-
-def _supply(prefix: str) -> tuple[Column, ...]:
-    """Return the voltage and frequency attributes that every scaled component has (Table 2)."""
-    return (
-        positive(f"{prefix}.nominal_voltage", "V", "supply voltage of the nominal values"),
-        positive(f"{prefix}.threshold_voltage", "V", "threshold voltage of the alpha-power law"),
-        positive(f"{prefix}.minimum_voltage", "V", "lowest supply voltage at which the component works"),
-        positive(f"{prefix}.maximum_voltage", "V", "highest supply voltage of the component"),
-    )
-
-
-def _link(prefix: str, where: str) -> tuple[Column, ...]:
-    """Return the attributes of a network link (Table 2, last block)."""
-    return (
-        *_supply(prefix),
-        positive(f"{prefix}.nominal_frequency", "bit/s", f"rate of one {where} link at nominal supply"),
-        nonnegative(f"{prefix}.nominal_energy", "J/bit", f"energy of one bit over a {where} link"),
-        positive(f"{prefix}.nominal_area", "m^2", f"die area of one {where} link's I/O cell"),
-        positive(f"{prefix}.links_per_length", "1/m", f"{where} links per metre of die edge"),
-        count(
-            f"{prefix}.maximum_links",
-            f"largest number of {where} links of one device (the width of its port)",
-        ),
-        nonnegative(f"{prefix}.latency", "s", f"latency of one message over a {where} link"),
-        share(f"{prefix}.utilization", f"share of the {where} link rate that the payload reaches"),
-        *(
-            nonnegative(f"{prefix}.{step}_step", "s", f"NCCL: a step by {name} over a {where} link")
-            for step, name in (("ll", "LL"), ("ll128", "LL128"), ("simple", "Simple"))
-        ),
-    )
 
 
 def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
@@ -105,7 +76,7 @@ INPUTS: tuple[Column, ...] = (
     fraction("tech.core.shared_area", "share of that area that a bundle has once, for all its MCUs"),
     fraction("tech.core.shared_power", "share of that power that a bundle takes once, for all its MCUs"),
     positive("tech.core.nominal_frequency", "Hz", "MCU clock frequency at nominal voltage"),
-    *_supply("tech.core"),
+    *supply("tech.core"),
     positive("tech.core.flop_per_cycle.*", "flop", "operations of one MCU per cycle, by data type"),
     text("tech.memory.*.technology", "type of memory cell"),
     nonnegative("tech.memory.*.latency", "s", "latency of one access"),
@@ -129,13 +100,13 @@ INPUTS: tuple[Column, ...] = (
     positive("mem.device_capacity", "B", "capacity of one device"),
     positive("mem.device_area", "m^2", "package area of one device"),
     positive("mem.controller_area", "m^2", "area of controller and I/O on the compute die, for one device"),
-    *_supply("mem"),
+    *supply("mem"),
     positive("mem.nominal_frequency", "bit/s", "rate of one link at nominal voltage"),
     nonnegative("mem.latency", "s", "latency of one access"),
     # --- networks (4.1.3, 4.4.4)
     text("net.name", "network technology"),
-    *_link("net.intra", "in-package"),
-    *_link("net.inter", "off-package"),
+    *link("net.intra", "in-package"),
+    *link("net.inter", "off-package"),
     nonnegative("net.inter.collective_overhead", "s", "overhead of a collective's call, added to its steps"),
     nonnegative("net.library.launch", "s", "NCCL: launch of a ring's kernel that sends by LL"),
     nonnegative("net.library.ll128", "", "NCCL: the same by LL128, over that"),
@@ -388,6 +359,7 @@ INPUTS: tuple[Column, ...] = (
         MASTER_TYPES,
     ),
     *SERVING,
+    *COST,
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),
     text("model.dtype", "data type of the operands", tuple(FORMATS)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastflow.column import Column
+from fastflow.columns.cost import COSTS, ITERATION, TOKEN
 
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
@@ -66,6 +67,8 @@ RESULTS: tuple[Column, ...] = (
         "model FLOP utilisation: flop over the peak operations in time_s of all devices' fastest busy units",
     ),
     Column("energy_J", "float", "J", "energy of one iteration, all devices"),
+    *COSTS,
+    ITERATION,
     Column(
         "footprint_B", "float", "B", "memory footprint of one device, in the pipeline stage with the largest"
     ),
@@ -127,6 +130,7 @@ STACKED: tuple[Column, ...] = (
     Column("zero", "int", "", "stage of ZeRO"),
     Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
+    TOKEN,
     Column("model_flops_per_device", "float", "flop/s", "operations of the model over time_s and devices"),
     Column(
         "hardware_flops_per_device",
@@ -192,6 +196,7 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason",
+    *(column.name for column in COSTS), TOKEN.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""
 

@@ -46,6 +46,7 @@ SECTIONS = (
     "serve",
     "server",
     "scaling",
+    "cost",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete")

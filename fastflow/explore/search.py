@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import ALL
+from fastflow.columns.cost import ITERATION
 from fastflow.configuration.wording import counted, one_of
 from fastflow.errors import InputError
 from fastflow.evaluation.workers import Lost, Watch, interruptible
@@ -22,9 +23,10 @@ from fastflow.explore.scorer import schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
 from fastflow.optimize.halving import steps_of, successive_halving
-from fastflow.optimize.objective import OBJECTIVES, OF_TOKENS
+from fastflow.optimize.objective import OBJECTIVES, OF_TOKENS, PER_TOKEN
 from fastflow.precompile import SEARCH, compile_ahead
 from fastflow.tables import Floats, Ints
+from fastflow.workload import in_blocks
 
 
 class Answer(NamedTuple):
@@ -42,9 +44,21 @@ class Answer(NamedTuple):
 def _check_objectives(run: Run, options: SearchOptions) -> None:
     """Refuse objectives of tokens where some point does not serve; raises InputError."""
     for key, objective in (("objective", options.objective), ("pareto", options.pareto)):
+        if objective == ITERATION.name and run.grid.served:
+            raise InputError(key, objective, f"{PER_TOKEN}, or another objective, where a point serves")
+        if objective == PER_TOKEN and not _has_tokens(run):
+            raise InputError(
+                key, objective, f"{ITERATION.name}, or another objective, of a model without tokens"
+            )
         if objective in OF_TOKENS and run.grid.served != ALL:
             others = one_of([name for name in OBJECTIVES if name not in OF_TOKENS])
             raise InputError(key, objective, f"{others} where serve=none")
+
+
+def _has_tokens(run: Run) -> bool:
+    """Say whether all points are of models that have tokens."""
+    shares = run.grid.shares(0, run.grid.points)
+    return run.grid.stacked and all(in_blocks(run.grid.inputs(share, "model.")) for share in shares)
 
 
 def search_designs(

@@ -1,4 +1,4 @@
-"""The objective of a search: the iteration's time or energy, a product of both, or time by area (9.2).
+"""The objective of a search: the iteration's time, energy or cost, products of these, or time by area (9.2).
 
 A design's *score* is what search methods see, lower is better and always finite:
 - the logarithm of the objective where the design is feasible, so that a step is a relative change;
@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastflow.columns.cost import TOKEN
+from fastflow.cost.columns import Devices, iteration_columns
 from fastflow.hardware.chip import dram_given, generate
 from fastflow.hardware.dram import device_rooms
 from fastflow.hardware.shortage import shortage
 from fastflow.optimize.space import Space
 from fastflow.prediction import Prediction
 from fastflow.tables import Bools, Floats, Inputs, Ints, take
+from fastflow.workload import tokens_of
 
 PER_DEVICE, PER_JOULE = "device_time_per_token", "joules_per_token"
+PER_TOKEN, TIME_COST = TOKEN.name, "time_cost"
 OF_TOKENS = {PER_DEVICE: "tokens_per_s_per_device", PER_JOULE: "joules_per_token"}
 """Objectives of models that serve alone, and the result column that they are made of."""
 OBJECTIVES = {
@@ -28,10 +32,17 @@ OBJECTIVES = {
     "time_area": "s m^2",
     PER_DEVICE: "s",
     PER_JOULE: "J",
+    "device_usd": "USD",
+    "system_usd": "USD",
+    "iteration_usd": "USD",
+    PER_TOKEN: "USD",
+    TIME_COST: "s USD",
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
 JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
-a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one."""
+a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one; what
+a device, its system, an iteration and a token cost, and time by what the system costs (the inverse of
+performance per dollar)."""
 
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
 
@@ -52,7 +63,15 @@ def measure(prediction: Prediction, objective: str) -> Floats:
         return time * area_of(inputs)
     energy = np.full_like(time, np.nan)
     energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
-    return energy if objective == "energy" else energy * time
+    if objective in ("energy", "edp"):
+        return energy if objective == "energy" else energy * time
+    number = prediction.parallelism.strategies.devices
+    costs = iteration_columns(Devices(inputs, prediction.chip, number), time, energy)
+    if objective == PER_TOKEN:
+        return costs["iteration_usd"] / tokens_of(inputs)
+    if objective == TIME_COST:
+        return time * costs["system_usd"]
+    return np.where(np.isnan(time), np.nan, costs[objective])
 
 
 def area_of(inputs: Inputs) -> Floats:

@@ -15,6 +15,7 @@ from fastflow.optimize.objective import (
     OF_TOKENS,
     PER_DEVICE,
     PER_JOULE,
+    TIME_COST,
     area_of,
     devices_short,
 )
@@ -37,6 +38,10 @@ def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
         value = found[OF_TOKENS[PER_JOULE]]
     elif objective == "time_area":
         value = time * area_of(inputs)
+    elif objective == TIME_COST:
+        value = time * columns["system_usd"]
+    elif objective in columns:
+        value = np.where(served.reason == "", columns[objective], np.nan)
     else:
         value = {"time": time, "energy": energy, "edp": energy * time}[objective]
     return value

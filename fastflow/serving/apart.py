@@ -54,7 +54,7 @@ def of_decode(inputs: Inputs) -> Inputs:
 
 def of_prefill(inputs: Inputs) -> Inputs:
     """Return inputs of the devices that prefill, for points that have them."""
-    own, points = _own_chip(inputs), inputs[DEVICES].size
+    own, points = with_prefill_chip(inputs), inputs[DEVICES].size
     written = [
         same_server(text) if asked == SAME else asked
         for text, asked in zip(inputs[STRATEGY].tolist(), inputs[PREFILL_STRATEGY].tolist(), strict=True)
@@ -66,7 +66,12 @@ def of_prefill(inputs: Inputs) -> Inputs:
     return own
 
 
-def _own_chip(inputs: Inputs) -> Columns:
+def has_prefill_chip(inputs: Inputs) -> bool:
+    """Say whether devices that prefill may have a chip of their own."""
+    return any(key.startswith(OF_PREFILL + section) for key in inputs for section in SECTIONS_OF_CHIP)
+
+
+def with_prefill_chip(inputs: Inputs) -> Columns:
     """Return inputs with the chip that prefills in place of the one that decodes, where there is one."""
     other = {
         key.removeprefix(OF_PREFILL): column

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastflow.errors import InputError
 from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
+from fastflow.serving.costs import served_costs
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import longest_of, with_lengths
 from fastflow.serving.phases import phases_of
@@ -61,6 +62,7 @@ def serve(inputs: Inputs) -> Served:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
+    columns |= served_costs(inputs, columns)
     return Served(layouts, columns, reason.astype(np.str_), _late(inputs, columns))
 
 

@@ -11,6 +11,7 @@ from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.configuration.wording import counted
+from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
 from fastflow.show.training import show_training
@@ -40,6 +41,7 @@ def breakdown(
         out.print(f"{beside}, ZeRO {row['zero']}")
         show_training(out, row)
     out.print(_chip(row, levels))
+    out.print(cost_sheet(row))
     if row["devices"] > 1:
         out.print(_placement(row))
         show_layout(out, layouts)

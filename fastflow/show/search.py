@@ -17,13 +17,26 @@ from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import console, new_sheet, quantity
 
-_OF_ITERATIONS = {"time_s": "time", "energy_J": "energy", "mfu": "mfu", "bound_by": "bound by"}
+_OF_ITERATIONS = {
+    "time_s": "time", "energy_J": "energy", "device_usd": "device", "iteration_usd": "iteration",
+    "mfu": "mfu", "bound_by": "bound by",
+}  # fmt: skip
 _OF_SERVERS = {
     "ttft_s": "first token", "tpot_s": "further token", "tokens_per_s_per_device": "tokens of a device",
-    "joules_per_token": "energy of a token", "kv_room_B": "room for caches",
+    "joules_per_token": "energy of a token", "device_usd": "device", "token_usd": "token",
+    "kv_room_B": "room for caches",
     "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
 }  # fmt: skip
-_LESS = ("time_s", "energy_J", "ttft_s", "tpot_s", "joules_per_token")
+_LESS = (
+    "time_s",
+    "energy_J",
+    "device_usd",
+    "iteration_usd",
+    "token_usd",
+    "ttft_s",
+    "tpot_s",
+    "joules_per_token",
+)
 """What is better where there is less of it."""
 _BUDGETS = ("area", "power", "perimeter")
 

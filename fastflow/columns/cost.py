@@ -1,0 +1,82 @@
+"""Inputs and result columns of cost, in US dollars."""
+
+from __future__ import annotations
+
+from fastflow.column import Column, fraction, nonnegative, positive, share, text
+
+_PER_BANDWIDTH = "USD s/B"
+
+
+def _prices(prefix: str, where: str) -> tuple[Column, ...]:
+    """Return what a network costs, for each of the bytes a second that a device sends in one direction."""
+    return (
+        nonnegative(
+            f"{prefix}.adapter_price", _PER_BANDWIDTH, f"price of a device's adapter to {where} links"
+        ),
+        nonnegative(
+            f"{prefix}.switch_price", _PER_BANDWIDTH, f"price of a port of a switch of {where} links"
+        ),
+        nonnegative(f"{prefix}.cable_price", _PER_BANDWIDTH, f"price of a cable of {where} links"),
+    )
+
+
+COST: tuple[Column, ...] = (
+    positive("tech.wafer_price", "USD", "price of a processed wafer"),
+    nonnegative("tech.defect_density", "1/m^2", "defects that kill, in an area of the die"),
+    positive(
+        "tech.defect_cluster", "", "cluster parameter of the negative binomial yield; large: no clusters"
+    ),
+    nonnegative("mem.price", "USD/B", "price of main memory, stacked"),
+    Column("mem.on_interposer", "bool", "", "true: an interposer carries memory devices and die"),
+    *_prices("net.intra", "in-package"),
+    *_prices("net.inter", "off-package"),
+    Column("chip.dies", "int", "", "equal dies that make up chip.die_area, in what they cost", 1.0, 1024.0),
+    fraction("chip.salvage", "share of a die where a defect costs a spare unit, and not the die"),
+    text("cost.name", "prices"),
+    positive("cost.markup", "", "what a device is sold for, over what it costs to build"),
+    positive("cost.wafer.diameter", "m", "diameter of wafers"),
+    nonnegative("cost.wafer.edge", "m", "rim of a wafer that has no dies"),
+    nonnegative("cost.wafer.scribe", "m", "width of the lane between dies"),
+    nonnegative("cost.interposer.wafer_price", "USD", "price of a wafer of interposers, with assembly on it"),
+    nonnegative("cost.interposer.defect_density", "1/m^2", "defects that kill an interposer"),
+    positive("cost.interposer.defect_cluster", "", "cluster parameter of its yield"),
+    Column("cost.interposer.margin", "float", "", "its area over that of what it carries", 1.0, 10.0),
+    share(
+        "cost.interposer.assembly_yield", "share of packages that work; the rest is lost, die and memory too"
+    ),
+    nonnegative("cost.auxiliary", "USD/W", "substrate, board and test of a device, over chip.tdp"),
+    nonnegative("cost.host.price", "USD", "price of a machine without devices and networks, for each device"),
+    nonnegative("cost.host.power", "", "power of a machine beside its devices, over their chip.tdp"),
+    nonnegative("cost.electricity", "USD/J", "price of electricity"),
+    Column(
+        "cost.pue",
+        "float",
+        "",
+        "power usage effectiveness: power of the building over that of machines",
+        1.0,
+        10.0,
+    ),
+    positive("cost.lifetime", "s", "time over which a system is written off, in even parts"),
+)
+
+COSTS: tuple[Column, ...] = (
+    Column("die_yield", "float", "", "share of a device's dies that work"),
+    Column("die_usd", "float", "USD", "dies of one device, those that fail included"),
+    Column("memory_usd", "float", "USD", "main memory of one device"),
+    Column(
+        "package_usd",
+        "float",
+        "USD",
+        "interposer, what assembly loses, substrate, board and test of one device",
+    ),
+    Column("device_usd", "float", "USD", "one device: dies, memory and package, times cost.markup"),
+    Column("system_usd", "float", "USD", "devices, with their share of hosts and networks"),
+    Column("power_usd_per_h", "float", "USD", "electricity of the system in an hour, building included"),
+    Column("usd_per_h", "float", "USD", "the system in an hour: what is written off of it, and electricity"),
+)
+"""Result columns of every point; those of an iteration and of a token follow from a time."""
+
+ITERATION = Column("iteration_usd", "float", "USD", "one iteration, all devices: usd_per_h for time_s")
+TOKEN = Column(
+    "token_usd", "float", "USD", "a token of the global batch; of servers an output token, or one of a pass"
+)

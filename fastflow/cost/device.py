@@ -1,0 +1,50 @@
+"""What one device costs: its dies, its memory, and the package that holds them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.cost.dies import Wafer, dies_per_wafer, negative_binomial
+from fastflow.hardware.dram import DramDesign
+from fastflow.tables import Floats, Inputs, table
+
+
+class DeviceCost(NamedTuple):
+    """Costs of devices; shape (points,)."""
+
+    die_yield: Floats  # share of dies that work
+    die: Floats  # all dies of a device [USD]
+    memory: Floats  # [USD]
+    package: Floats  # [USD]
+    device: Floats  # all of these, as sold [USD]
+
+
+def device_cost(inputs: Inputs, dram: DramDesign) -> DeviceCost:
+    """Return what devices cost; inputs: `tech`, `mem`, `chip` and `cost`, dram: the memory that chips have.
+
+    A die costs its part of a wafer, those that fail included. A defect in the part of a die that has spare
+    units does not kill it (`chip.salvage`). Raises KeyError for an input that is not there.
+    """
+    wafer, dies = table(Wafer, inputs, "cost.wafer"), inputs["chip.dies"]
+    area = inputs["chip.die_area"] / dies
+    critical = area * (1.0 - inputs["chip.salvage"])
+    works = negative_binomial(critical, inputs["tech.defect_density"], inputs["tech.defect_cluster"])
+    die = dies * inputs["tech.wafer_price"] / (dies_per_wafer(area, wafer) * works)
+    memory = dram.capacity * inputs["mem.price"]
+    package = _package(inputs, wafer, dram, die + memory)
+    return DeviceCost(works, die, memory, package, (die + memory + package) * inputs["cost.markup"])
+
+
+def _package(inputs: Inputs, wafer: Wafer, dram: DramDesign, parts: Floats) -> Floats:
+    """Return what packages cost [USD], with the parts [USD] that are lost as they are assembled."""
+    carried = inputs["chip.die_area"] + dram.devices * inputs["mem.device_area"]
+    area = carried * inputs["cost.interposer.margin"]
+    density, cluster = (inputs[f"cost.interposer.defect_{what}"] for what in ("density", "cluster"))
+    good = dies_per_wafer(area, wafer) * negative_binomial(area, density, cluster)
+    interposer = inputs["cost.interposer.wafer_price"] / good
+    assembled = (parts + interposer) / inputs["cost.interposer.assembly_yield"] - parts
+    rest = inputs["cost.auxiliary"] * inputs["chip.tdp"]
+    package: Floats = np.where(inputs["mem.on_interposer"], assembled, 0.0) + rest
+    return package
