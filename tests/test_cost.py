@@ -188,11 +188,11 @@ def test_servers_cost_what_they_draw_and_what_they_make():
 SEARCHED = (
     "tech=n7", "mem=hbm3", "model.hidden=4096", "model.vocabulary=100000", "model.batch=2048",
     "model.devices=16",
-    "parallel.strategy=RC-1-4-d4", "steps=4", "starts=2",
+    "parallel.strategy=RC-1-4-d4", "steps=3", "starts=2",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("objective", ["iteration_usd", "device_usd", "system_usd", "time_cost"])
+@pytest.mark.parametrize("objective", ["iteration_usd", "time_cost"])
 def test_a_search_minimises_cost(objective):
     found = fastflow.search(*SEARCHED, f"objective={objective}")
     history = found.history[found.history["feasible"]]

@@ -18,12 +18,12 @@ from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import console, new_sheet, quantity
 
 _OF_ITERATIONS = {
-    "time_s": "time", "energy_J": "energy", "device_usd": "device", "iteration_usd": "iteration",
+    "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device", "iteration_usd": "of an iteration",
     "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _OF_SERVERS = {
     "ttft_s": "first token", "tpot_s": "further token", "tokens_per_s_per_device": "tokens of a device",
-    "joules_per_token": "energy of a token", "device_usd": "device", "token_usd": "token",
+    "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "of a token",
     "kv_room_B": "room for caches",
     "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
 }  # fmt: skip
@@ -84,6 +84,8 @@ def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> 
                 "-" if one is None else units.show(one, OBJECTIVES[objective]) for one in (before, after)
             ]
             table.add_row(objective, *values, _ratio(before, after))
+    for name in [name for name in names if name in options.values()]:
+        del names[name]  # it stands above
     for name, label in names.items():
         before, after = own[name], best[name]
         ratio = _ratio(before, after) if name in _LESS else ""
