@@ -115,6 +115,18 @@ def test_a_fixed_strategy_is_kept():
     assert not fixed.figures["kink"].str.startswith("strategy").any()
 
 
+def test_the_strategy_of_a_change_is_the_best_of_all(found):
+    """A few candidates do: what is best of all strategies is among them."""
+    auto = ("tech=n7", "mem=hbm3", "parallel.strategy=auto")
+    got = fastflow.sensitivity(*auto)
+    for key in ("net.inter.maximum_voltage", "chip.area.core", "mem.nominal_frequency"):
+        row = of(got, key)
+        values = ",".join(str(row["figure_value"] * factor) + " " + row["unit"] for factor in (0.95, 1.05))
+        less, more = fastflow.evaluate(*auto, f"{key}={values.replace(' ,', ',').strip()}")["time_s"]
+        assert row["left_elasticity"] == pytest.approx(np.log(less / got.value) / np.log(0.95), rel=1e-6)
+        assert row["right_elasticity"] == pytest.approx(np.log(more / got.value) / np.log(1.05), rel=1e-6)
+
+
 def test_of_what_serves():
     found = fastflow.sensitivity(
         "chip=h100_sxm", "model=llama3_8b", "serve=decode", "objective=tpot_s", "sensitivity.strategy=fixed"

@@ -13,6 +13,7 @@ import pyarrow as pa
 from fastflow import units
 from fastflow.analysis.elasticity import Elasticity, Evaluate, elasticities, logarithms
 from fastflow.analysis.figures import Figure, figures_of, varied
+from fastflow.analysis.strategies import among_the_best, has_candidates
 from fastflow.analysis.variance import Indices, sobol
 from fastflow.columns import find_result
 from fastflow.configuration.composer import Composer
@@ -22,7 +23,7 @@ from fastflow.dataset.folder import folder_at
 from fastflow.dataset.schema import field_of, identity, to_frame
 from fastflow.dataset.store import write_table
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.runner import results_of
+from fastflow.evaluation.runner import results_of, serves
 from fastflow.evaluation.workers import Crew
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
@@ -127,6 +128,8 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
     with Crew(question.run.settings) as crew:
         evaluate = _evaluator(crew)
         inputs = _inputs(question)
+        if not serves(inputs) and has_candidates(inputs):
+            evaluate = among_the_best(inputs, evaluate)
         figures = figures_of(inputs)
         value = _value(question, evaluate(inputs))
         found = elasticities(inputs, figures, evaluate, question.objective, question.step)
@@ -146,7 +149,6 @@ def _inputs(question: Question) -> Columns:
     """Return the inputs of the point, with the strategy that it keeps where it is to keep one."""
     inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
     if question.strategy == FIXED:
-        from fastflow.evaluation.runner import serves
         from fastflow.optimize.servers import settle_servers
         from fastflow.optimize.settled import settle
 
