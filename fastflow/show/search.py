@@ -18,7 +18,8 @@ from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import console, new_sheet, quantity
 
 _OF_ITERATIONS = {
-    "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device", "iteration_usd": "of an iteration",
+    "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
+    "iteration_usd": "of an iteration",
     "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _OF_SERVERS = {
