@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.columns.cost import COSTS
+from fastflow.cost.columns import Devices, cost_columns
 from fastflow.cost.dies import Wafer, dies_per_wafer, negative_binomial
 from fastflow.errors import InputError
+from fastflow.optimize.served_objective import measure_served
+from fastflow.serving.serve import serve
 from fastflow.show.tables import quantity
 from fastflow.sweep import main
 from tests.checks import cases, near
+from tests.conftest import columns_of
 from tests.naive import cost as naive
 
 NAMES = [column.name for column in COSTS]
@@ -21,6 +25,7 @@ POINTS = {
     "on a board": ("chip=t4", "model=gemm", "model.dtype=fp16"),
     "of machines": ("system=superpod_h100", "model=llama3_8b", "parallel.strategy=TP-8-d32"),
     "in a fat tree": ("system=fat_tree", "parallel.strategy=d512"),
+    "one of a machine": ("system=dgx_h100", "model=gemm", "parallel.strategy=d1"),
     "in a mesh": ("system=mesh", "parallel.strategy=d512"),
     "at market prices": ("cost=market", "tech=n3", "parallel.strategy=d512"),
 }
@@ -183,6 +188,30 @@ def test_servers_cost_what_they_draw_and_what_they_make():
     assert one["device_usd"] == other["device_usd"] == row["device_usd"]
     assert one["system_usd"] == pytest.approx(row["system_usd"], rel=1e-9)
     assert other["system_usd"] < one["system_usd"]  # four cheaper devices
+
+
+def test_two_kinds_alike_are_one(points, predict):
+    """Two halves of a system have its networks, and cost as much."""
+    found = predict([points["of machines"] | {"system.package.devices": 256}])
+    power, both = np.array([1e5]), np.array([512])
+    whole, half = (Devices(found.inputs, found.chip, number) for number in (both, both // 2))
+    one, two = cost_columns([whole], power), cost_columns([half, half], power)
+    assert one["system_usd"] > 2.0 * cost_columns([half], power)["system_usd"]
+    for name in NAMES:
+        assert near(one[name][0], two[name][0], 1e-12), name
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("decode", "tokens_per_s"), ("prefill", "prefill_tokens_per_s")])
+def test_a_token_of_a_pass_has_its_cost(compose, mode, rate):
+    point = compose(f"serve={mode}", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-8")
+    inputs = columns_of([point])
+    served = serve(inputs)
+    cost = {
+        name: served.columns[name][0] for name in ("usd_per_h", "token_usd", "system_usd", "time_s", rate)
+    }
+    assert near(cost["token_usd"] * cost[rate] * naive.HOUR, cost["usd_per_h"], 1e-12)
+    assert measure_served(inputs, served, "token_usd")[0] == cost["token_usd"]
+    assert near(measure_served(inputs, served, "time_cost")[0], cost["time_s"] * cost["system_usd"])
 
 
 SEARCHED = (
