@@ -49,7 +49,7 @@ dollar = [currency] = USD
 _BARE_EXPONENT = re.compile(r"(?<=[A-Za-zµ])(?<![0-9.][eE])([23])\b")  # but no exponent of ten, as in 1e3
 _LEADING_ZERO = re.compile(r"(?<![0-9.A-Za-z])(?<![eE][+-])0[0-9]")  # Python reads 012 as 0 times 12
 
-_PLAIN = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?) ([A-Za-z0-9/]+)", re.ASCII)
+_PLAIN = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?) ([A-Za-z0-9/()]+)", re.ASCII)
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15}
 _USUAL = {
@@ -61,14 +61,20 @@ _USUAL = {
     "Hz": {f"{prefix}Hz": size for prefix, size in _DECIMAL.items()},
     "W": {"mW": 1e-3, "W": 1.0, "kW": 1e3},
     "V": {"mV": 1e-3, "V": 1.0},
-    "s": {f"{prefix}s": size for prefix, size in _SMALL.items()},
+    "s": {f"{prefix}s": size for prefix, size in _SMALL.items()} | {"year": 31557600.0},
+    "m": {"mm": 1e-3},
     "J/bit": {f"{prefix}J/bit": size for prefix, size in _SMALL.items()},
     "W/bit": {f"{prefix}W/bit": size for prefix, size in _SMALL.items()},
     "m^2": {"um2": 1e-12, "mm2": 1e-6, "m2": 1.0},
     "m^2/bit": {"um2/bit": 1e-12, "nm2/bit": 1e-18},
     "1/m": {"1/mm": 1e3},
     "flop": {"flop": 1.0},
+    "1/m^2": {"1/cm2": 1.0 / 1e-2**2},
     "USD": {"USD": 1.0},
+    "USD/W": {"USD/W": 1.0},
+    "USD/B": {"USD/GB": 1.0 / 1e9},
+    "USD/J": {"USD/kWh": 1.0 / 3.6e6},
+    "USD s/B": {"USD/(GB/s)": 1.0 / 1e9},
 }
 """How much of a unit each of those usually written is; to the bit what pint says."""
 
