@@ -245,7 +245,7 @@ def test_a_front_of_time_against_cost():
         ("tech.defect_density='-1 1/cm2'", "at least 0"),
         ("chip.dies=0", "at least 1"),
         ("chip.salvage=2", "at most 1"),
-        ("cost.interposer.assembly_yield=0", "above 0"),
+        ("cost.interposer.assembly_yield=0", "at least 1e-12"),
         ("cost.electricity='1 USD'", "USD/J"),
         ("cost.wafers=1", "cost"),
         ("cost=nothing", "public"),

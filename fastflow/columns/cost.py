@@ -20,11 +20,28 @@ def _prices(prefix: str, where: str) -> tuple[Column, ...]:
     )
 
 
-COST: tuple[Column, ...] = (
+_MOST = 1e12
+"""Of any price, density or time: beyond it a cost may be more than a number holds."""
+
+
+def _bounded(column: Column) -> Column:
+    """Return a column within what costs can be reckoned from."""
+    if column.kind != "float":
+        return column
+    low = 1.0 / _MOST if column.above_low else column.low
+    return column._replace(low=low, high=min(column.high, _MOST), above_low=False)
+
+
+_INPUTS: tuple[Column, ...] = (
     positive("tech.wafer_price", "USD", "price of a processed wafer"),
     nonnegative("tech.defect_density", "1/m^2", "defects that kill, in an area of the die"),
-    positive(
-        "tech.defect_cluster", "", "cluster parameter of the negative binomial yield; large: no clusters"
+    Column(
+        "tech.defect_cluster",
+        "float",
+        "",
+        "cluster parameter of the negative binomial yield; large: no clusters",
+        0.01,
+        1e6,
     ),
     nonnegative("mem.price", "USD/B", "price of main memory, stacked"),
     Column("mem.on_interposer", "bool", "", "true: an interposer carries memory devices and die"),
@@ -39,7 +56,7 @@ COST: tuple[Column, ...] = (
     nonnegative("cost.wafer.scribe", "m", "width of the lane between dies"),
     nonnegative("cost.interposer.wafer_price", "USD", "price of a wafer of interposers, with assembly on it"),
     nonnegative("cost.interposer.defect_density", "1/m^2", "defects that kill an interposer"),
-    positive("cost.interposer.defect_cluster", "", "cluster parameter of its yield"),
+    Column("cost.interposer.defect_cluster", "float", "", "cluster parameter of its yield", 0.01, 1e6),
     Column("cost.interposer.margin", "float", "", "its area over that of what it carries", 1.0, 10.0),
     share(
         "cost.interposer.assembly_yield", "share of packages that work; the rest is lost, die and memory too"
@@ -58,6 +75,8 @@ COST: tuple[Column, ...] = (
     ),
     positive("cost.lifetime", "s", "time over which a system is written off, in even parts"),
 )
+
+COST: tuple[Column, ...] = tuple(map(_bounded, _INPUTS))
 
 COSTS: tuple[Column, ...] = (
     Column("die_yield", "float", "", "share of a device's dies that work"),

@@ -10,6 +10,8 @@ from fastflow.cost.dies import Wafer, dies_per_wafer, negative_binomial
 from fastflow.hardware.dram import DramDesign
 from fastflow.tables import Floats, Inputs, table
 
+LEAST_GOOD = 1e-12  # of a wafer: what costs more has a price all the same
+
 
 class DeviceCost(NamedTuple):
     """Costs of devices; shape (points,)."""
@@ -31,10 +33,16 @@ def device_cost(inputs: Inputs, dram: DramDesign) -> DeviceCost:
     area = inputs["chip.die_area"] / dies
     critical = area * (1.0 - inputs["chip.salvage"])
     works = negative_binomial(critical, inputs["tech.defect_density"], inputs["tech.defect_cluster"])
-    die = dies * inputs["tech.wafer_price"] / (dies_per_wafer(area, wafer) * works)
+    die = dies * inputs["tech.wafer_price"] / _good(dies_per_wafer(area, wafer) * works)
     memory = dram.capacity * inputs["mem.price"]
     package = _package(inputs, wafer, dram, die + memory)
     return DeviceCost(works, die, memory, package, (die + memory + package) * inputs["cost.markup"])
+
+
+def _good(dies: Floats) -> Floats:
+    """Return how many dies of a wafer work, (points,): where next to none does, LEAST_GOOD."""
+    least: Floats = np.fmax(dies, LEAST_GOOD)
+    return least
 
 
 def _package(inputs: Inputs, wafer: Wafer, dram: DramDesign, parts: Floats) -> Floats:
@@ -43,7 +51,7 @@ def _package(inputs: Inputs, wafer: Wafer, dram: DramDesign, parts: Floats) -> F
     area = carried * inputs["cost.interposer.margin"]
     density, cluster = (inputs[f"cost.interposer.defect_{what}"] for what in ("density", "cluster"))
     good = dies_per_wafer(area, wafer) * negative_binomial(area, density, cluster)
-    interposer = inputs["cost.interposer.wafer_price"] / good
+    interposer = inputs["cost.interposer.wafer_price"] / _good(good)
     assembled = (parts + interposer) / inputs["cost.interposer.assembly_yield"] - parts
     rest = inputs["cost.auxiliary"] * inputs["chip.tdp"]
     package: Floats = np.where(inputs["mem.on_interposer"], assembled, 0.0) + rest
