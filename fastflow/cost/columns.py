@@ -10,7 +10,9 @@ import numpy as np
 from fastflow.cost.device import device_cost
 from fastflow.cost.system import HOUR, electricity, network_cost, system_cost
 from fastflow.hardware.chip import Chip
-from fastflow.tables import Columns, Floats, Inputs, Ints
+from fastflow.tables import Columns, Floats, Inputs, Ints, is_repeated
+
+_READ = ("tech.", "mem.", "net.", "chip.", "system.", "cost.")
 
 
 class Devices(NamedTuple):
@@ -19,6 +21,15 @@ class Devices(NamedTuple):
     inputs: Inputs
     chip: Chip
     number: Ints
+
+
+def _once(inputs: Inputs) -> Inputs:
+    """Return the inputs that costs follow from, of one row where all points have the same: most prices are."""
+    return {
+        key: column[:1] if is_repeated(column) else column
+        for key, column in inputs.items()
+        if key.startswith(_READ)
+    }
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # of chips that cannot be
@@ -32,7 +43,8 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
     columns: Columns = {}
     whole, depreciation, hosts = np.zeros((3, power.size))
     together = np.sum([number for _, _, number in kinds], axis=0)
-    for inputs, chip, number in kinds:
+    for every, chip, number in kinds:
+        inputs = _once(every)
         one = device_cost(inputs, chip.dram)
         network = network_cost(inputs, chip.intra.bandwidth, chip.inter.bandwidth, together)
         system = system_cost(inputs, one.device, network, number)
@@ -42,11 +54,12 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
             "die_yield": one.die_yield, "die_usd": one.die, "memory_usd": one.memory,
             "package_usd": one.package, "device_usd": one.device,
         }  # fmt: skip
-    drawn = electricity(kinds[0].inputs, power, hosts)
+    drawn = electricity(_once(kinds[0].inputs), power, hosts)
     columns |= {
         "system_usd": whole, "power_usd_per_h": HOUR * drawn, "usd_per_h": HOUR * (depreciation + drawn),
     }  # fmt: skip
-    return {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()}
+    finite = {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()}
+    return {name: np.broadcast_to(column, power.shape).copy() for name, column in finite.items()}
 
 
 def iteration_columns(devices: Devices, time: Floats, energy: Floats) -> Columns:
