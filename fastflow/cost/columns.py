@@ -24,7 +24,7 @@ class Devices(NamedTuple):
 
 
 def _once(inputs: Inputs) -> Inputs:
-    """Return the inputs that costs follow from, of one row where all points have the same: most prices are."""
+    """Return the inputs of costs, of one row where all points have the same: most prices are."""
     return {
         key: column[:1] if is_repeated(column) else column
         for key, column in inputs.items()
