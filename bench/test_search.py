@@ -53,14 +53,18 @@ def test_one_search(benchmark: BenchmarkFixture, method: str) -> None:
     """The language model on 512 devices under one strategy; the paper's method as the paper runs it."""
     run = plan_of(f"method={method}")
     searched(plan_of(f"method={method}", "steps=2"))
-    answer = benchmark.pedantic(searched, (run,), rounds=3)
+    before, model = searched(run), []
+
+    def between() -> None:  # in turns with the search, so that both meet the machine as it is
+        if method == "gradient":
+            model.append(all_at_once(before))
+
+    answer = benchmark.pedantic(searched, (run,), setup=between, rounds=3)
     benchmark.extra_info["designs"] = answer.history.told
     benchmark.extra_info["best_s"] = round(float(np.exp(answer.score[0])), 5)
     if method == "gradient":
-        seconds = np.median([all_at_once(answer) for _ in range(3)])
-        benchmark.extra_info["ratio:model_over_search"] = round(
-            float(seconds / benchmark.stats.stats.median), 3
-        )
+        ratio = min(model) / benchmark.stats.stats.min
+        benchmark.extra_info["ratio:model_over_search"] = round(ratio, 3)
 
 
 def test_designs_to_the_papers_result(benchmark: BenchmarkFixture) -> None:

@@ -75,6 +75,9 @@ def _varying_words(column: NDArray[Any]) -> NDArray[Any]:
 
     Shape (rows, words): one word for a number, some for a text, none where nothing varies.
     """
+    if column.dtype.itemsize == 8 and column.ndim == 1:
+        numbers = column.view(np.uint64)
+        return numbers[:, None] if (numbers != numbers[0]).any() else numbers[:, None][:, :0]
     size = next(size for size in (8, 4, 1) if column.itemsize % size == 0)
     words = np.ascontiguousarray(column).view(f"u{size}").reshape(len(column), -1)
     if words.shape[1] == 1:

@@ -43,7 +43,12 @@ def repeated(value: NDArray[Any], rows: int) -> NDArray[Any]:
     `is_repeated` sees that without a look at the rows. No kernel takes such a column: for Numba it is of a
     type of its own.
     """
-    return value if rows == 1 else np.broadcast_to(value, (rows,))
+    if rows == 1:
+        return value
+    # as `np.broadcast_to`, which takes five times as long: a call has hundreds of such columns
+    column: NDArray[Any] = np.ndarray((rows,), value.dtype, value, 0, (0,))
+    column.flags.writeable = False
+    return column
 
 
 def is_repeated(column: NDArray[Any]) -> bool:

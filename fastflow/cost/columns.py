@@ -41,6 +41,7 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
     time, (points,). Raises KeyError for an input that is not there.
     """
     columns: Columns = {}
+    read: Inputs = {}
     whole, depreciation, hosts = np.zeros((3, power.size))
     together = np.sum([number for _, _, number in kinds], axis=0)
     for every, chip, number in kinds:
@@ -50,11 +51,12 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
         system = system_cost(inputs, one.device, network, number)
         whole, depreciation = whole + system.whole, depreciation + system.depreciation
         hosts = hosts + number * inputs["chip.tdp"]
+        read = read or inputs
         columns = columns or {
             "die_yield": one.die_yield, "die_usd": one.die, "memory_usd": one.memory,
             "package_usd": one.package, "device_usd": one.device,
         }  # fmt: skip
-    drawn = electricity(_once(kinds[0].inputs), power, hosts)
+    drawn = electricity(read, power, hosts)
     columns |= {
         "system_usd": whole, "power_usd_per_h": HOUR * drawn, "usd_per_h": HOUR * (depreciation + drawn),
     }  # fmt: skip
