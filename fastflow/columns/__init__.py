@@ -18,10 +18,13 @@ from fastflow.columns.backtest import BACKTEST
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
 from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
 from fastflow.columns.sensitivity import SENSITIVITY
+from fastflow.columns.uncertainty import BANDED, CHANCE, SAMPLED, band_of, bands
 
 __all__ = [
     "ALGORITHMS",
     "BACKTEST",
+    "BANDED",
+    "BANDS",
     "INPUTS",
     "RESULTS",
     "SCHEDULES",
@@ -32,10 +35,15 @@ __all__ = [
     "VALIDATION",
     "Column",
     "ColumnType",
+    "band_of",
     "find_input",
     "find_result",
     "result_order",
 ]
+
+
+BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE)
+"""What `uncertainty=on` adds."""
 
 
 @cache
@@ -65,7 +73,7 @@ def find_input(key: str) -> Column | None:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY)
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
     return next((column for column in every if _is_of(name, column.name)), None)
 
 
@@ -73,11 +81,13 @@ ALL, SOME = "all", "some"
 
 
 @cache
-def result_order(levels: int, stacked: bool = False, served: str = "") -> tuple[str, ...]:
+def result_order(
+    levels: int, stacked: bool = False, served: str = "", banded: bool = False
+) -> tuple[str, ...]:
     """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
 
     stacked: with those of models that are made of layers that stand for several; served: which of the points
-    serve: ALL, SOME or none of them.
+    serve: ALL, SOME or none of them; banded: with bands.
     """
     columns = (*RESULTS, *(STACKED if stacked else ()))
     if served == ALL:
@@ -91,4 +101,8 @@ def result_order(levels: int, stacked: bool = False, served: str = "") -> tuple[
             names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
         else:
             names.append(column.name)
+            names += band_of(column.name) if banded and column.name in BANDED else ()
+    if banded:
+        at = names.index("feasible")
+        names[at:at] = [column.name for column in SAMPLED]
     return tuple(names)

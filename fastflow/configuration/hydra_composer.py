@@ -128,6 +128,7 @@ class HydraComposer:
         self._parsed: dict[str, Override] = {}
         self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], plain.Found]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
+        self._keys: dict[tuple[str, str, bool], frozenset[str]] = {}
         _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
         self.repository = Repository(repository.delegate)
         self.parser = OverridesParser.create(config_loader=loader)
@@ -226,6 +227,13 @@ class HydraComposer:
     def content(self, default: ResultDefault) -> DictConfig:
         """Return what a file adds to the configuration, at its place in it."""
         return cast("DictConfig", self.loader._load_single_config(default, self.repository).config)
+
+    def keys_of(self, default: ResultDefault) -> frozenset[str]:
+        """Return the leaves that a file sets, by their place in the configuration."""
+        key = (default.config_path or "", default.package or "", default.primary)
+        if key not in self._keys:
+            self._keys[key] = frozenset(flatten(self.content(default)))
+        return self._keys[key]
 
     def origin(self, key: str, composition: Composition) -> str:
         """Say where the value of a key came from: the command line, or a file; "" if from neither."""

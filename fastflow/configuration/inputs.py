@@ -54,7 +54,7 @@ SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "comp
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
-    "engine", "output", "trace", "picture", "report", "backtest", "sensitivity",
+    "engine", "output", "trace", "picture", "report", "backtest", "sensitivity", "uncertainty",
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
@@ -72,8 +72,9 @@ def is_of_model(key: str) -> bool:
 
 
 def is_documentation(key: str) -> bool:
-    """Say whether a leaf is documentation: `source`, or anything below one."""
-    return "source" in key.split(".")
+    """Say whether a leaf is documentation: below `source` or `uncertainty`, which stand beside figures."""
+    names = key.split(".")
+    return "source" in names or "uncertainty" in names
 
 
 def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:

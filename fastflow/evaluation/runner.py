@@ -37,6 +37,9 @@ class Predicted(NamedTuple):
     """Where in the chunk they are."""
     inputs: Columns
     prediction: Prediction | Served
+    settled: Columns
+    """The inputs under the strategy that they were predicted with."""
+    share: Share | None = None
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -44,11 +47,11 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     predicted = []
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
-        predicted.append(Predicted(share.points - start, inputs, _predict(inputs)))
+        predicted.append(_predict(inputs)._replace(place=share.points - start, share=share))
     return predicted
 
 
-def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
+def _predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
     """Run the model; raises InputError where it asks for an input that the configuration does not give.
 
     rehearsed: the result does not count, so any strategy does where the best one is asked for.
@@ -57,19 +60,33 @@ def _predict(inputs: Columns, rehearsed: bool = False) -> Prediction | Served:
     from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
+    prediction: Prediction | Served
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
-            return serve(settle_servers(inputs, rehearsed))
-        return crossflow.predict(settle_on_any(inputs) if rehearsed else settle(inputs))
+            settled = settle_servers(inputs, rehearsed)
+            prediction = serve(settled)
+        else:
+            settled = settle_on_any(inputs) if rehearsed else settle(inputs)
+            prediction = crossflow.predict(settled)
+    points = next(iter(inputs.values())).size
+    return Predicted(np.arange(points), inputs, prediction, dict(settled))
 
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
-    return lay_out(grid, start, stop, [(one.place, one.inputs | _columns(one)) for one in predicted])
+    known = [(one.place, one.inputs | _columns(one)) for one in predicted]
+    if grid.uncertainty is not None:
+        from fastflow.evaluation.sampled import band_columns
+
+        known = [
+            (place, columns | band_columns(grid, one, columns))
+            for one, (place, columns) in zip(predicted, known, strict=True)
+        ]
+    return lay_out(grid, start, stop, known)
 
 
 def _columns(one: Predicted) -> Columns:
@@ -85,8 +102,7 @@ def _columns(one: Predicted) -> Columns:
 
 def results_of(inputs: Columns) -> Columns:
     """Return the result columns of points that are given as input columns; raises InputError."""
-    points = next(iter(inputs.values())).size
-    return _columns(Predicted(np.arange(points), inputs, _predict(inputs)))
+    return _columns(_predict(inputs))
 
 
 def serves(inputs: Columns) -> bool:

@@ -21,6 +21,7 @@ from fastflow.configuration.inputs import Scalar, to_column
 from fastflow.configuration.wording import counted
 from fastflow.distinct import kinds
 from fastflow.tables import Columns, is_repeated, repeated
+from fastflow.uncertainty.draws import Uncertainty
 
 
 class Axis(NamedTuple):
@@ -119,6 +120,8 @@ class Grid(NamedTuple):
     """Which of the points serve: columns.ALL, columns.SOME or none."""
     report: str = ""
     """The study of the paper that it is drawn and judged as, if any."""
+    uncertainty: Uncertainty | None = None
+    """What of it is not exact, None where results have no bands."""
 
     @property
     def points(self) -> int:

@@ -34,6 +34,7 @@ from fastflow.configuration.inputs import (
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import with_prefill_chip
 from fastflow.configuration.settings import settings
+from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, stated, uncertainty_of
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.grid import limits
@@ -41,7 +42,8 @@ from fastflow.grid.grid import Axis, Block, Grid, batches_of
 from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids_of, twice
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
-from fastflow.tables import Columns
+from fastflow.tables import Columns, Ints
+from fastflow.uncertainty.draws import Uncertainty
 from fastflow.workload import is_stacked
 from fastflow.workload.transformer.config import is_filled
 
@@ -78,6 +80,8 @@ class _Composed(NamedTuple):
     """The others, with their values."""
     inputs: list[dict[str, Scalar]]
     choices: list[dict[str, str]]
+    stated: list[list[Stated]]
+    """What is said of the uncertainty of each one's figures, where results are sampled."""
     first: list[Composition]
     """The first of them alone: they are large."""
 
@@ -112,6 +116,7 @@ def plan(
         served = _served(composed)
     inputs = [point for one in composed for point in one.inputs]
     batches, batch, row = batches_of(inputs)
+    uncertain = _uncertainty(composer, composed, batch, row)
     labels = _labels(composed)
     blocks = _blocks(composed)
     written = [tuple(term.written for term in terms if term.is_input) for terms in grids]
@@ -121,17 +126,29 @@ def plan(
         batch=batch,
         row=row,
         labels=labels,
-        fingerprint=_fingerprint(inputs, labels, blocks),
+        fingerprint=_fingerprint(inputs, labels, blocks, uncertain),
         overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
         compositions=composer.compositions,
         levels=max(_levels(point) for point in inputs),
         stacked=any(map(is_stacked, inputs)),
         served=served,
         report=_report(composer, first),
+        uncertainty=uncertain,
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
     return Run(grid, options, output, first, *files)
+
+
+def _uncertainty(
+    composer: Composer, composed: Sequence[_Composed], batch: Ints, row: Ints
+) -> Uncertainty | None:
+    """Return what of a grid is not exact, None where results are not sampled; raises InputError."""
+    refuse_sweep([term.key for one in composed for axis in one.axes for term in axis.terms])
+    sampled = sampling(composer, composed[0].first[0])
+    if sampled is None:
+        return None
+    return uncertainty_of(sampled, [point for one in composed for point in one.stated], batch, row)
 
 
 def check_path(key: str, composition: Composition) -> None:
@@ -187,7 +204,7 @@ def _compose_all(
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
-        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], first=[])
+        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], first=[])
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
@@ -200,6 +217,11 @@ def _compose_all(
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = model_inputs(composer.resolved(composition, is_of_model))
                 inputs = with_prefill_chip(composer, texts, inputs)
+            if not done.first:
+                sampled = sampling(composer, composition)
+            if sampled is not None:
+                swept = {term.key for axis in free for term in axis.terms}
+                done.stated.append(stated(composer, composition, inputs, swept))
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
             done.first[:] = done.first or [composition]
@@ -353,7 +375,10 @@ def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) ->
 
 
 def _fingerprint(
-    inputs: Sequence[Mapping[str, Scalar]], labels: Mapping[str, NDArray[np.str_]], blocks: Sequence[Block]
+    inputs: Sequence[Mapping[str, Scalar]],
+    labels: Mapping[str, NDArray[np.str_]],
+    blocks: Sequence[Block],
+    uncertain: Uncertainty | None,
 ) -> str:
     """Return the SHA-256 of everything that the results follow from."""
     content = {
@@ -362,6 +387,11 @@ def _fingerprint(
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }
+    if uncertain is not None:
+        spreads = [
+            [(one.key, *map(np.ndarray.tolist, one[1:])) for one in many] for many in uncertain.spreads
+        ]
+        content["uncertainty"] = [*uncertain[:-1], spreads]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     for block in blocks:
         for key, values in sorted(block.columns.items()):

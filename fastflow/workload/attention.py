@@ -87,6 +87,7 @@ def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 
 FAMILY = Family(
     name="attention",
+    work="attention",
     structure=(PHASE,),
     sizes=(
         *SIZES,

@@ -85,6 +85,7 @@ def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
 
 FAMILY = Family(
     name="experts",
+    work="experts",
     structure=(
         Column(
             "model.shared_experts",

@@ -15,6 +15,8 @@ from fastflow.workload.kernels import backward, forward, kernels
 from fastflow.workload.layers import Network
 from fastflow.workload.precision import Precision
 
+WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "others")
+"""Kinds of work whose errors are known apart; what serves is of one kind, whatever its family."""
 Rows = Callable[[Inputs], tuple[Ints, Bools]]
 
 
@@ -72,4 +74,5 @@ class Family(NamedTuple):
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
     copied: Mapping[str, str] = MappingProxyType({})  # the same, where a multiple does too; 0: no such size
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
+    work: str = "others"  # the kind of work that its error is of, one of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -65,6 +65,7 @@ def _quantising(points: Inputs, written: Floats) -> list[Node]:
 
 FAMILY = Family(
     name="gemm",
+    work="products",
     sizes=(
         count("model.m", "rows of A and C"),
         count("model.k", "columns of A, rows of B"),

@@ -39,6 +39,7 @@ def network(points: Inputs) -> Network:
 
 FAMILY = Family(
     name="latent_attention",
+    work="attention",
     structure=(PHASE,),
     sizes=(
         *SIZES,

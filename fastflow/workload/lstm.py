@@ -79,6 +79,7 @@ def network(points: Inputs) -> Network:
 
 FAMILY = Family(
     name="lstm_lm",
+    work="recurrent",
     structure=(Column("model.layers", "int", "", "LSTM layers", 1.0, 10_000.0),),
     sizes=(
         count("model.hidden", "hidden units of a recurrent layer"),

@@ -100,6 +100,7 @@ def kernels(network: Network, points: Inputs, numbers: Precision) -> list[Kernel
 
 FAMILY = Family(
     name="rnn",
+    work="recurrent",
     structure=(
         text("model.part", "part of a recurrent layer; all: forward, and backward in training", PARTS),
     ),

@@ -29,6 +29,7 @@ def _layers(inputs: Inputs) -> Ints:
 
 FAMILY = Family(
     name="transformer",
+    work="training",
     network=network,
     rows=_rows,
     sizes=SIZES,

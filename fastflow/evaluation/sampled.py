@@ -1,0 +1,154 @@
+"""Points evaluated again and again with figures that differ as they may: bands, and chances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastflow.columns import BANDED, band_of
+from fastflow.grid.grid import Grid, Share
+from fastflow.tables import Columns, Floats, Ints, is_repeated, repeated
+from fastflow.uncertainty.bands import percentiles
+from fastflow.uncertainty.draws import Uncertainty, figure_factors, model_factors
+
+if TYPE_CHECKING:
+    from fastflow.evaluation.runner import Predicted
+
+_ROWS = 8192  # evaluated at once, about
+_DESIGN = ("tech", "mem", "net", "chip", "system")
+"""The choices that a design's own part of the model's error is of."""
+_TIME, _FEASIBLE = "time_s", "feasible"
+
+
+def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
+    """Return the bands of points that shared a call of the model, each (points,).
+
+    columns: their results, which say what has bands. The same to the bit whichever points are evaluated with
+    them, since every draw has its own seed.
+    """
+    names = [name for name in BANDED if name in columns]
+    points = one.place.size
+    bands = {name: np.full((3, points), np.nan) for name in names}
+    shares, failed = np.full(points, np.nan), np.zeros(points, dtype=np.int64)
+    samples = _samples(grid)
+    size = max(1, _ROWS // samples)
+    for first in range(0, points, size):
+        some = np.arange(first, min(first + size, points))
+        found = _sampled(grid, one, some)
+        for name in names:
+            bands[name][:, some] = percentiles(found[name])
+        failed[some] = samples - found[_FEASIBLE].sum(axis=1)
+        shares[some] = _model_share(found[_TIME], found["model"])
+    return {
+        **{band: bands[name][nth] for name in names for nth, band in enumerate(band_of(name))},
+        "model_share": shares,
+        "samples_failed": failed,
+    }
+
+
+def samples_of(grid: Grid, points: Sequence[int], names: Sequence[str]) -> list[dict[str, Floats]]:
+    """Return samples of results of some points of a grid, (samples,) each; names: of result columns."""
+    from fastflow.evaluation.runner import predict_points
+
+    found = []
+    for point in points:
+        (one,) = predict_points(grid, point, point + 1)
+        sampled = _sampled(grid, one, np.zeros(1, dtype=np.int64))
+        nothing = np.full((1, _samples(grid)), np.nan)
+        found.append({name: sampled.get(name, nothing)[0] for name in names})
+    return found
+
+
+def _samples(grid: Grid) -> int:
+    assert grid.uncertainty is not None
+    return grid.uncertainty.samples
+
+
+def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
+    """Return samples of the results that have bands, (points, samples), of some points of a call.
+
+    Beside them whether a sample is feasible, and "model": by what the model's own error multiplies times.
+    """
+    from fastflow.evaluation.runner import results_of
+
+    assert grid.uncertainty is not None and one.share is not None
+    uncertainty, share = grid.uncertainty, one.share
+    points = share.points[some]
+    settled = {
+        key: column[:1] if is_repeated(column) else column[some] for key, column in one.settled.items()
+    }
+    inputs = varied(settled, *_rows(grid, share, points), uncertainty)
+    results = results_of(inputs)
+    shape = (some.size, uncertainty.samples)
+    model = model_factors(_work(one.settled), _designs(grid, share, points), uncertainty)
+    found: dict[str, Floats] = {"model": model}
+    for name in (*BANDED, _FEASIBLE):
+        if name in results:
+            values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
+            found[name] = values.reshape(shape) * model ** BANDED.get(name, 0)
+    return found
+
+
+def _rows(grid: Grid, share: Share, points: Ints) -> tuple[int, Ints]:
+    """Return the batch of some points, and their rows in it."""
+    return share.batch, grid.row[share.block.combinations(points)]
+
+
+def _work(inputs: Columns) -> str:
+    """Return the kind of work of points that share a call."""
+    from fastflow.evaluation.runner import serves
+    from fastflow.workload import family_of
+
+    return "serving" if serves(inputs) else family_of(inputs).work
+
+
+def _designs(grid: Grid, share: Share, points: Ints) -> list[str]:
+    """Name the design of each point."""
+    combinations = share.block.combinations(points)
+    choices = [grid.labels[group][combinations].tolist() for group in _DESIGN if group in grid.labels]
+    return [" ".join(map(str, names)) for names in zip(*choices, strict=True)]
+
+
+def varied(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
+    """Return points as often as there are samples, one after the other, with figures as they are drawn.
+
+    inputs: (points,) each, (1,) where all are alike; of some rows of a batch. A figure stays within its bounds, and so does that of
+    devices that prefill alone, where it is the same.
+    """
+    from fastflow.columns import OF_PREFILL, find_input
+
+    samples, size = uncertainty.samples, rows.size * uncertainty.samples
+    many = {
+        key: repeated(column[:1], size)
+        if column.size == 1 or is_repeated(column)
+        else np.repeat(column, samples)
+        for key, column in inputs.items()
+    }
+    for spread in uncertainty.spreads[batch]:
+        known = find_input(spread.key)
+        assert known is not None
+        value = np.broadcast_to(inputs[spread.key], rows.shape)
+        drawn = (value[:, None] * figure_factors(spread, rows, uncertainty)).clip(known.low, known.high)
+        prefill = OF_PREFILL + spread.key
+        if prefill in many and np.array_equal(inputs[prefill], inputs[spread.key]):
+            many[prefill] = drawn.ravel()
+        many[spread.key] = drawn.ravel()
+    return many
+
+
+def _model_share(times: Floats, model: Floats) -> Floats:
+    """Return the share of the variance of log times that is the model's own error, (points,)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(times)
+        known = np.isfinite(logs)
+        whole = np.where(known, logs, 0.0)
+        own = np.where(known, np.log(model), 0.0)
+        number = known.sum(axis=1, keepdims=True)
+        deviation = np.where(known, own - own.sum(axis=1, keepdims=True) / number, 0.0)
+        of_all = np.where(known, whole - whole.sum(axis=1, keepdims=True) / number, 0.0)
+        figures = of_all - deviation
+        shares = (deviation**2).sum(axis=1) / ((deviation**2).sum(axis=1) + (figures**2).sum(axis=1))
+    found: Floats = np.where(np.isfinite(shares), shares, np.where(number[:, 0] > 0, 0.0, np.nan))
+    return found
