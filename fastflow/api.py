@@ -96,7 +96,7 @@ def _one_point(
 
 def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
-    from fastflow.evaluation.runner import predict_points
+    from fastflow.evaluation.points import predict_points
     from fastflow.explanation import EXCHANGES
     from fastflow.results import explain_layout
 

@@ -23,7 +23,7 @@ from fastflow.dataset.folder import folder_at
 from fastflow.dataset.schema import field_of, identity, to_frame
 from fastflow.dataset.store import write_table
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.runner import results_of, serves
+from fastflow.evaluation.points import results_of, serves
 from fastflow.evaluation.workers import Crew
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fastflow import units
 from fastflow.charts.style import LIMITERS, SCALE, head, limiters, stack, written
-from fastflow.columns import find_input, find_result
+from fastflow.columns import band_of, find_input, find_result
 
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
 """Result columns that are choices; any column that is no result is an axis of its own."""
@@ -33,6 +33,10 @@ class ValueSummary(NamedTuple):
     median_s: float
     best_s: float
     """Time of the fastest feasible point, or of the fastest if none is feasible; NaN if none has a time."""
+    low_s: float
+    """The 10th percentile of it, NaN where it was not sampled."""
+    high_s: float
+    """The 90th percentile of it."""
     bound_by: str
     shares: dict[str, float]
     """Share of that point's kernel time by limiter."""
@@ -48,7 +52,8 @@ class AxisSummary(NamedTuple):
 def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that an overview reads."""
     shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
-    return [*choices(names), *NEEDED, *shares]
+    bands = [name for name in band_of("time_s") if name in names]
+    return [*choices(names), *NEEDED, *bands, *shares]
 
 
 def choices(names: Sequence[str]) -> list[str]:
@@ -103,6 +108,8 @@ def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSu
                 feasible=int(counted.loc[name, "sum"]),
                 median_s=float(median.get(name, float("nan"))),
                 best_s=row.get("time_s", float("nan")),
+                low_s=row.get("time_s_p10", float("nan")),
+                high_s=row.get("time_s_p90", float("nan")),
                 bound_by=str(row["bound_by"]) if isinstance(row.get("bound_by"), str) else "",
                 shares={one: share for one, share in shares.items() if share == share},
             )
@@ -164,10 +171,13 @@ def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float) -> Non
     at = range(len(shown))
     for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
         times = [getattr(value, f"{name}_s") / scale for value in shown]
+        lows, highs = ([getattr(value, end) / scale for value in shown] for end in ("low_s", "high_s"))
+        if name == "best" and any(low == low for low in lows):
+            panel.fill_between(at, lows, highs, color=colour, alpha=0.2, linewidth=0, label="10% to 90%")
         panel.plot(
             at, times, color=colour, linestyle=style, marker="o", markersize=4, linewidth=1.6, label=name
         )
-    times = [time for value in shown for time in (value.best_s, value.median_s) if time == time]
+    times = [time for value in shown for time in (value.best_s, value.median_s, value.high_s) if time == time]
     if times and max(times) > 20.0 * min(times):
         panel.set_yscale("log")
     else:

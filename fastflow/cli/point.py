@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -46,7 +47,8 @@ def run_point(run: Run, output: str) -> None:
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)
             _complete(ranking.run, rows, beside, lacking)
-            grid.show_ranking(rows, beside.folder.shown, ranking.search)
+            chances = partial(ranking.chances_of_best, run) if run.grid.uncertainty is not None else None
+            grid.show_ranking(rows, beside.folder.shown, ranking.search, chances)
     for line in _draw(run, found):
         print(line)
     print(f"Dataset: {store.folder.shown}")
@@ -90,8 +92,9 @@ class _Found(NamedTuple):
 
 def _predicted(run: Run) -> _Found:
     """Predict one point, or all of its strategies; raises InputError."""
+    from fastflow.evaluation.points import predict_points
     from fastflow.evaluation.ranking import asks_for_the_best, ranking_of
-    from fastflow.evaluation.runner import predict_points, tabulate
+    from fastflow.evaluation.runner import tabulate
     from fastflow.evaluation.workers import Watch, interruptible
 
     with interruptible(Watch()):

@@ -18,7 +18,7 @@ from fastflow.columns.backtest import BACKTEST
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
 from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
 from fastflow.columns.sensitivity import SENSITIVITY
-from fastflow.columns.uncertainty import BANDED, CHANCE, SAMPLED, band_of, bands
+from fastflow.columns.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
 
 __all__ = [
     "ALGORITHMS",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE)
+BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE, ON_FRONT)
 """What `uncertainty=on` adds."""
 
 

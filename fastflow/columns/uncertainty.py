@@ -33,4 +33,7 @@ SAMPLED: tuple[Column, ...] = (
     Column("model_share", "float", "", "share of the variance of log time_s that is the model's own error"),
     Column("samples_failed", "int", "", "samples that are not feasible; those without a time are in no band"),
 )
-CHANCE = Column("chance_of_first", "float", "", "chance that the first row is better than this one")
+CHANCE = Column(
+    "chance_of_first", "float", "", "chance that the first row is better than this one; of the first 64"
+)
+ON_FRONT = Column("chance_on_front", "float", "", "chance that no other row beats this one; of the first 64")

@@ -1,9 +1,9 @@
 """What a configuration says of its own uncertainty: blocks beside figures, and the group `uncertainty`.
 
-`uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up and
-down; `price: 12 USD/GB to 18 USD/GB` gives the 10th and the 90th percentile themselves. It holds for the value
-that stands with it or in a file that its own file builds on: a value that a later file or the command line sets
-is exact, unless something is said of it there.
+`uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
+and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. It holds for the value
+beside it, or in a file that its own builds on: what a later file or the command line sets is exact, unless
+they say something of it too.
 """
 
 from __future__ import annotations

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.runner import lay_out, serves
+from fastflow.evaluation.points import Predicted, results_of, serves
+from fastflow.evaluation.runner import lay_out
+from fastflow.evaluation.sampled import band_columns, samples_by
 from fastflow.grid.grid import Axis, Grid
 from fastflow.grid.run import Run, naming_what_is_missing
 from fastflow.parallelism.choices import CHOSEN
 from fastflow.parallelism.strategy import AUTO
-from fastflow.tables import Columns, take
+from fastflow.tables import Columns, Floats, take
+from fastflow.uncertainty.bands import chance
 
 if TYPE_CHECKING:
     from fastflow.optimize.layouts import Search
@@ -37,10 +41,27 @@ class Ranking(NamedTuple):
     """The point of that prediction whose strategy is the best."""
     search: Search | None
     """Among the layouts of a transformer, of which the ranking has the best."""
+    settled: Columns
+    """The inputs under each strategy, as the rows."""
 
     def table_of_best(self, run: Run) -> ResultTable:
         """Return the row of the best strategy as that of the point that was ranked; run: the point's."""
-        return {name: self.table[name][:1] for name in column_order(run.grid)}
+        table = {name: column[:1] for name, column in self.table.items()}
+        if run.grid.uncertainty is not None:
+            (share,) = run.grid.shares(0, 1)
+            inputs = take(self.settled, np.zeros(1, dtype=np.int64))
+            best = Predicted(np.zeros(1, dtype=np.int64), inputs, self.prediction, inputs, share)
+            table |= band_columns(run.grid, best, table)
+        return {name: table[name] for name in column_order(run.grid)}
+
+    def chances_of_best(self, run: Run, rows: Sequence[int]) -> Floats:
+        """Return how likely the best strategy is better than those of some rows; run: the point's."""
+        (share,) = run.grid.shares(0, 1)
+        samples = [
+            samples_by(run.grid, take(self.settled, np.array([row])), share, _value, 1)[0]
+            for row in (0, *rows)
+        ]
+        return np.array([chance(samples[0], other) for other in samples[1:]])
 
 
 def asks_for_the_best(run: Run) -> bool:
@@ -72,7 +93,8 @@ def ranking_of(run: Run) -> Ranking:
     grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     columns = take(dict(prediction.inputs) | summary(prediction), order)
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
-    return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search)
+    settled = take(dict(prediction.inputs), order)
+    return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
 
 
 def _of_servers(run: Run, inputs: Columns) -> Ranking:
@@ -89,7 +111,17 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
     grid = _over(run.grid, layouts)
     columns = many | served_columns(many, served)
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
-    return Ranking(run._replace(grid=grid), table, served, 0, None)
+    return Ranking(run._replace(grid=grid), table, served, 0, None, many)
+
+
+def _value(inputs: Columns) -> Floats:
+    """Return what strategies are ranked by, less is better: a time, or of servers one over tokens a second."""
+    results = results_of(inputs)
+    if serves(inputs):
+        rate = results["tokens_per_s_per_device"]
+        prompts = results["prefill_tokens_per_s"] / inputs["system.devices"]
+        return 1.0 / np.asarray(np.where(np.isnan(rate), prompts, rate))
+    return np.asarray(results["time_s"], dtype=np.float64)
 
 
 def _over(grid: Grid, columns: Columns) -> Grid:
@@ -102,4 +134,4 @@ def _over(grid: Grid, columns: Columns) -> Grid:
     for key, values in columns.items():
         digest.update(f"{key} {values.tolist()}".encode())
     whole = block._replace(axes=(*kept, ranked), columns=held | columns)
-    return grid._replace(blocks=(whole,), fingerprint=digest.hexdigest())
+    return grid._replace(blocks=(whole,), fingerprint=digest.hexdigest(), uncertainty=None)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
+from fastflow.evaluation.points import Predicted, columns_of, predict, predict_points, serves
+from fastflow.evaluation.sampled import band_columns
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.tables import Columns, Floats
 
-if TYPE_CHECKING:
-    from fastflow.prediction import Prediction
-    from fastflow.serving.serve import Served
-
-
-__all__ = [
-    "KINDS", "Predicted", "bytes_of", "evaluated", "lay_out", "naming_what_is_missing",
-    "predict_points", "results_of", "rows", "serves", "tabulate", "warm_up",
-]  # fmt: skip
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
 BYTES_A_POINT = 5_000
@@ -30,86 +23,15 @@ BYTES_A_KERNEL = 870
 BYTES_A_SERVER = 60_000.0  # where each point has a server of its own
 
 
-class Predicted(NamedTuple):
-    """Some points of a chunk that shared a call of the model."""
-
-    place: NDArray[np.int64]
-    """Where in the chunk they are."""
-    inputs: Columns
-    prediction: Prediction | Served
-    settled: Columns
-    """The inputs under the strategy that they were predicted with."""
-    share: Share | None = None
-
-
-def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
-    """Run the model on points start to stop; raises InputError."""
-    predicted = []
-    for share in grid.shares(start, stop):
-        inputs = grid.inputs(share)
-        predicted.append(_predict(inputs)._replace(place=share.points - start, share=share))
-    return predicted
-
-
-def _predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
-    """Run the model; raises InputError where it asks for an input that the configuration does not give.
-
-    rehearsed: the result does not count, so any strategy does where the best one is asked for.
-    """
-    from fastflow import crossflow
-    from fastflow.optimize.settled import settle, settle_on_any
-    from fastflow.precompile import compile_ahead
-
-    prediction: Prediction | Served
-    with naming_what_is_missing(inputs):
-        compile_ahead(inputs)
-        if serves(inputs):
-            from fastflow.optimize.servers import settle_servers
-            from fastflow.serving.serve import serve
-
-            settled = settle_servers(inputs, rehearsed)
-            prediction = serve(settled)
-        else:
-            settled = settle_on_any(inputs) if rehearsed else settle(inputs)
-            prediction = crossflow.predict(settled)
-    points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, dict(settled))
-
-
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
-    known = [(one.place, one.inputs | _columns(one)) for one in predicted]
+    known = [(one.place, one.inputs | columns_of(one)) for one in predicted]
     if grid.uncertainty is not None:
-        from fastflow.evaluation.sampled import band_columns
-
         known = [
             (place, columns | band_columns(grid, one, columns))
             for one, (place, columns) in zip(predicted, known, strict=True)
         ]
     return lay_out(grid, start, stop, known)
-
-
-def _columns(one: Predicted) -> Columns:
-    """Return the result columns of points that shared a call."""
-    if serves(one.inputs):
-        from fastflow.served_results import served_columns
-
-        return served_columns(one.inputs, cast("Served", one.prediction))
-    from fastflow.results import summary
-
-    return summary(cast("Prediction", one.prediction))
-
-
-def results_of(inputs: Columns) -> Columns:
-    """Return the result columns of points that are given as input columns; raises InputError."""
-    return _columns(_predict(inputs))
-
-
-def serves(inputs: Columns) -> bool:
-    """Say whether points serve: those of a call all do, or none, since they have the same keys."""
-    from fastflow.precompile import SERVES
-
-    return SERVES in inputs
 
 
 def lay_out(
@@ -181,4 +103,4 @@ def warm_up(grid: Grid) -> None:
         combination = int(np.flatnonzero(grid.batch == batch)[0])
         block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
         points = np.array([block.first_point_of(combination)], dtype=np.int64)
-        _predict(grid.inputs(Share(block, batch, points)), rehearsed=True)
+        predict(grid.inputs(Share(block, batch, points)), rehearsed=True)

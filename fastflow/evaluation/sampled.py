@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastflow.columns import BANDED, band_of
+from fastflow.columns import BANDED, OF_PREFILL, band_of, find_input
+from fastflow.evaluation.points import Predicted, predict_points, results_of, serves
 from fastflow.grid.grid import Grid, Share
 from fastflow.tables import Columns, Floats, Ints, is_repeated, repeated
 from fastflow.uncertainty.bands import percentiles
 from fastflow.uncertainty.draws import Uncertainty, figure_factors, model_factors
-
-if TYPE_CHECKING:
-    from fastflow.evaluation.runner import Predicted
+from fastflow.workload import family_of
 
 _ROWS = 8192  # evaluated at once, about
 _DESIGN = ("tech", "mem", "net", "chip", "system")
@@ -38,7 +36,8 @@ def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
         some = np.arange(first, min(first + size, points))
         found = _sampled(grid, one, some)
         for name in names:
-            bands[name][:, some] = percentiles(found[name])
+            if name in found:
+                bands[name][:, some] = percentiles(found[name])
         failed[some] = samples - found[_FEASIBLE].sum(axis=1)
         shares[some] = _model_share(found[_TIME], found["model"])
     return {
@@ -50,14 +49,27 @@ def band_columns(grid: Grid, one: Predicted, columns: Columns) -> Columns:
 
 def samples_of(grid: Grid, points: Sequence[int], names: Sequence[str]) -> list[dict[str, Floats]]:
     """Return samples of results of some points of a grid, (samples,) each; names: of result columns."""
-    from fastflow.evaluation.runner import predict_points
-
     found = []
     for point in points:
         (one,) = predict_points(grid, point, point + 1)
         sampled = _sampled(grid, one, np.zeros(1, dtype=np.int64))
         nothing = np.full((1, _samples(grid)), np.nan)
         found.append({name: sampled.get(name, nothing)[0] for name in names})
+    return found
+
+
+def samples_by(
+    grid: Grid, settled: Columns, share: Share, measure: Callable[[Columns], Floats], power: int
+) -> Floats:
+    """Return samples of what a function makes of inputs, (points, samples).
+
+    settled: inputs of points, under a strategy; share: which points of the grid they are of. measure: input
+    columns to values, of which as many as `power` says are times.
+    """
+    assert grid.uncertainty is not None
+    inputs = varied(settled, *_rows(grid, share), grid.uncertainty)
+    model = model_factors(_work(settled), _designs(grid, share), grid.uncertainty)
+    found: Floats = measure(inputs).reshape(model.shape) * model**power
     return found
 
 
@@ -71,42 +83,35 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
 
     Beside them whether a sample is feasible, and "model": by what the model's own error multiplies times.
     """
-    from fastflow.evaluation.runner import results_of
-
-    assert grid.uncertainty is not None and one.share is not None
-    uncertainty, share = grid.uncertainty, one.share
-    points = share.points[some]
+    assert grid.uncertainty is not None
+    assert one.share is not None
+    share = one.share._replace(points=one.share.points[some])
     settled = {
         key: column[:1] if is_repeated(column) else column[some] for key, column in one.settled.items()
     }
-    inputs = varied(settled, *_rows(grid, share, points), uncertainty)
-    results = results_of(inputs)
-    shape = (some.size, uncertainty.samples)
-    model = model_factors(_work(one.settled), _designs(grid, share, points), uncertainty)
+    results = results_of(varied(settled, *_rows(grid, share), grid.uncertainty))
+    model = model_factors(_work(settled), _designs(grid, share), grid.uncertainty)
     found: dict[str, Floats] = {"model": model}
     for name in (*BANDED, _FEASIBLE):
         if name in results:
             values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
-            found[name] = values.reshape(shape) * model ** BANDED.get(name, 0)
+            found[name] = values.reshape(model.shape) * model ** BANDED.get(name, 0)
     return found
 
 
-def _rows(grid: Grid, share: Share, points: Ints) -> tuple[int, Ints]:
+def _rows(grid: Grid, share: Share) -> tuple[int, Ints]:
     """Return the batch of some points, and their rows in it."""
-    return share.batch, grid.row[share.block.combinations(points)]
+    return share.batch, grid.row[share.block.combinations(share.points)]
 
 
 def _work(inputs: Columns) -> str:
     """Return the kind of work of points that share a call."""
-    from fastflow.evaluation.runner import serves
-    from fastflow.workload import family_of
-
     return "serving" if serves(inputs) else family_of(inputs).work
 
 
-def _designs(grid: Grid, share: Share, points: Ints) -> list[str]:
+def _designs(grid: Grid, share: Share) -> list[str]:
     """Name the design of each point."""
-    combinations = share.block.combinations(points)
+    combinations = share.block.combinations(share.points)
     choices = [grid.labels[group][combinations].tolist() for group in _DESIGN if group in grid.labels]
     return [" ".join(map(str, names)) for names in zip(*choices, strict=True)]
 
@@ -114,11 +119,9 @@ def _designs(grid: Grid, share: Share, points: Ints) -> list[str]:
 def varied(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
     """Return points as often as there are samples, one after the other, with figures as they are drawn.
 
-    inputs: (points,) each, (1,) where all are alike; of some rows of a batch. A figure stays within its bounds, and so does that of
-    devices that prefill alone, where it is the same.
+    inputs: (points,) each, (1,) where all are alike; of some rows of a batch. A figure stays within its
+    bounds. That of devices that prefill alone goes with it where it is the same.
     """
-    from fastflow.columns import OF_PREFILL, find_input
-
     samples, size = uncertainty.samples, rows.size * uncertainty.samples
     many = {
         key: repeated(column[:1], size)
@@ -149,6 +152,7 @@ def _model_share(times: Floats, model: Floats) -> Floats:
         deviation = np.where(known, own - own.sum(axis=1, keepdims=True) / number, 0.0)
         of_all = np.where(known, whole - whole.sum(axis=1, keepdims=True) / number, 0.0)
         figures = of_all - deviation
-        shares = (deviation**2).sum(axis=1) / ((deviation**2).sum(axis=1) + (figures**2).sum(axis=1))
+        squares = (deviation**2).sum(axis=1)
+        shares = squares / (squares + (figures**2).sum(axis=1))
     found: Floats = np.where(np.isfinite(shares), shares, np.where(number[:, 0] > 0, 0.0, np.nan))
     return found

@@ -22,6 +22,7 @@ from fastflow.dataset.folder import FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.schema import field_of
 from fastflow.dataset.store import PART
 from fastflow.errors import InputError
+from fastflow.explore.chances import with_chance_of_first, with_chance_on_front
 from fastflow.explore.search import Answer
 from fastflow.grid.plan import overrides_of
 from fastflow.optimize.pareto import nondominated
@@ -86,7 +87,8 @@ def ranking(answer: Answer) -> pa.Table:
     ]
     report = answer.candidates.grid.report
     about = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
-    return pa.table(arrays, schema=pa.schema(fields, metadata=about))
+    table = pa.table(arrays, schema=pa.schema(fields, metadata=about))
+    return with_chance_of_first(answer, table, answer.best[order])
 
 
 def front(answer: Answer) -> pa.Table:
@@ -105,7 +107,7 @@ def front(answer: Answer) -> pa.Table:
             members &= feasible
         inside = np.flatnonzero(members)
         rows += inside[nondominated(first[inside], second[inside])].tolist()
-    return history.take(np.array(rows, dtype=np.int64)).drop_columns("step")
+    return with_chance_on_front(answer, history.take(np.array(rows, dtype=np.int64)).drop_columns("step"))
 
 
 def chips(

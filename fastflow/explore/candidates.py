@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastflow.dataset.schema import kind_of
 from fastflow.errors import CompositionError, InputError
-from fastflow.evaluation.runner import serves
+from fastflow.evaluation.points import serves
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.objective import with_designs

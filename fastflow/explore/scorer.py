@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from fastflow.columns import find_result, result_order
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, field_of, identity, kind_of
-from fastflow.evaluation.runner import KINDS, bytes_of, serves
+from fastflow.evaluation.points import serves
+from fastflow.evaluation.runner import KINDS, bytes_of
 from fastflow.evaluation.workers import Crew, Watch
 from fastflow.explore.candidates import Candidates
 from fastflow.explore.history import History

@@ -381,17 +381,14 @@ def _fingerprint(
     uncertain: Uncertainty | None,
 ) -> str:
     """Return the SHA-256 of everything that the results follow from."""
-    content = {
+    content: dict[str, object] = {
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
         "files": _digests(inputs, blocks),
         "inputs": inputs,
         "labels": {name: values.tolist() for name, values in labels.items()},
     }
     if uncertain is not None:
-        spreads = [
-            [(one.key, *map(np.ndarray.tolist, one[1:])) for one in many] for many in uncertain.spreads
-        ]
-        content["uncertainty"] = [*uncertain[:-1], spreads]
+        content["uncertainty"] = uncertain.content()
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     for block in blocks:
         for key, values in sorted(block.columns.items()):

@@ -44,6 +44,9 @@ a model serves, a device's time for a token (the inverse of its tokens per secon
 a device, its system, an iteration and a token cost, and time by what the system costs (the inverse of
 performance per dollar)."""
 
+TIMES = {name: int("time" in name or name in ("edp", "iteration_usd", PER_TOKEN)) for name in OBJECTIVES}
+"""By which power of a time's error each objective errs."""
+
 LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
 
 

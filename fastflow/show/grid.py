@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.columns import ALL
+from fastflow.columns import ALL, band_of
+from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
+from fastflow.show.bands import alike
 from fastflow.show.tables import console, listing
+from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ _OF_SERVERS = {
     "memory": ("lacks memory or misses serve.slo", "lack memory or miss serve.slo"),
 }
 """The same of points that serve."""
+_BANDED = ("time_s", "tokens_per_s_per_device", "tpot_s")
+"""Columns whose bands are shown."""
 _LATENCIES = ("ttft_s", "tpot_s")
 _RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
 
@@ -92,7 +97,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = _results(grid)
+    results = _with_bands(grid, _results(grid))
     cuts = [] if serves else ["cuts"]
     asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason"]))
 
@@ -114,12 +119,19 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     if serves:
         results = with_values(results, shown)
     columns = [*_with_winners(columns, shown), *results]
+    judged = best if grid.points > _MOST_ROWS else head
+    verdict = _judge(grid, best[0], judged)
+    if verdict:
+        columns.insert(columns.index("feasible"), CHANCE.name)
     if grid.points > _MOST_ROWS:
-        out.print(listing(f"First {_FIRST} of {grid.points:,} points", columns, head[:_FIRST]))
+        first = [name for name in columns if name != CHANCE.name]
+        out.print(listing(f"First {_FIRST} of {grid.points:,} points", first, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
         out.print(listing(_title(serves, infeasible < grid.points), columns, best))
     else:
         out.print(listing(counted(grid.points, "point"), columns, head))
+    if verdict:
+        out.print(verdict)
     kinds = _OF_SERVERS if serves else _KINDS
     for kind, count in digest.infeasible.items():
         if count:
@@ -133,6 +145,30 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(f"{_ASKED}={AUTO} takes {best_of}, if there is one")
     out.print()
     _speed(grid, progress)
+
+
+def _with_bands(grid: Grid, results: list[str]) -> list[str]:
+    """Return the columns with the ends of their bands where there are some; medians are left out."""
+    if grid.uncertainty is None:
+        return results
+    ends = ((name, *(band_of(name)[::2] if name in _BANDED else ())) for name in results)
+    return [name for names in ends for name in names]
+
+
+def _judge(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    """Add to rows how likely the best one is better than each; returns which cannot be told from it."""
+    timed = [row for row in others if row["time_s"] is not None and row["point"] != best["point"]]
+    if grid.uncertainty is None or best["time_s"] is None or not timed:
+        return ""
+    from fastflow.evaluation.sampled import samples_of
+
+    serves = grid.served == ALL
+    name = _RATES[0] if serves else "time_s"
+    first, *rest = samples_of(grid, [row["point"] for row in (best, *timed)], [name])
+    chances = [float(chance(first[name], other[name], serves)) for other in rest]
+    for row, likely in zip(timed, chances, strict=True):
+        row[CHANCE.name] = likely
+    return alike([row["point"] for row in timed], chances, TOLD_APART)
 
 
 def _results(grid: Grid) -> list[str]:
@@ -178,15 +214,23 @@ def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list
     return [*columns[:place], *won, *cuts, *columns[place:]]
 
 
-def show_ranking(rows: pa.Table, shown: str, search: Search | None) -> None:
+def show_ranking(
+    rows: pa.Table,
+    shown: str,
+    search: Search | None,
+    chances: Callable[[Sequence[int]], Sequence[float]] | None = None,
+) -> None:
     """Print the best strategies of a ranking, and where all of them lie; rows: of its dataset.
 
-    search: through the layouts of a transformer, of which these are the best.
+    search: through the layouts of a transformer, of which these are the best. chances: how likely the best is
+    better than those of some rows, None where nothing is uncertain.
     """
     out = console()
+    likely = [CHANCE.name] if chances else []
     if "tpot_s" in rows.column_names:
         best = rows.slice(0, _FIRST).to_pylist()
-        columns = ["strategy", *with_values([*_LATENCIES, *_RATES, "kv_room_B", "feasible"], best)]
+        _add_chances(best, chances)
+        columns = ["strategy", *with_values([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)]
         out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
         print(f"Ranking: {shown}")
         return
@@ -196,15 +240,28 @@ def show_ranking(rows: pa.Table, shown: str, search: Search | None) -> None:
     different: dict[Any, dict[str, Any]] = {}
     for row in rows.select(["point", *columns]).to_pylist():
         different.setdefault((row["time_s"], row["footprint_B"]), row)
+    best = list(different.values())[:_FIRST]
+    _add_chances(best, chances)
+    columns[-1:-1] = likely
     if search:
         of_all = counted(search.layouts, "layout")
     else:
         of_all = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     title = f"Best of {of_all}, identical results shown once"
-    out.print(listing(title, columns, list(different.values())[:_FIRST]))
+    out.print(listing(title, columns, best))
     if search:
         print(_searched(search, rows.num_rows))
     print(f"Ranking: {shown}")
+
+
+def _add_chances(
+    rows: Sequence[dict[str, Any]], chances: Callable[[Sequence[int]], Sequence[float]] | None
+) -> None:
+    """Add to the rows of a ranking how likely the first of them is better."""
+    if chances:
+        found = chances([row["point"] for row in rows[1:]])
+        for row, likely in zip(rows, [None, *found], strict=True):
+            row[CHANCE.name] = likely
 
 
 def _searched(search: Search, ranked: int) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.configuration.wording import counted
+from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import console, new_sheet, quantity
@@ -42,6 +43,8 @@ def breakdown(
         show_training(out, row)
     out.print(_chip(row, levels))
     out.print(cost_sheet(row))
+    if has_bands(row):
+        out.print(band_sheet(row))
     if row["devices"] > 1:
         out.print(_placement(row))
         show_layout(out, layouts)

@@ -11,6 +11,7 @@ from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
+from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.tables import console, new_sheet, quantity
 
@@ -44,6 +45,8 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     out.print(_time(row, inputs))
     out.print(_memory(row))
     out.print(cost_sheet(row))
+    if has_bands(row):
+        out.print(band_sheet(row))
     _conclusion(out, row, inputs)
 
 

@@ -65,9 +65,11 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:
     """Return a table of some columns of points, after their numbers."""
-    numbers = {name: bool(rows) and not isinstance(rows[0][name], str | bool | np.bool_) for name in columns}
+    numbers = {
+        name: bool(rows) and not isinstance(rows[0].get(name), str | bool | np.bool_) for name in columns
+    }
     short = {name: name if name.endswith("_per_s") else name.removesuffix("_s") for name in columns}
     sheet = new_sheet(title, [("point", True), *((short[name], numbers[name]) for name in columns)])
     for row in rows:
-        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row[name]) for name in columns))
+        sheet.add_row(quantity("point", row["point"]), *(quantity(name, row.get(name)) for name in columns))
     return sheet

@@ -1,7 +1,7 @@
 """Draws of what is uncertain: the same figure of the same file has the same draws in every point.
 
-Common random numbers, so that what two designs share does not tell them apart, and what only one of them has
-does. A figure is lognormal in two halves: its value is the median, and 10th and 90th percentile are what its file
+Common random numbers: what two designs share does not tell them apart, what only one of them has does. A
+figure is lognormal in two halves: its value is the median, its 10th and 90th percentile are what its file
 says.
 """
 
@@ -50,6 +50,14 @@ class Uncertainty(NamedTuple):
     spreads: tuple[tuple[Spread, ...], ...]
     """Of each batch of inputs."""
 
+    def content(self) -> list[object]:
+        """Return all of it as plain lists."""
+        plain = [
+            [(key, *(column.tolist() for column in columns)) for key, *columns in many]
+            for many in self.spreads
+        ]
+        return [*self[:-1], plain]
+
 
 @lru_cache(maxsize=4096)
 def normals(name: str, seed: int, samples: int) -> Floats:
@@ -94,8 +102,8 @@ def figure_factors(spread: Spread, rows: Ints, uncertainty: Uncertainty) -> Floa
 def model_factors(work: str, designs: list[str], uncertainty: Uncertainty) -> Floats:
     """Return what the model's own error multiplies times by, (points, samples).
 
-    A part of it is common to all designs, and a part is each one's own: of two designs' ratio, the mean error is
-    `gain_error`, of each of their times `error`. designs: names, (points,).
+    A part of it is common to all designs, and a part is each one's own: of two designs' ratio, the mean error
+    is `gain_error`, of each of their times `error`. designs: names, (points,).
     """
     to_deviation = np.sqrt(np.pi / 2.0)  # of a normal, over its mean absolute deviation
     whole, gain = (to_deviation * part for part in uncertainty.model[work])
