@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fastflow.measured.validation import Validation
 
 __all__ = [
-    "InputError", "backtest", "calibrate", "clear_cache", "evaluate", "explain_layout", "predict_attention",
-    "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search",
+    "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "rank_strategies", "search",
     "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
@@ -43,6 +43,24 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
     from fastflow.api import evaluate
 
     return evaluate(*overrides, config_dir=config_dir)
+
+
+def chances(
+    *overrides: str, objective: str = "time_s", config_dir: str | os.PathLike[str] | None = None
+) -> pd.DataFrame:
+    """Say how likely each point of a grid is better than each other, by what is uncertain of both.
+
+    overrides: as for `evaluate`, of 512 points at most, under `uncertainty=on`. objective: a result column
+    that has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is
+    better than that of the column, NaN on the diagonal, and where neither has a result. Figures that two
+    points share are drawn alike for both. Raises InputError.
+    """
+    from fastflow.configuration.given import check_call
+
+    check_call(overrides, None, config_dir)
+    from fastflow.analysis.chances import chances
+
+    return chances(*overrides, objective=objective, config_dir=config_dir)
 
 
 def sweep(

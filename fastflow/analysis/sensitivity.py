@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from fastflow.evaluation.workers import Crew
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
 from fastflow.tables import Columns, Floats, take
+from fastflow.uncertainty.draws import Spread, factors
 
 CONFIG = "sensitivity"
 BEST, FIXED = "best", "fixed"
@@ -35,6 +36,7 @@ _STRATEGIES = (BEST, FIXED)
 _SHORT = {"time": "time_s", "energy": "energy_J"}
 """Objectives by the names that a search knows them by."""
 _MOST = 2**24  # samples
+_LEAST = 1e-9  # of a share of probability: Sobol' points hold 0
 _PIECE = 8192  # points that a thread evaluates at once, at most
 
 
@@ -133,8 +135,16 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
         figures = figures_of(inputs)
         value = _value(question, evaluate(inputs))
         found = elasticities(inputs, figures, evaluate, question.objective, question.step)
-        some = [place for place, one in enumerate(found) if not one.reason and not one.flat]
-        indices = _indices(question, inputs, [figures[place] for place in some], evaluate)
+        stated = {one.key: one for one in _spreads(question)}
+        some = [
+            place
+            for place, one in enumerate(found)
+            if not one.reason and not one.flat and (not stated or figures[place].key in stated)
+        ]
+        factors_of = _of_range(question.range)
+        if stated:
+            factors_of = _as_stated([stated[figures[place].key] for place in some])
+        indices = _indices(question, inputs, [figures[place] for place in some], evaluate, factors_of)
     frame = _frame(figures, found, some, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
     about = identity(question.run.grid, question.objective, *question[2:7])
@@ -192,18 +202,45 @@ def _value(question: Question, results: Columns) -> float:
 
 
 def _indices(
-    question: Question, inputs: Columns, figures: list[Figure], evaluate: Evaluate
+    question: Question,
+    inputs: Columns,
+    figures: list[Figure],
+    evaluate: Evaluate,
+    factors_of: Callable[[Floats], Floats],
 ) -> Indices | None:
     """Return Sobol's indices of figures that matter, of the logarithm of the objective; None: not asked."""
     if not question.samples or not figures:
         return None
-    reach = np.log1p(question.range)
 
     def values(even: Floats) -> Floats:
-        factors = np.exp((2.0 * even - 1.0) * reach)
-        return logarithms(evaluate(varied(inputs, figures, factors))[question.objective])
+        return logarithms(evaluate(varied(inputs, figures, factors_of(even)))[question.objective])
 
     return sobol(values, len(figures), question.samples, question.seed)
+
+
+def _spreads(question: Question) -> Sequence[Spread]:
+    """Return how the figures of the point may differ from their values, none where all are exact."""
+    uncertain = question.run.grid.uncertainty
+    return () if uncertain is None else uncertain.spreads[0]
+
+
+def _of_range(share: float) -> Callable[[Floats], Floats]:
+    """Return what figures are multiplied by that vary alike, for numbers from 0 to 1."""
+    reach = np.log1p(share)
+    return lambda even: np.exp((2.0 * even - 1.0) * reach)
+
+
+def _as_stated(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
+    """Return what figures are multiplied by that vary as their files say, for numbers from 0 to 1."""
+
+    def factors_of(even: Floats) -> Floats:
+        from scipy.special import ndtri
+
+        drawn = ndtri(np.clip(even, _LEAST, 1.0 - _LEAST))
+        low, high = (np.array([spread[end][0] for spread in spreads]) for end in (2, 3))
+        return factors(drawn.T, low, high).T
+
+    return factors_of
 
 
 def _points(question: Question, variables: int) -> int:

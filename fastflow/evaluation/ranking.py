@@ -54,14 +54,14 @@ class Ranking(NamedTuple):
             table |= band_columns(run.grid, best, table)
         return {name: table[name] for name in column_order(run.grid)}
 
-    def chances_of_best(self, run: Run, rows: Sequence[int]) -> Floats:
+    def chances_of_best(self, run: Run, rows: Sequence[int]) -> list[float]:
         """Return how likely the best strategy is better than those of some rows; run: the point's."""
         (share,) = run.grid.shares(0, 1)
         samples = [
             samples_by(run.grid, take(self.settled, np.array([row])), share, _value, 1)[0]
             for row in (0, *rows)
         ]
-        return np.array([chance(samples[0], other) for other in samples[1:]])
+        return [float(chance(samples[0], other)) for other in samples[1:]]
 
 
 def asks_for_the_best(run: Run) -> bool:
@@ -115,11 +115,12 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
 
 
 def _value(inputs: Columns) -> Floats:
-    """Return what strategies are ranked by, less is better: a time, or of servers one over tokens a second."""
+    """Return what strategies are ranked by, less is better: a time, of servers one over a rate."""
     results = results_of(inputs)
     if serves(inputs):
-        rate = results["tokens_per_s_per_device"]
-        prompts = results["prefill_tokens_per_s"] / inputs["system.devices"]
+        nothing = np.full(inputs["system.devices"].size, np.nan)
+        rate = results.get("tokens_per_s_per_device", nothing)
+        prompts = results.get("prefill_tokens_per_s", nothing) / inputs["system.devices"]
         return 1.0 / np.asarray(np.where(np.isnan(rate), prompts, rate))
     return np.asarray(results["time_s"], dtype=np.float64)
 

@@ -37,9 +37,8 @@ def with_chance_of_first(answer: Answer, ranking: pa.Table, rows: Ints) -> pa.Ta
     reason = np.array(ranking["reason"].to_pylist(), dtype=object)
     sampled = np.flatnonzero((rank <= MOST) & (reason == ""))
     found = np.full(rank.size, np.nan)
-    values = dict(
-        zip(sampled.tolist(), _samples(answer, rows[sampled], answer.options.objective), strict=True)
-    )
+    samples = _samples(answer, rows[sampled], answer.options.objective)
+    values = dict(zip(sampled.tolist(), samples, strict=True))
     head = 0
     for row in sampled.tolist():
         head = row if rank[row] == 1 else head
@@ -88,7 +87,8 @@ def _samples(answer: Answer, rows: Ints, objective: str) -> Floats:
 
 def _sampled(answer: Answer, share: Share, inputs: Columns, objective: str) -> Floats:
     measured = partial(_measured, objective=objective)
-    return samples_by(answer.candidates.grid, inputs, share, measured, TIMES[objective])[0]
+    found: Floats = samples_by(answer.candidates.grid, inputs, share, measured, TIMES[objective])[0]
+    return found
 
 
 def _measured(inputs: Columns, objective: str) -> Floats:

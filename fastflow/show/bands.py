@@ -11,9 +11,10 @@ from fastflow.columns import BANDED, band_of
 from fastflow.show.tables import new_sheet, quantity
 
 _NAMES = {
-    "time_s": "time", "energy_J": "energy", "tokens_per_s": "tokens", "tokens_per_s_per_device": "tokens of a device",
-    "train_s": "training", "ttft_s": "first token", "tpot_s": "further token", "compute_flops": "peak rate",
-    "dram_Bps": "main memory", "device_usd": "device", "iteration_usd": "iteration", "token_usd": "token",
+    "time_s": "time", "energy_J": "energy", "tokens_per_s": "tokens",
+    "tokens_per_s_per_device": "tokens of a device", "train_s": "training", "ttft_s": "first token",
+    "tpot_s": "further token", "compute_flops": "peak rate", "dram_Bps": "main memory",
+    "device_usd": "device", "iteration_usd": "iteration", "token_usd": "token",
     "joules_per_token": "energy of a token",
 }  # fmt: skip
 

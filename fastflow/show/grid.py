@@ -124,8 +124,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     if verdict:
         columns.insert(columns.index("feasible"), CHANCE.name)
     if grid.points > _MOST_ROWS:
-        first = [name for name in columns if name != CHANCE.name]
-        out.print(listing(f"First {_FIRST} of {grid.points:,} points", first, head[:_FIRST]))
+        plain = [name for name in columns if name != CHANCE.name]
+        out.print(listing(f"First {_FIRST} of {grid.points:,} points", plain, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
         out.print(listing(_title(serves, infeasible < grid.points), columns, best))
     else:

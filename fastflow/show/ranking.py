@@ -26,7 +26,8 @@ _MOST = 10  # candidates of one problem
 _MOST_PROBLEMS = 20
 _MOST_OF_FRONT = 16
 _FIGURES = (
-    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "designs", "bound_by", "feasible",
+    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "designs", "bound_by",
+    "feasible",
 )  # fmt: skip
 
 

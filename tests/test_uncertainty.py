@@ -1,0 +1,417 @@
+"""Uncertain figures: what files say, draws, bands and chances against slow ones, mistakes."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.columns import BANDED, band_of, find_input
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules, library_root
+from fastflow.errors import InputError
+from fastflow.explore.answer import front, ranking
+from fastflow.explore.options import read_options
+from fastflow.explore.search import search_designs
+from fastflow.grid.plan import plan
+from fastflow.uncertainty.bands import chance, percentiles
+from fastflow.uncertainty.draws import (
+    ModelError,
+    Spread,
+    Uncertainty,
+    factors,
+    figure_factors,
+    model_factors,
+    normals,
+)
+from fastflow.workload import FAMILIES, WORK
+from tests.naive import uncertainty as naive
+
+POINT = ("tech=n3", "mem=hbm4", "parallel.strategy=RC-1-16-d32", "uncertainty=on")
+FEW = (*POINT, "uncertainty.samples=8")
+CERTAIN = [f"uncertainty.model.{work}.{name}=0%" for work in WORK for name in ModelError._fields]
+ROADMAP = {
+    "tech": ("n3", "n2", "n1_4", "n1"),
+    "mem": ("hbm4",),
+    "net": ("xdr_x8", "gdr_x8"),
+    "scaling": ("foundry",),
+}
+
+
+def grid_of(*overrides):
+    with hydra_rules():
+        return plan(Composer.of_library(), overrides).grid
+
+
+def spreads(*overrides):
+    grid = grid_of(*overrides)
+    return {one.key: one for one in grid.uncertainty.spreads[0]}, grid.uncertainty.draws
+
+
+# --- draws
+
+
+def test_a_figure_has_the_percentiles_that_its_file_says():
+    drawn = normals("a file and a key", 0, 20_000)[None]
+    found = factors(drawn, np.array([0.8]), np.array([1.5]))[0]
+    assert np.percentile(found, [10, 50, 90]) == pytest.approx([0.8, 1.0, 1.5], rel=2e-3)
+    assert [naive.factor(draw, 0.8, 1.5) for draw in drawn[0, :50]] == pytest.approx(found[:50])
+
+
+@given(st.text(max_size=8), st.integers(0, 2**31), st.integers(1, 64))
+def test_draws_are_those_of_their_name_alone(name, seed, samples):
+    drawn = normals(name, seed, samples)
+    assert drawn.tolist() == pytest.approx(naive.draws(name, seed, samples), abs=1e-9)
+    parts = np.floor([0.5 * (1.0 + math.erf(draw / math.sqrt(2.0))) * samples + 1e-12 for draw in drawn])
+    assert sorted(parts) == list(range(samples))
+
+
+def test_draws_of_different_names_are_independent():
+    one, other = normals("one", 0, 4096), normals("other", 0, 4096)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.05
+
+
+def test_the_models_error_is_what_its_validation_says():
+    """Mean error of a time and of a ratio, over many samples."""
+    said = Uncertainty(65_536, 0, {"products": ModelError(0.09, 0.04)}, (), ())
+    one, other = np.log(model_factors("products", ["one", "other"], said))
+    assert np.abs(one).mean() == pytest.approx(0.09, rel=0.02)
+    assert np.abs(one - other).mean() == pytest.approx(0.04, rel=0.02)
+    again, same = model_factors("products", ["one", "one"], said)
+    assert (again == same).all()
+
+
+def test_an_exact_row_of_a_batch_is_not_changed():
+    spread = Spread("x", np.array([0, -1]), np.array([0.5, 1.0]), np.array([2.0, 1.0]))
+    said = Uncertainty(16, 0, {}, ("a figure",), ((spread,),))
+    drawn, exact = figure_factors(spread, np.array([0, 1]), said)
+    assert (exact == 1.0).all()
+    assert drawn.std() > 0.1
+
+
+# --- what samples say
+
+VALUES = st.one_of(st.floats(0.1, 10.0), st.just(math.nan), st.just(1.0))
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(VALUES, min_size=n, max_size=n)] * 2)))
+def test_chances_are_counted(both):
+    one, other = (np.array(values) for values in both)
+    found = float(chance(one, other))
+    assert found == pytest.approx(naive.chance(*both), nan_ok=True)
+    assert found + float(chance(other, one)) == pytest.approx(1.0, nan_ok=True) or math.isnan(found)
+
+
+@given(st.lists(st.lists(VALUES, min_size=5, max_size=5), min_size=1, max_size=4))
+def test_percentiles_are_of_samples_that_are_numbers(rows):
+    found = percentiles(np.array(rows))
+    for place, row in enumerate(rows):
+        known = [value for value in row if not math.isnan(value)]
+        for which, nth in enumerate((10, 50, 90)):
+            expected = naive.percentile(known, nth) if known else math.nan
+            assert found[which, place] == pytest.approx(expected, nan_ok=True)
+
+
+def test_bands_are_those_of_samples_that_are_commands_of_their_own():
+    """Figures set by overrides, one sample after the other; the model's own error beside."""
+    stated, names = spreads(*FEW)
+    (row,) = fastflow.evaluate(*FEW).to_dict("records")
+    grid = grid_of(*FEW)
+    inputs = grid.first_inputs()
+    drawn = {key: naive.draws(names[one.draw[0]], 0, 8) for key, one in stated.items()}
+
+    def written(key, sample):
+        low, high = stated[key].low[0], stated[key].high[0]
+        value = min(float(inputs[key][0]) * naive.factor(drawn[key][sample], low, high), find_input(key).high)
+        return f"{key}='{value!r} {find_input(key).unit}'" if find_input(key).unit else f"{key}={value!r}"
+
+    texts = [[written(key, sample) for key in stated] for sample in range(8)]
+    exact = [fastflow.evaluate(*POINT[:-1], *sample).iloc[0] for sample in texts]
+    design = " ".join(str(grid.labels[name][0]) for name in ("tech", "mem", "net", "chip", "system"))
+    error = model_factors("recurrent", [design], grid.uncertainty)[0]
+    for name in ("time_s", "device_usd", "energy_J", "dram_Bps"):
+        values = [one[name] * error[sample] ** BANDED[name] for sample, one in enumerate(exact)]
+        bands = [row[band] for band in band_of(name)]
+        assert bands == pytest.approx([naive.percentile(values, nth) for nth in (10, 50, 90)], rel=1e-9), name
+
+
+# --- grids
+
+GRID = ("tech=n7,n3", "mem=hbm3,hbm4", "chip.die_area=600 mm2,800 mm2", "uncertainty=on", "uncertainty.samples=16",
+        "parallel.strategy=RC-1-16-d32")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return fastflow.evaluate(*GRID)
+
+
+@pytest.mark.parametrize(
+    "how", ["engine.chunk=1", "engine.chunk=3", "engine.jobs=2", "engine.chunk_bytes=1 MB"]
+)
+def test_bands_are_the_same_to_the_bit_however_points_are_cut(frame, how):
+    pd.testing.assert_frame_equal(fastflow.evaluate(*GRID, how), frame, check_exact=True)
+
+
+def test_a_point_has_the_bands_that_it_has_in_a_grid(frame):
+    alone = fastflow.evaluate("tech=n3", "mem=hbm4", "chip.die_area=600 mm2", *GRID[3:])
+    own = frame[(frame["tech"] == "n3") & (frame["mem"] == "hbm4") & (frame["chip.die_area"] < 7e-4)]
+    names = [band for name in BANDED if name in frame for band in band_of(name)]
+    pd.testing.assert_frame_equal(alone[names], own[names].reset_index(drop=True), check_exact=True)
+
+
+def test_bands_stand_beside_their_column_and_hold_the_median(frame):
+    names = list(frame)
+    assert names[names.index("time_s") + 1 : names.index("time_s") + 4] == list(band_of("time_s"))
+    assert (frame["time_s_p10"] < frame["time_s_p50"]).all()
+    assert (frame["time_s_p50"] < frame["time_s_p90"]).all()
+    assert frame.attrs["units"]["time_s_p90"] == "s"
+    assert frame["model_share"].between(0.0, 1.0).all()
+
+
+def test_off_changes_nothing():
+    off = fastflow.evaluate(*POINT[:-1])
+    assert not [name for name in off if name.endswith(("_p10", "_p50", "_p90"))]
+    on = fastflow.evaluate(*FEW)
+    pd.testing.assert_frame_equal(on[list(off)], off, check_exact=True)
+    assert grid_of(*POINT[:-1]).fingerprint != grid_of(*FEW).fingerprint
+
+
+def test_another_seed_makes_other_bands_and_another_dataset():
+    one, other = (fastflow.evaluate(*FEW, f"uncertainty.seed={seed}") for seed in (0, 1))
+    assert one["time_s_p50"][0] != other["time_s_p50"][0]
+    assert one["time_s"][0] == other["time_s"][0]
+    assert grid_of(*FEW).fingerprint != grid_of(*FEW, "uncertainty.seed=1").fingerprint
+
+
+def test_a_point_without_a_time_has_no_bands_and_a_reason():
+    row = fastflow.evaluate(*FEW, "chip.tdp=1 W").iloc[0]
+    assert row["reason"]
+    assert math.isnan(row["time_s_p50"])
+    assert row["samples_failed"] == 8
+
+
+def test_the_strategy_is_that_of_the_figures_themselves():
+    auto = fastflow.evaluate("tech=n3", "mem=hbm4", "parallel.strategy=auto", *FEW[3:]).iloc[0]
+    fixed = fastflow.evaluate("tech=n3", "mem=hbm4", f"parallel.strategy={auto['strategy']}", *FEW[3:]).iloc[
+        0
+    ]
+    assert [auto[band] for band in band_of("time_s")] == [fixed[band] for band in band_of("time_s")]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        ("chip=h100_sxm", "model=gemm"),
+        ("chip=h100_sxm", "model=llama3_8b", "serve=decode", "serve.batch=8", "system.devices=1"),
+        ("model=llama3_8b", "tech=n3", "mem=hbm4", "system.devices=64", "parallel.strategy=auto"),
+        ("chip=b200_sxm", "model=llama3_8b", "serve=disaggregated", "serve.concurrency=8", "system.devices=8",
+         "serve.prefill.chip=h100_sxm", "serve.prefill.devices=4"),
+    ],
+)  # fmt: skip
+def test_whatever_is_predicted_has_bands(point):
+    row = fastflow.evaluate(*point, "uncertainty=on", "uncertainty.samples=8").iloc[0]
+    assert row["time_s_p10"] <= row["time_s_p50"] <= row["time_s_p90"]
+    assert row["time_s_p10"] < row["time_s_p90"]
+    assert row["samples_failed"] < 8  # some have less memory
+
+
+def test_every_family_has_a_kind_of_work():
+    assert {one.work for one in FAMILIES.values()} <= set(WORK)
+
+
+# --- chances
+
+
+def test_what_two_designs_share_does_not_tell_them_apart():
+    """The same chip with a little more memory bandwidth: the error of the model is common to both."""
+    found = fastflow.chances(*POINT, "chip.power.dram=0.29,0.30", *CERTAIN)
+    both = found.to_numpy()
+    assert both[0, 1] + both[1, 0] == pytest.approx(1.0)
+    assert max(both[0, 1], both[1, 0]) > 0.9  # though their bands overlap almost wholly
+
+
+def test_what_nothing_tells_apart_has_even_chances():
+    found = fastflow.chances("tech=n7", "mem=hbm3", POINT[2], "net=xdr_x8", "cost=public,market", *CERTAIN)
+    assert found[1][0] == found[0][1] == 0.5
+
+
+def test_chances_take_any_result_with_bands():
+    usd = fastflow.chances(*POINT, "cost=public,market", objective="device_usd")
+    assert usd[1][0] == 1.0
+    rate = fastflow.chances(*POINT, "tech=n7,n3", objective="compute_flops")
+    assert rate[0][1] > 0.9
+    with pytest.raises(InputError, match="objective=mfu is invalid: expected one of time_s"):
+        fastflow.chances(*POINT, objective="mfu")
+
+
+# --- what files say
+
+
+def test_every_figure_of_a_roadmap_says_how_uncertain_it_is():
+    """Those that stand in the file itself; whole numbers, switches and names are no figures."""
+    for group, names in ROADMAP.items():
+        for name in names:
+            text = (library_root() / "conf" / group / f"{name}.yaml").read_text()
+            content = {group: yaml.safe_load(text)}
+            if group == "scaling":
+                content = {group: {node: content[group][node] for node in ("n3", "n2", "n1_4", "n1")}}
+            for key, blocks in _figures(content):
+                assert key.rpartition(".")[2] in blocks, f"{group}/{name}: {key}"
+
+
+def _figures(section, above=""):
+    blocks = set(section.get("uncertainty", {}))
+    for name, value in section.items():
+        key = f"{above}.{name}" if above else name
+        if name in ("source", "uncertainty", "defaults"):
+            continue
+        if isinstance(value, dict):
+            yield from _figures(value, key)
+        elif (column := find_input(key)) is not None and column.kind == "float":
+            yield key, blocks
+
+
+def test_every_price_says_how_uncertain_it_is():
+    for group in ("tech", "mem", "net"):
+        for file in sorted((library_root() / "conf" / group).glob("*.yaml")):
+            content = {group: yaml.safe_load(file.read_text())}
+            for key, blocks in _figures(content):
+                if key.endswith("price") and not str(_at(content, key)).startswith("0 "):
+                    assert key.rpartition(".")[2] in blocks, f"{file.name}: {key}"
+
+
+def _at(content, key):
+    for name in key.split("."):
+        content = content[name]
+    return content
+
+
+@pytest.mark.parametrize("group", ["tech", "mem", "net", "cost", "scaling"])
+def test_every_block_of_the_library_can_be_read(group):
+    names = [file.stem for file in (library_root() / "conf" / group).glob("*.yaml")]
+    grid_of(f"{group}={','.join(sorted(names))}", "uncertainty=on")
+
+
+def test_a_figure_that_is_set_is_exact_unless_something_is_said_of_it():
+    assert "mem.price" in spreads(*POINT)[0]
+    assert "mem.price" not in spreads(*POINT, "mem.price=12 USD/GB")[0]
+    said = spreads(*POINT, "mem.price=12 USD/GB", "mem.uncertainty.price=50%")[0]["mem.price"]
+    assert (said.low[0], said.high[0]) == pytest.approx((1.0 / 1.5, 1.5))
+    grid = grid_of(*POINT, "mem.price=12 USD/GB,13 USD/GB")
+    assert "mem.price" not in {one.key for one in grid.uncertainty.spreads[0]}
+
+
+def test_a_later_file_that_sets_a_figure_makes_it_exact(tmp_path):
+    (tmp_path / "mem").mkdir()
+    (tmp_path / "mem" / "mine.yaml").write_text("defaults: [hbm3, _self_]\nprice: 9 USD/GB\n")
+    with hydra_rules():
+        mine = plan(Composer.of_library(tmp_path), ("mem=mine", "uncertainty=on")).grid.uncertainty
+    assert "mem.price" not in {one.key for one in mine.spreads[0]}
+    (tmp_path / "mem" / "other.yaml").write_text(
+        "defaults: [hbm3, _self_]\nprice: 9 USD/GB\nuncertainty: {price: 8 USD/GB to 12 USD/GB}\n"
+    )
+    with hydra_rules():
+        other = plan(Composer.of_library(tmp_path), ("mem=other", "uncertainty=on")).grid.uncertainty
+    (said,) = (one for one in other.spreads[0] if one.key == "mem.price")
+    assert (said.low[0], said.high[0]) == pytest.approx((8 / 9, 12 / 9))
+    assert "mem/other mem.price" in other.draws
+
+
+def test_points_of_one_file_share_its_draws():
+    grid = grid_of("tech=n7,n5", "uncertainty=on")
+    by_key = {one.key: one.draw for one in grid.uncertainty.spreads[0]}
+    assert by_key["tech.core.shared_area"][0] == by_key["tech.core.shared_area"][1]  # of n12
+    assert by_key["tech.wafer_price"][0] != by_key["tech.wafer_price"][1]
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("mem.uncertainty.price=some", "mem.uncertainty.price=some: expected a percentage such as 10%"),
+        ("mem.uncertainty.price=2000%", "mem.uncertainty.price=2000%: expected a percentage such as 10%"),
+        ("mem.uncertainty.price='1 USD/GB to 2 USD/GB'", "range that holds the value"),
+        ("mem.uncertainty.price='1 W to 2 W'", "mem.uncertainty.price=1 W to 2 W: expected a percentage"),
+        ("+mem.uncertainty.prize=10%", "mem.uncertainty.prize=10%: expected the uncertainty of a figure"),
+        ("+mem.uncertainty.links_per_device=10%", "that is a real number"),
+        ("uncertainty.samples=-1", "uncertainty.samples=-1: expected a whole number from 0 to 65,536"),
+        ("uncertainty.samples=1.5", "uncertainty.samples=1.5: expected a whole number"),
+        ("uncertainty.seed=x", "uncertainty.seed=x: expected a whole number"),
+        ("uncertainty.model.products.error=2", "uncertainty.model.products.error=2: expected a percentage"),
+        ("uncertainty.seed=1,2", "expected a single value"),
+        ("uncertainty=half", "uncertainty=half: expected one of off, on"),
+    ],
+)
+def test_a_mistake_is_one_line(override, message):
+    with pytest.raises(InputError) as error:
+        fastflow.evaluate(*POINT, override)
+    said = str(error.value).replace(" (from the overrides) is invalid", "")
+    assert message in said
+    assert "\n" not in said
+
+
+# --- searches
+
+
+def test_a_ranking_and_a_front_say_what_cannot_be_told_apart():
+    with hydra_rules():
+        composer = Composer.of_library(config_name="search")
+        asked = (
+            "tech=n5,n3",
+            "mem=hbm4",
+            POINT[2],
+            "compete=all",
+            "steps=2",
+            "starts=2",
+            "pareto=device_usd",
+        )
+        run = plan(composer, (*asked, "uncertainty=on", "uncertainty.samples=16"))
+    answer = search_designs(run, read_options(run.first.leaves), None)
+    ranks = ranking(answer).to_pandas()
+    assert math.isnan(ranks["chance_of_first"][0])
+    assert 0.0 <= ranks["chance_of_first"][1] <= 1.0
+    edge = front(answer).to_pandas()
+    assert edge["chance_on_front"].between(0.0, 1.0).all()
+    assert edge["chance_on_front"].max() > 0.0
+
+
+# --- on the screen
+
+
+@pytest.mark.long
+def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
+    command = [sys.executable, "-m", "fastflow.sweep", *FEW, f"output={tmp_path / 'one'}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "How far it may be off" in found
+    assert "of the variance is the model's own error" in found
+    grid = [
+        sys.executable,
+        "-m",
+        "fastflow.sweep",
+        "-m",
+        *FEW[1:],
+        "tech=n5,n3",
+        f"output={tmp_path / 'grid'}",
+    ]
+    found = subprocess.run(grid, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "chance_of_first" in found
+    assert "told from" in found
+
+
+# --- which uncertainty matters
+
+
+def test_sobols_indices_vary_figures_as_their_files_say():
+    found = fastflow.sensitivity(*POINT, "sensitivity.samples=1024").figures.set_index("figure")
+    known = found["sobol_total"].dropna()
+    assert set(known[known > 0.0].index) <= set(spreads(*POINT)[0])
+    assert known.idxmax().startswith("tech.scaling.")
