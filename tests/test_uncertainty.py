@@ -128,8 +128,10 @@ def test_bands_are_those_of_samples_that_are_commands_of_their_own():
 
     def written(key, sample):
         low, high = stated[key].low[0], stated[key].high[0]
-        value = min(float(inputs[key][0]) * naive.factor(drawn[key][sample], low, high), find_input(key).high)
-        return f"{key}='{value!r} {find_input(key).unit}'" if find_input(key).unit else f"{key}={value!r}"
+        value = float(inputs[key][0]) * naive.factor(drawn[key][sample], low, high)
+        known = find_input(key)
+        value = max(known.low, min(value, known.high))
+        return f"{key}='{value!r} {known.unit}'" if known.unit else f"{key}={value!r}"
 
     texts = [[written(key, sample) for key in stated] for sample in range(8)]
     exact = [fastflow.evaluate(*POINT[:-1], *sample).iloc[0] for sample in texts]
