@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from fastflow.columns import BACKTEST, INPUTS, RESULTS, SEARCH, SENSITIVITY, SERVED, STACKED, VALIDATION
+from fastflow.columns import (
+    BACKTEST,
+    BANDS,
+    INPUTS,
+    RESULTS,
+    SEARCH,
+    SENSITIVITY,
+    SERVED,
+    STACKED,
+    VALIDATION,
+)
 
 
 def markdown() -> str:
@@ -14,6 +24,7 @@ def markdown() -> str:
         ("Results of serving", SERVED),
         ("Searches", SEARCH),
         ("Validations", VALIDATION),
+        ("Uncertainty", BANDS),
         ("Sensitivities", SENSITIVITY),
         ("Back-tests", BACKTEST),
         ("Inputs", INPUTS),
