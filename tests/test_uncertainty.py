@@ -145,8 +145,10 @@ def test_bands_are_those_of_samples_that_are_commands_of_their_own():
 
 # --- grids
 
-GRID = ("tech=n7,n3", "mem=hbm3,hbm4", "chip.die_area=600 mm2,800 mm2", "uncertainty=on", "uncertainty.samples=16",
-        "parallel.strategy=RC-1-16-d32")  # fmt: skip
+GRID = (
+    "tech=n7,n3", "mem=hbm3,hbm4", "chip.die_area=600 mm2,800 mm2", "uncertainty=on",
+    "uncertainty.samples=16", "parallel.strategy=RC-1-16-d32",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
