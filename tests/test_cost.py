@@ -107,6 +107,7 @@ CHANGED = {
     "chip.dies": st.integers(1, 16), "mem.price": st.floats(0.0, 1e-7), "mem.on_interposer": st.booleans(),
     "cost.interposer.defect_density": st.floats(0.0, 1e3),
     "cost.interposer.assembly_yield": st.floats(0.1, 1.0),
+    "cost.interposer.bond_yield": st.floats(0.5, 1.0),
     "cost.interposer.margin": st.floats(1.0, 3.0), "cost.markup": st.floats(0.5, 10.0),
     "cost.pue": st.floats(1.0, 3.0), "cost.host.price": st.floats(0.0, 1e5),
     "cost.lifetime": st.floats(1e6, 1e9),

@@ -20,7 +20,7 @@ from fastflow.optimize.space import BUDGETS
 
 COMPONENTS = {
     "core": "#3d4f60", "l0": "#d5e8dc", "l1": "#97c6ac", "l2": "#3f9270", "l3": "#2a6b51", "l4": "#174633",
-    "dram": "#e8702a", "intra": "#b5a7d6", "inter": "#3a0ca3",
+    "dram": "#e8702a", "intra": "#b5a7d6", "inter": "#3a0ca3", "link": "#c9a227",
 }  # fmt: skip
 """Colours of what shares go to, as of what limits kernels (`style.LIMITERS`)."""
 _MOST = 4  # candidates, or fronts, drawn

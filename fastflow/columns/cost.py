@@ -47,7 +47,7 @@ _INPUTS: tuple[Column, ...] = (
     Column("mem.on_interposer", "bool", "", "true: an interposer carries memory devices and die"),
     *_prices("net.intra", "in-package"),
     *_prices("net.inter", "off-package"),
-    Column("chip.dies", "int", "", "equal dies that make up chip.die_area, in what they cost", 1.0, 1024.0),
+    Column("chip.dies", "int", "", "equal dies of the cores and of what no other die holds", 1.0, 1024.0),
     fraction("chip.salvage", "share of a die where a defect costs a spare unit, and not the die"),
     text("cost.name", "prices"),
     positive("cost.markup", "", "what a device is sold for, over what it costs to build"),
@@ -61,6 +61,7 @@ _INPUTS: tuple[Column, ...] = (
     share(
         "cost.interposer.assembly_yield", "share of packages that work; the rest is lost, die and memory too"
     ),
+    share("cost.interposer.bond_yield", "share of dies that still work once bonded, but for the first"),
     nonnegative("cost.auxiliary", "USD/W", "substrate, board and test of a device, over chip.tdp"),
     nonnegative("cost.host.price", "USD", "price of a machine without devices and networks, for each device"),
     nonnegative("cost.host.power", "", "power of a machine beside its devices, over their chip.tdp"),

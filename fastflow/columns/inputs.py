@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastflow.column import Column, count, fraction, nonnegative, positive, share, text
+from fastflow.columns.chiplets import CHIPLET
 from fastflow.columns.components import link, supply
 from fastflow.columns.cost import COST
 from fastflow.columns.serving import EXCHANGES, SERVING
@@ -359,6 +360,7 @@ INPUTS: tuple[Column, ...] = (
         MASTER_TYPES,
     ),
     *SERVING,
+    *CHIPLET,
     *COST,
     # --- workloads
     text("model.name", "workload", tuple(FAMILIES)),

@@ -15,6 +15,7 @@ from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
+from fastflow.hardware.chiplets import CHIPLETS, HOLDABLE
 from fastflow.network.placement import read_order
 from fastflow.parallelism.chunks import RECOMPUTE, recomputed
 from fastflow.parallelism.layout import LAYERS, parse_layers, parse_layout
@@ -206,6 +207,10 @@ def _check_text(key: str, value: str) -> None:
         read_lengths(value)
     elif key == PATTERN:
         parse_pattern(value)
+    elif key.startswith(CHIPLETS) and key.endswith(".holds"):
+        wrong = [part for part in value.split() if part not in HOLDABLE]
+        if wrong or not value.strip():
+            raise InputError(key, value, f"any of {' '.join(HOLDABLE)}")
     elif key == "placement" and value != AUTO:
         read_order(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastflow.columns import OF_PREFILL, SECTIONS_OF_CHIP
+from fastflow.configuration.chiplets import with_chiplets
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import Scalar, is_of_model, model_inputs
 from fastflow.errors import InputError
@@ -34,7 +35,7 @@ def with_prefill_chip(
     except InputError as error:
         raise InputError(KEY, name, error.allowed) if error.key == "chip" else error from None
     with composer.naming_origins(other):
-        own = model_inputs(composer.resolved(other, is_of_model))
+        own = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model)))
     return dict(inputs) | {OF_PREFILL + key: value for key, value in own.items() if _is_of_chip(key)}
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.cost.dies import Wafer, dies_per_wafer, negative_binomial
+from fastflow.hardware.chiplets import CHIPLETS, areas, dies
 from fastflow.hardware.dram import DramDesign
 from fastflow.tables import Floats, Inputs, table
 
@@ -26,14 +27,21 @@ class DeviceCost(NamedTuple):
 def device_cost(inputs: Inputs, dram: DramDesign) -> DeviceCost:
     """Return what devices cost; inputs: `tech`, `mem`, `chip` and `cost`, dram: the memory that chips have.
 
-    A die costs its part of a wafer, those that fail included. A defect in the part of a die that has spare
-    units does not kill it (`chip.salvage`). Raises KeyError for an input that is not there.
+    A die costs its part of a wafer, those that fail included. A defect in the part of a cores' die that has
+    spare units does not kill it (`chip.salvage`). The yield is of the cores' dies. Raises KeyError for an
+    input that is not there.
     """
-    wafer, dies = table(Wafer, inputs, "cost.wafer"), inputs["chip.dies"]
-    area = inputs["chip.die_area"] / dies
-    critical = area * (1.0 - inputs["chip.salvage"])
-    works = negative_binomial(critical, inputs["tech.defect_density"], inputs["tech.defect_cluster"])
-    die = dies * inputs["tech.wafer_price"] / _good(dies_per_wafer(area, wafer) * works)
+    wafer = table(Wafer, inputs, "cost.wafer")
+    die: Floats = np.zeros(1)
+    for kind, number, area in areas(inputs):
+        node = {
+            name: inputs[f"{CHIPLETS}{kind}.{name}" if kind else f"tech.{name}"]
+            for name in ("wafer_price", "defect_density", "defect_cluster")
+        }
+        # spare units are of cores
+        critical = area if kind else area * (1.0 - inputs["chip.salvage"])
+        works = negative_binomial(critical, node["defect_density"], node["defect_cluster"])
+        die = die + number * node["wafer_price"] / _good(dies_per_wafer(area, wafer) * works)
     memory = dram.capacity * inputs["mem.price"]
     package = _package(inputs, wafer, dram, die + memory)
     return DeviceCost(works, die, memory, package, (die + memory + package) * inputs["cost.markup"])
@@ -52,7 +60,8 @@ def _package(inputs: Inputs, wafer: Wafer, dram: DramDesign, parts: Floats) -> F
     density, cluster = (inputs[f"cost.interposer.defect_{what}"] for what in ("density", "cluster"))
     good = dies_per_wafer(area, wafer) * negative_binomial(area, density, cluster)
     interposer = inputs["cost.interposer.wafer_price"] / _good(good)
-    assembled = (parts + interposer) / inputs["cost.interposer.assembly_yield"] - parts
+    bonded = inputs["cost.interposer.bond_yield"] ** (dies(inputs) - 1.0)
+    assembled = (parts + interposer) / (inputs["cost.interposer.assembly_yield"] * bonded) - parts
     rest = inputs["cost.auxiliary"] * inputs["chip.tdp"]
     package: Floats = np.where(inputs["mem.on_interposer"], assembled, 0.0) + rest
     return package

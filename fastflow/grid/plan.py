@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from fastflow.columns import ALL, SOME
 from fastflow.columns.serving import NO_SERVING
+from fastflow.configuration.chiplets import is_choice, with_chiplets
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
 from fastflow.configuration.inputs import (
@@ -216,7 +217,7 @@ def _compose_all(
                 done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = model_inputs(composer.resolved(composition, is_of_model))
-                inputs = with_prefill_chip(composer, texts, inputs)
+                inputs = with_prefill_chip(composer, texts, with_chiplets(composer, inputs))
             if not done.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:
@@ -242,7 +243,8 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    bound = term.key in (*SETS_OTHERS, PREFILL_CHIP) or not term.is_plain
+    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP) or is_choice(term.key)
+    bound = chooses or not term.is_plain
     return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
 

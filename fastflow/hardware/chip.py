@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
+from fastflow.hardware.chiplets import (
+    LINK,
+    Crossing,
+    at_die,
+    crossing_shares,
+    crossings,
+    has_links,
+    inner_edge,
+    kinds,
+)
 from fastflow.hardware.core import Core, CoreDesign, generate_cores
 from fastflow.hardware.dram import Dram, DramDesign, generate_dram
 from fastflow.hardware.link import Link, LinkDesign, generate_links
@@ -38,6 +48,8 @@ class Chip(NamedTuple):
     dram: DramDesign
     intra: LinkDesign
     inter: LinkDesign
+    joints: tuple[LinkDesign, ...]  # from die to die, where there are such links: none or one
+    dram_latency: Floats  # from the last level on [s]
 
 
 _LEVEL = "chip.memory.l"
@@ -149,15 +161,23 @@ def components_known(inputs: Inputs) -> set[str]:
     return {key.split(".")[2] for key in inputs if key.startswith("tech.memory.")}
 
 
+def _scales(inputs: Inputs) -> dict[str, Floats]:
+    """Return what attributes of on-chip memories are divided by."""
+    scaling = node_scaling(inputs)
+    return {
+        "dynamic_energy": scaling.sram_power, "static_power": scaling.sram_power,
+        "cell_area": scaling.sram_area, "link_area": scaling.wire_area,
+        "controller_area": scaling.logic_area, "controller_power": scaling.logic_power,
+    }  # fmt: skip
+
+
 def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]:
     """Yield what the generator is given for each on-chip level, from the registers outwards."""
-    scaling = node_scaling(inputs)
-    scales = dict.fromkeys(("dynamic_energy", "static_power"), scaling.sram_power)
-    scales |= {"cell_area": scaling.sram_area, "link_area": scaling.wire_area}
-    scales |= {"controller_area": scaling.logic_area, "controller_power": scaling.logic_power}
+    of_cores = _scales(inputs)
     library = sorted(components_known(inputs))
     for number in level_numbers(inputs):
         where = f"chip.memory.l{number}"
+        scales = _scales(at_die(inputs, f"l{number}")) if kinds(inputs) else of_cores
         names = inputs[f"{where}.component"]
         instances = _instances(inputs[f"{where}.scope"], mcus, bundles)
         budgets = _budgets(inputs, f"l{number}")
@@ -172,21 +192,23 @@ def srams_given(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Sram]
         yield Sram(**budgets, instances=instances, wanted=wanted, **attributes)
 
 
-def _levels(inputs: Inputs, mcus: Floats, bundles: Floats) -> Iterator[Level]:
-    """Generate the on-chip levels, from the registers outwards."""
+def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Crossing]) -> Iterator[Level]:
+    """Generate the on-chip levels, from the registers outwards; crossing: what each one's traffic meets."""
     for number, sram in enumerate(srams_given(inputs, mcus, bundles)):
         design = generate_sram(sram)
         design = design._replace(
             capacity=_pinned(inputs, f"l{number}_B", design.capacity),
-            bandwidth=_pinned(inputs, f"l{number}_Bps", design.bandwidth),
+            bandwidth=_pinned(
+                inputs, f"l{number}_Bps", np.minimum(design.bandwidth, crossing[number].bandwidth)
+            ),
         )
         utilization = inputs[f"chip.memory.l{number}.utilization"]
         yield Level(
             design=design,
             instances=sram.instances,
             utilization=utilization,
-            latency=sram.latency,
-            dynamic_energy=moved_energy(sram),
+            latency=sram.latency + crossing[number].latency,
+            dynamic_energy=moved_energy(sram) + crossing[number].energy,
         )
 
 
@@ -205,19 +227,28 @@ def dram_given(inputs: Inputs) -> tuple[Dram, Supply]:
     return dram, table(Supply, inputs, "mem")
 
 
-def _dram(inputs: Inputs) -> DramDesign:
+def _dram(inputs: Inputs, crossing: Crossing) -> DramDesign:
     design = generate_dram(*dram_given(inputs))
     return design._replace(
         capacity=_pinned(inputs, "dram_capacity_B", design.capacity),
-        bandwidth=_pinned(inputs, "dram_Bps", design.bandwidth),
+        bandwidth=_pinned(inputs, "dram_Bps", np.minimum(design.bandwidth, crossing.bandwidth)),
+        energy=design.energy + crossing.energy,
     )
 
 
 def link_given(inputs: Inputs, part: str) -> tuple[Link, Supply]:
     """Return what the generator is given for a network, intra or inter; shape (points,)."""
     link = table(Link, inputs, f"net.{part}", **_budgets(inputs, part, leaves_die=True))
-    link = link._replace(nominal_area=link.nominal_area / node_scaling(inputs).analog_area)
-    return link, table(Supply, inputs, f"net.{part}")
+    scaling = node_scaling(at_die(inputs, part))
+    return link._replace(nominal_area=link.nominal_area / scaling.analog_area), table(
+        Supply, inputs, f"net.{part}"
+    )
+
+
+def die_link_given(inputs: Inputs) -> tuple[Link, Supply]:
+    """Return what the generator is given for the links between dies; shape (points,)."""
+    budgets = _budgets(inputs, LINK) | {"perimeter": inner_edge(inputs)}
+    return table(Link, inputs, f"chip.{LINK}", **budgets), table(Supply, inputs, f"chip.{LINK}")
 
 
 def _links(inputs: Inputs, part: str) -> LinkDesign:
@@ -235,15 +266,24 @@ def generate(inputs: Inputs) -> Chip:
     """
     cores, core_power = _cores(inputs)
     bundles = np.ceil(cores.mcus / inputs["chip.mcus_per_bundle"])
-    levels = tuple(_levels(inputs, cores.mcus, bundles))
+    joints: tuple[LinkDesign, ...]
+    shares = crossing_shares(inputs, len(level_numbers(inputs)))
+    joints, crossing = (), crossings(shares, *np.zeros((3, bundles.size)))
+    if has_links(inputs):
+        joints = (generate_links(*die_link_given(inputs)),)
+        latency = inputs[f"chip.{LINK}.latency"]
+        crossing = crossings(shares, joints[0].bandwidth, latency, joints[0].energy)
+    levels = tuple(_levels(inputs, cores.mcus, bundles, crossing))
     return Chip(
         cores=cores,
         bundles=bundles,
         core_power=core_power,
         levels=levels,
-        dram=_dram(inputs),
+        dram=_dram(inputs, crossing[-1]),
         intra=_links(inputs, "intra"),
         inter=_links(inputs, "inter"),
+        joints=joints,
+        dram_latency=inputs["mem.latency"] + crossing[-1].latency,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known
+from fastflow.hardware.chiplets import LINK, dies, has_links
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Reasons, Texts, table
@@ -71,7 +72,13 @@ def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
 
 def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
     """Name supplies that do not rise from threshold to minimum to maximum."""
-    for prefix in ("tech.core", "mem", "net.intra", "net.inter"):
+    for prefix in (
+        "tech.core",
+        "mem",
+        "net.intra",
+        "net.inter",
+        *([f"chip.{LINK}"] if has_links(inputs) else []),
+    ):
         supply = table(Supply, inputs, prefix)
         rising = (
             (supply.threshold_voltage < supply.minimum_voltage)
@@ -111,7 +118,9 @@ class Component(NamedTuple):
 
 def components(inputs: Inputs, chip: Chip) -> list[Component]:
     """Return the components of generated chips, from the cores outwards: which of them are empty."""
-    parts: list[tuple[str, Floats, Floats]] = [("core", chip.cores.mcus, chip.cores.frequency)]
+    # without links between dies, what crosses is empty too: they are named first
+    parts: list[tuple[str, Floats, Floats]] = [(LINK, link.bandwidth, link.bandwidth) for link in chip.joints]
+    parts.append(("core", chip.cores.mcus, chip.cores.frequency))
     parts += [
         (f"l{number}", level.design.capacity, level.design.bandwidth)
         for number, level in enumerate(chip.levels)
@@ -122,8 +131,11 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
         for part, link in (("intra", chip.intra), ("inter", chip.inter))
     ]
     of_package = inputs["system.package.devices"]
-    networks = {"intra": of_package > 1, "inter": inputs["system.devices"] > of_package}
-    return [  # a single device needs no network
+    # a single device needs no network, a single die no links
+    networks = {
+        "intra": of_package > 1, "inter": inputs["system.devices"] > of_package, LINK: dies(inputs) > 1.0,
+    }  # fmt: skip
+    return [
         Component(name, amount > 0.0, ~((amount > 0.0) & (rate > 0.0)) & networks.get(name, np.True_))
         for name, amount, rate in parts
     ]

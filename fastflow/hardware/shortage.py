@@ -9,6 +9,7 @@ import numpy as np
 from fastflow.hardware.chip import (
     Chip,
     core_given,
+    die_link_given,
     dram_given,
     generate,
     link_given,
@@ -49,6 +50,8 @@ def shortage(inputs: Inputs) -> Floats:
 
 def _rooms(inputs: Inputs, chip: Chip) -> Iterator[tuple[Floats, ...]]:
     """Yield each budget of every component over what the smallest one that works takes of it."""
+    if chip.joints:
+        yield link_rooms(*die_link_given(inputs))
     yield bundle_rooms(*core_given(inputs))
     # levels serve one bundle where there is none yet: a search may mend both at once
     mcus = np.where(chip.cores.mcus > 0.0, chip.cores.mcus, inputs["chip.mcus_per_bundle"])

@@ -81,7 +81,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     for number, level in enumerate(chip.levels):
         own = inputs[f"chip.memory.l{number}.scope"] != "global"
         dealt, instances = np.where(own, number, dealt), np.where(own, level.instances, instances)
-    latency = sum((level.latency for level in chip.levels), inputs["mem.latency"])
+    latency = sum((level.latency for level in chip.levels), chip.dram_latency)
     for kind in ("matrix", "vector", "batched_vector"):
         read_catalogue(inputs[f"chip.blocks.{kind}"], f"chip.blocks.{kind}")
     budget = inputs["chip.tdp"] * (inputs["chip.sustained"] if lasts else 1.0)

@@ -41,7 +41,8 @@ def device(point, stacks, capacity):
         part = {key: point[f"cost.interposer.{key}"] for key in ("defect_density", "defect_cluster")}
         size = point["cost.interposer.margin"] * (point["chip.die_area"] + stacks * point["mem.device_area"])
         one = point["cost.interposer.wafer_price"] / dies(size, point) / works(size, *part.values())
-        tried = 1.0 / point["cost.interposer.assembly_yield"]  # packages for each that works
+        bonded = point["cost.interposer.bond_yield"] ** (point["chip.dies"] - 1)
+        tried = 1.0 / (point["cost.interposer.assembly_yield"] * bonded)  # packages for each that works
         lost = (tried - 1.0) * (bill["die_usd"] + bill["memory_usd"])
         package += tried * one + lost
     bill["package_usd"] = package
