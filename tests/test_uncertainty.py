@@ -1,6 +1,7 @@
 """Uncertain figures: what files say, draws, bands and chances against slow ones, mistakes."""
 
 import math
+import os
 import subprocess
 import sys
 
@@ -394,7 +395,8 @@ def test_a_ranking_and_a_front_say_what_cannot_be_told_apart():
 @pytest.mark.long
 def test_the_screen_says_how_far_a_point_may_be_off(tmp_path):
     command = [sys.executable, "-m", "fastflow.sweep", *FEW, f"output={tmp_path / 'one'}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    wide = {**os.environ, "COLUMNS": "200"}  # else a table of a narrow screen breaks its lines
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=wide).stdout
     assert "How far it may be off" in found
     assert "of the variance is the model's own error" in found
     grid = [
