@@ -39,6 +39,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         special_functions=each("exponentials"),
         capacity=tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
         bandwidth=tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
+        driven=tuple(column([float(level <= d.dealt) for d in designs]) for level in range(levels)),
         dram_bandwidth=column([d.bandwidths[-1] for d in designs]),
         launch=each("launch"),
         unit_m=column([d.unit[0] for d in designs], np.int64),
@@ -47,6 +48,8 @@ def devices(designs, blocks=None, batched_blocks=None):
         dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
         dealt_level=each("dealt", np.int64),
         instances=each("bundles"),
+        threshold=each("threshold"),
+        headroom=np.ones(len(designs)),
         library=Library(
             each("peak"),
             each("registers"),

@@ -149,6 +149,8 @@ def naive_gemm(point):
     machine = tiling.Machine(
         element, unit, point["chip.mcu.dataflow"], made["compute_flops"] * point["chip.utilization"],
         bandwidths, dealt, made[f"_l{dealt}_instances"],
+        [made[f"_l{level}_banks_Bps"] * point[f"chip.memory.l{level}.utilization"] for level in levels],
+        (made["core_V"], point["tech.core.threshold_voltage"], point["tech.core.maximum_voltage"]),
     )  # fmt: skip
     times = []
     for gemm, (collective, bytes_, ranks) in parts[: 3 if point["model.training"] else 1]:
@@ -203,7 +205,8 @@ def test_energy(points, predict, model):
             (
                 int(graph.repeat[row]),
                 prediction.timing.flop[row],
-                made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
+                energy.lift(made, point, prediction.timing.busy[row])
+                * made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
                 prediction.timing.bytes[row],
             )
             for row in rows

@@ -285,7 +285,8 @@ def test_energy_and_utilisation(prediction, got, cases):
                 (
                     int(prediction.launches[row]),
                     prediction.timing.flop[row],
-                    made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
+                    energy.lift(made, point, prediction.timing.busy[row])
+                    * made["_flop_J" if prediction.shards.m[row] else "_pass_flop_J"],
                     prediction.timing.bytes[row],
                 )
                 for row in kernels_of(prediction, place)

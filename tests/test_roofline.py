@@ -91,9 +91,12 @@ def test_kernels_on_their_devices(points, data):
         special_functions=column([vector for _ in points]),
         capacity=tuple(column([p.capacities[level] for p in points]) for level in range(levels)),
         bandwidth=tuple(column([p.bandwidths[level] for p in points]) for level in range(levels)),
+        driven=tuple(column([p.driven()[level] for p in points]) for level in range(levels)),
         dram_bandwidth=column([p.bandwidths[-1] for p in points]),
         dealt_level=column([p.dealt for p in points], np.int64),
         instances=column([p.instances for p in points]),
+        threshold=column([p.threshold() for p in points]),
+        headroom=column([p.headroom() for p in points]),
         launch=column(launch),
         unit_m=column([p.unit[0] for p in points], np.int64),
         unit_k=column([p.unit[1] for p in points], np.int64),
@@ -129,14 +132,14 @@ def test_kernels_on_their_devices(points, data):
     got = time_kernels(machines, work)
     assert got.times.shape == (len(kernels), len(limiter_names(levels)))
     for row, (i, *gemm, batch, bytes_, flop) in enumerate(kernels):
-        p, idle = points[i], [1.0] * (levels + 1)
+        p, idle = points[i], 1.0
         if gemm[0] == 0:
             expected = roofline.memory_bound(bytes_, flop, vector, p.bandwidths, launch[i])
             moved, compute = [bytes_] * (levels + 1), flop / vector
         else:
             best = tiling.search(tuple(gemm), batch, p.machine(), p.candidates(0))
             expected, moved, compute = best.time + launch[i], best.moved, best.compute
-            idle = [best.idle if level <= p.dealt else 1.0 for level in range(levels + 1)]
+            idle = best.idle
             assert got.flop[row] == 2 * gemm[0] * gemm[1] * gemm[2] * batch
             assert [tuple(tile) for tile in got.tile[got.tiling[row]]] == best.tiles
             assert [tiling.OPERANDS[x] for x in got.stays[got.tiling[row]]] == best.stays
@@ -144,7 +147,7 @@ def test_kernels_on_their_devices(points, data):
             assert near(got.busy[row], 1.0 / best.idle)
         assert near(got.time[row], expected)
         assert all(near(g, e) for g, e in zip(got.bytes[row], moved, strict=True))
-        serving = [b / w * x for b, w, x in zip(moved, p.bandwidths, idle, strict=True)]
+        serving = [tiling.level_time(b, p.machine(), level, idle) for level, b in enumerate(moved)]
         times = [compute, *serving, launch[i]]
         assert all(near(g, e) for g, e in zip(got.times[row], times, strict=True))
         assert near(times[got.limiter[row]], max(times))

@@ -97,7 +97,8 @@ def test_pruned_search_is_the_brute_force(levels):
     samples = np.array([design.samples for design in batch[0]])[place]
     assert np.array_equal(every.candidates[dealt < 0], (3 * samples[dealt < 0]) ** levels)
     assert (every.candidates >= (3 * samples) ** levels).all()
-    idle = np.where(np.arange(levels + 1) <= dealt[:, None], every.idle[:, None], 1.0)
+    driven = np.array([design.driven() for design in batch[0]])[place]
+    idle = np.maximum(1.0, driven * every.idle[:, None])
     times = np.column_stack([every.compute_time, every.bytes.reshape(rates.shape) / rates * idle])
     assert np.array_equal(every.time, times.max(axis=1))
     assert (np.bincount(times.argmax(axis=1), minlength=levels + 2) > count / 50).all()

@@ -11,10 +11,13 @@ from fastflow.timing.tiles import make_tile_sets
 from fastflow.timing.tiling import search_tilings
 from tests.checks import near
 from tests.naive import tiling
+from tests.naive.voltage import power
 
 SAMPLES = {1: 8, 2: 5, 3: 3, 4: 2, 5: 1}  # a level, few enough for the oracle
 UNITS = [(4, 4, 4), (8, 4, 8), (16, 16, 16), (1, 1, 1), (3, 5, 128)]
 INSTANCES = [1, 1, 7, 108, 108, 2048]
+SPARE = [1.0, 1.0, 1.5, 40.0]
+SUPPLIES = [(1.0, 0.3, 1.0), (0.6, 0.2, 1.0), (0.9, 0.2, 1.0), (1.0, 0.0, 2.0)]
 
 
 class Design(NamedTuple):
@@ -30,11 +33,27 @@ class Design(NamedTuple):
     unit: tuple = (4, 4, 4)
     flow: str = "best"
     flops: float = 1e14
+    spare: tuple = ()  # what banks could move over what they do, of each level; empty: 1
+    supply: tuple = (1.0, 0.3, 1.0)
 
     def machine(self):
         return tiling.Machine(
-            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.dealt, self.instances
-        )
+            self.element, self.unit, self.flow, self.flops, list(self.bandwidths), self.dealt, self.instances,
+            [rate * more for rate, more in zip(self.bandwidths, self.spare, strict=False)], self.supply,
+        )  # fmt: skip
+
+    def driven(self):
+        """Return `Device.driven`, and 0 for main memory."""
+        spare = self.spare or (1.0,) * len(self.capacities)
+        return [1.0 / more if level <= self.dealt else 0.0 for level, more in enumerate(spare)] + [0.0]
+
+    def threshold(self):
+        voltage, threshold, _ = self.supply
+        return threshold / voltage
+
+    def headroom(self):
+        voltage, threshold, highest = self.supply
+        return power(highest, voltage, threshold)
 
     def candidates(self, most):
         return tiling.candidates(self.samples, self.seed, self.capacities, self.element, self.dealt, most)
@@ -67,7 +86,10 @@ def solve_all(designs, rows, thinned=True, how=search_tilings):
         dataflow=column([DATAFLOW_CODES[design.flow] for design in designs], np.int64),
         dealt_level=column([design.dealt for design in designs], np.int64),
         instances=column([design.instances for design in designs]),
+        threshold=column([design.threshold() for design in designs]),
+        headroom=column([design.headroom() for design in designs]),
         bandwidth=column([rate for design in designs for rate in design.bandwidths]),
+        driven=column([share for design in designs for share in design.driven()]),
         tiles=np.arange(levels * len(designs))[::-1].copy(),
     )
     sides = column([gemm for _, gemm, _ in rows], np.int64).reshape(-1, 3)
@@ -131,6 +153,8 @@ def designs(draw, levels=depths, capacities=memories, samples=None):
         unit=draw(st.sampled_from(UNITS)),
         flow=draw(st.sampled_from(sorted(DATAFLOW_CODES))),
         flops=10.0 ** draw(st.integers(9, 15)),
+        spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(count)),
+        supply=draw(st.sampled_from(SUPPLIES)),
     )
 
 
@@ -172,6 +196,8 @@ def random_batch(rng, levels, count, most):
                 UNITS[rng.integers(len(UNITS))],
                 sorted(DATAFLOW_CODES)[rng.integers(4)],
                 10.0 ** rng.integers(9, 16),
+                tuple(float(rng.choice(SPARE)) for _ in range(levels)),
+                SUPPLIES[rng.integers(len(SUPPLIES))],
             )
         )
     rows = [

@@ -196,11 +196,11 @@ def _levels(inputs: Inputs, mcus: Floats, bundles: Floats, crossing: Sequence[Cr
     """Generate the on-chip levels, from the registers outwards; crossing: what each one's traffic meets."""
     for number, sram in enumerate(srams_given(inputs, mcus, bundles)):
         design = generate_sram(sram)
+        most = crossing[number].bandwidth
         design = design._replace(
             capacity=_pinned(inputs, f"l{number}_B", design.capacity),
-            bandwidth=_pinned(
-                inputs, f"l{number}_Bps", np.minimum(design.bandwidth, crossing[number].bandwidth)
-            ),
+            bandwidth=_pinned(inputs, f"l{number}_Bps", np.minimum(design.bandwidth, most)),
+            ceiling=_pinned(inputs, f"l{number}_Bps", np.minimum(design.ceiling, most)),
         )
         utilization = inputs[f"chip.memory.l{number}.utilization"]
         yield Level(

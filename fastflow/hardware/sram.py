@@ -41,6 +41,7 @@ class SramDesign(NamedTuple):
     banks: Floats
     capacity: Floats  # [B]
     bandwidth: Floats  # [B/s]
+    ceiling: Floats  # what its banks could move if power allowed [B/s]
     static_power: Floats  # leakage [W]
 
 
@@ -92,7 +93,11 @@ def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> Sra
     """Fit banks as `generate_sram` says; of a bank [m^2] and [W], of a bit [J], shape (points,)."""
     rows = level.area.size
     out = SramDesign(
-        banks=np.empty(rows), capacity=np.empty(rows), bandwidth=np.empty(rows), static_power=np.empty(rows)
+        banks=np.empty(rows),
+        capacity=np.empty(rows),
+        bandwidth=np.empty(rows),
+        ceiling=np.empty(rows),
+        static_power=np.empty(rows),
     )
     for i in range(rows):
         banks = 0.0
@@ -105,6 +110,6 @@ def _fit(level: Sram, bank_area: Floats, leakage: Floats, energy: Floats) -> Sra
         by_banks = banks * level.bank_width[i] * level.bank_frequency[i]
         out.banks[i] = banks
         out.capacity[i] = min(banks * level.bank_capacity[i], level.instances[i] * level.wanted[i])
-        out.bandwidth[i] = min(by_power, by_banks)
+        out.bandwidth[i], out.ceiling[i] = min(by_power, by_banks), by_banks
         out.static_power[i] = banks * leakage[i]
     return out

@@ -26,12 +26,13 @@ def energy(
     rate: peak of the units that a kernel computes on [flop/s], launches of it in an iteration, and timing:
     a row a kernel of the graph; sent: bytes on the network within the package and between packages, of
     all stages [B], time of the iteration [s]: (points,). An operation costs the cores' power at the
-    operating point over that rate; cores are idle for free between kernels, while the memories' leakage,
-    controllers and standby last as long as the iteration.
+    operating point over that rate, more where idle cores leave theirs to others (`timing.boost`); cores are
+    idle for free between kernels, while the memories' leakage, controllers and standby last as long as the
+    iteration.
     """
     dynamic = [level.dynamic_energy for level in chip.levels] + [chip.dram.energy]
     static = sum((level.design.static_power for level in chip.levels), chip.dram.static_power)
-    busy, moved = _spent(graph.offset, launches, rate, timing.flop, timing.bytes)
+    busy, moved = _spent(graph.offset, launches, rate, timing.flop * timing.lift, timing.bytes)
     total = chip.core_power * busy
     for level, per_bit in enumerate(dynamic):
         total = total + 8.0 * per_bit * moved[level]
@@ -44,7 +45,7 @@ def energy(
 def _spent(offset: Ints, launches: Ints, rate: Floats, flop: Floats, served: Floats) -> tuple[Floats, Floats]:
     """Return how long a point's operations take at the full rate [s], (points,), and what is moved.
 
-    served: bytes of one launch, (kernels, levels + 1); those moved, of all launches, (levels + 1, points).
+    flop: of one launch, as many as take its energy; served: its bytes, (kernels, levels + 1); those moved, of all launches, (levels + 1, points).
     """
     points, levels = offset.size - 1, served.shape[1]
     busy, moved = np.zeros(points), np.zeros((levels, points))

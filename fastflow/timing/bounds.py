@@ -6,6 +6,7 @@ import numpy as np
 
 from fastflow._jit import lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.boost import level_time
 from fastflow.timing.candidates import deal, may_split
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
@@ -19,7 +20,6 @@ from fastflow.timing.search_space import (
     M,
     N,
     Problem,
-    level_time,
 )
 from fastflow.timing.traffic import fewest_served
 
@@ -103,8 +103,8 @@ def start_other(
 
 @lean_kernel
 def bound_level(
-    problem: Problem, bandwidth: Floats, level: int, outer: int, count: int, tile: Floats, least: Floats,
-    node: Floats, path: Floats, least_accessed: float,
+    problem: Problem, bandwidth: Floats, driven: Floats, level: int, outer: int, count: int, tile: Floats,
+    least: Floats, node: Floats, path: Floats, least_accessed: float,
 ) -> None:  # fmt: skip
     """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
 
@@ -112,28 +112,29 @@ def bound_level(
     """
     out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
     registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
+    of_registers, of_serving = driven[problem.at], driven[problem.at + level + 1]
     for i in range(count):
         m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
         moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
-        within = level_time(least_accessed, registers, node[level, SHARE, i])
-        within = max(within, level_time(moved, serving, idle_outside))
+        within = level_time(least_accessed, registers, of_registers, node[level, SHARE, i])
+        within = max(within, level_time(moved, serving, of_serving, idle_outside))
         node[level, BOUND, i] = max(node[level, BOUND, i], within)
         node[level, BYTES, i] = moved
     for inner in range(level):
         least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
-        serving, is_idle = bandwidth[problem.at + inner + 1], inner < problem.dealt
+        serving, of_serving = bandwidth[problem.at + inner + 1], driven[problem.at + inner + 1]
         for i in range(count):
             m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
             n = max(tile[level, N, i], out_n)
             fewest = fewest_served(problem.whole, m, k, n, max(m, least_m), max(k, least_k), max(n, least_n))
-            idle = node[level, SHARE, i] if is_idle else 1.0
-            node[level, BOUND, i] = max(node[level, BOUND, i], level_time(fewest, serving, idle))
+            within = level_time(fewest, serving, of_serving, node[level, SHARE, i])
+            node[level, BOUND, i] = max(node[level, BOUND, i], within)
 
 
 @lean_kernel
 def least_times(
-    problem: Problem, bandwidth: Floats, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_accessed: float,
+    problem: Problem, bandwidth: Floats, driven: Floats, count: Ints, tile: Floats, least: Floats,
+    node: Floats, path: Floats, least_accessed: float,
 ) -> None:  # fmt: skip
     """Find the least time of the tiles that are distributed, whatever is outside."""
     level = problem.dealt
@@ -141,7 +142,8 @@ def least_times(
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
     if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
         bound_level(
-            problem, bandwidth, level, problem.levels, count[level], tile, least, node, path, least_accessed
-        )
+            problem, bandwidth, driven, level, problem.levels, count[level], tile, least, node, path,
+            least_accessed,
+        )  # fmt: skip
     for i in range(count[level]):
         node[level, LEAST, i] = node[level, BOUND, i]

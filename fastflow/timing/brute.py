@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.boost import level_time
 from fastflow.timing.candidates import lay_tiles, step
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.search_space import (
@@ -26,7 +27,6 @@ from fastflow.timing.search_space import (
     Tilings,
     adopt,
     lay_gemm,
-    level_time,
     new_layout,
     new_tilings,
     precedes,
@@ -38,17 +38,16 @@ from fastflow.timing.traffic import A_STAYS, OPERANDS, served
 
 @lean_kernel
 def _try_innermost(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
-    path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
+    tile: Floats, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Try every innermost tile, each operand staying, on the path outside; returns how many they are."""
     levels, tried = problem.levels, 0
     out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
-    serving = bandwidth[problem.at + 1]
+    serving, of_serving = bandwidth[problem.at + 1], driven[problem.at + 1]
     per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
     outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
-    idle_outside = idle if problem.dealt > 0 else 1.0
-    registers, shortest = bandwidth[problem.at], best[0, TIME]
+    registers, of_registers, shortest = bandwidth[problem.at], driven[problem.at], best[0, TIME]
     behind = False  # whether the levels outside move more bytes than the best tiling's
     for outer in range(levels - 1, 0, -1):
         if path[outer, MOVED] != best[outer, MOVED]:
@@ -67,11 +66,11 @@ def _try_innermost(
             problem.unit,
             max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
         )  # fmt: skip
-        inside = max(outside, level_time(accessed, registers, idle))
+        inside = max(outside, level_time(accessed, registers, of_registers, idle))
         tried += len(OPERANDS)
         for stays in range(len(OPERANDS)):
             moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
-            time = max(inside, level_time(moved, serving, idle_outside))
+            time = max(inside, level_time(moved, serving, of_serving, idle))
             if time > shortest or (behind and time == shortest):
                 continue
             step(problem, sides, 0, i, exponent, path, path_exponent)
@@ -84,8 +83,8 @@ def _try_innermost(
 
 @kernel
 def _try_all(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, tile: Floats,
-    turn: Ints, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
+    tile: Floats, turn: Ints, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Try every tiling of a GEMM; returns how many they are.
 
@@ -96,7 +95,7 @@ def _try_all(
     turn[level, 0], turn[level, 1] = 0, -1
     while level < levels:
         out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
-        serving = bandwidth[problem.at + level + 1]
+        serving, of_serving = bandwidth[problem.at + level + 1], driven[problem.at + level + 1]
         if level > 0:
             turn[level, 1] += 1
             if turn[level, 1] == len(OPERANDS):
@@ -109,16 +108,16 @@ def _try_all(
                 turn[level, 0], turn[level, 1] = i + 1, -1
                 continue
             passes = max(out_k, path[level, PARTS]) if level == dealt else out_k
-            idle = path[level, IDLE] if level < dealt else 1.0
             m, k, n = path[level, M], path[level, K], path[level, N]
             moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
             outside = max(path[level + 1, TIME], path[level, COMPUTE])
-            path[level, MOVED], path[level, TIME] = moved, max(outside, level_time(moved, serving, idle))
+            within = level_time(moved, serving, of_serving, path[level, IDLE])
+            path[level, MOVED], path[level, TIME] = moved, max(outside, within)
             level -= 1
             turn[level, 0], turn[level, 1] = 0, -1
             continue
         tried += _try_innermost(
-            problem, bandwidth, sides, count, exponent, tile, path, path_exponent, best, best_exponent
+            problem, bandwidth, driven, sides, count, exponent, tile, path, path_exponent, best, best_exponent
         )
         level += 1
     return tried
@@ -135,8 +134,8 @@ def _try_each(
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 0, level, False, layout)
         tried = _try_all(
-            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
-            layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
+            problem, hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent,
+            layout.tile, layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip
         record(problem, layout, tried, g, out)
 

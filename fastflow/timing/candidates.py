@@ -6,6 +6,7 @@ import numpy as np
 
 from fastflow._jit import lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.boost import lift_of
 from fastflow.timing.search_space import (
     COMPUTE,
     FILLED,
@@ -28,7 +29,11 @@ from fastflow.timing.tiles import TileSets
 def _waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
     """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
     at_work = np.ceil(tiles / problem.instances) * problem.instances
-    return max(problem.floor, 2.0 * at_work * volume / problem.flops), at_work / tiles
+    idle, slower = at_work / tiles, at_work
+    if problem.headroom > 1.0:
+        longer, _ = lift_of(idle, problem.threshold, problem.headroom)
+        slower = tiles * longer
+    return max(problem.floor, 2.0 * slower * volume / problem.flops), idle
 
 
 @lean_kernel

@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.distinct import look_up, vocabulary
 from fastflow.hardware.chip import Chip, peak_flops
+from fastflow.hardware.sram import SramDesign
 from fastflow.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.dataflow import DATAFLOW_CODES
@@ -53,6 +54,7 @@ class Device(NamedTuple):
     special_functions: Floats  # exponentials and the like [1/s]
     capacity: tuple[Floats, ...]  # of one instance of each level, for what all bundles read [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
+    driven: tuple[Floats, ...]  # share of its banks' rate that power drives; 0 where all bundles share a level
     dram_bandwidth: Floats  # achievable [B/s]
     launch: Floats  # overhead and first access through all levels [s]
     unit_m: Ints
@@ -61,6 +63,8 @@ class Device(NamedTuple):
     dataflow: Ints
     dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
     instances: Floats  # of that level
+    threshold: Floats  # of the cores' voltage, over their supply
+    headroom: Floats  # power of a core at its highest supply, over that with all at work; 1: its clock stays
     library: Library
     blocks: Texts  # tiles that the library has for single products
     batched_blocks: Texts  # and for batched ones
@@ -104,6 +108,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             for level, parts in zip(chip.levels, partitions, strict=True)
         ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
+        driven=tuple(_driven(level.design, number <= dealt) for number, level in enumerate(chip.levels)),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
         unit_m=inputs["chip.mcu.m"],
@@ -112,6 +117,8 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         dataflow=look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
         dealt_level=dealt,
         instances=instances,
+        threshold=inputs["tech.core.threshold_voltage"] / chip.cores.voltage,
+        headroom=_headroom(inputs, chip.cores.voltage),
         library=Library(
             peak_flops=peak,
             registers=registers,
@@ -137,6 +144,22 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             by_matrix, inputs["chip.blocks.matrix"], inputs["chip.blocks.batched_vector"]
         ),
     )
+
+
+def _headroom(inputs: Inputs, voltage: Floats) -> Floats:
+    """Return `Device.headroom`; a chip whose clock is known has no higher one."""
+    if "chip.pinned.core_Hz" in inputs or "chip.pinned.core_V" in inputs:
+        return np.ones(voltage.size)
+    threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
+    powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
+    return np.where(voltage > threshold, np.maximum(powers, 1.0), 1.0)
+
+
+def _driven(level: SramDesign, own: Bools) -> Floats:
+    """Return `Device.driven` of a level; own: where bundles have it to themselves."""
+    share = np.ones(own.size)
+    np.divide(level.bandwidth, level.ceiling, out=share, where=level.ceiling > level.bandwidth)
+    return np.where(own, share, 0.0)
 
 
 def _warp(texts: Texts) -> tuple[Floats, Floats]:

@@ -12,6 +12,7 @@ from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched, run_blocks
+from fastflow.timing.boost import level_time, lift_of
 from fastflow.timing.brute import search_all
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device
@@ -66,6 +67,7 @@ class Timing(NamedTuple):
     parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
     busy: Floats  # share of the bundles that work, over all waves
+    lift: Floats  # energy of an operation, over that with all bundles at work
     candidates: Ints  # how many tiles the search looked at
 
 
@@ -84,7 +86,8 @@ def hierarchies_of(
     columns = (
         work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
         device.dataflow, device.dealt_level, device.instances, work.samples, work.seed,
-        *device.bandwidth, device.dram_bandwidth, *device.capacity,
+        *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
+        device.threshold, device.headroom,
     )  # fmt: skip
     first, place = kinds(columns, points)
     level = np.tile(np.arange(levels), first.size)
@@ -97,9 +100,7 @@ def hierarchies_of(
     samples, seed = each(work.samples), each(work.seed)
     one, tiles = kinds([capacity, size, level, dealt, samples, seed], level.size)
     sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
-    bandwidth = np.stack(
-        [*(column[first] for column in device.bandwidth), device.dram_bandwidth[first]], axis=1
-    )
+    bandwidth, driven = _of_levels(device)
     return (
         Hierarchies(
             element_bytes=work.element_bytes[first],
@@ -110,13 +111,22 @@ def hierarchies_of(
             dataflow=device.dataflow[first],
             dealt_level=device.dealt_level[first],
             instances=device.instances[first],
-            bandwidth=bandwidth.reshape(-1),
+            threshold=device.threshold[first],
+            headroom=device.headroom[first],
+            bandwidth=bandwidth[first].reshape(-1),
+            driven=driven[first].reshape(-1),
             tiles=tiles,
         ),
         sets,
         hashes([column[first] for column in columns]),
         place,
     )
+
+
+def _of_levels(device: Device) -> tuple[Floats, Floats]:
+    """Return the bandwidth of every level and of main memory, and `Device.driven`, (points, levels + 1)."""
+    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
+    return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
 
 
 def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
@@ -142,7 +152,7 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
         if work.m[row] > 0:
             continue
         out.times[row, 0] = work.pass_flop[row] / vector_flops[work.point[row]]
-        out.flop[row], idle[row] = work.pass_flop[row], 1.0
+        out.flop[row], idle[row], out.lift[row] = work.pass_flop[row], 1.0, 1.0
         out.parts[row], out.waves[row], out.candidates[row], out.tiling[row] = 0, 0, 0, 0
         for level in range(out.bytes.shape[1]):
             out.bytes[row, level] = work.pass_bytes[row]
@@ -150,16 +160,18 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 @kernel
 def _lay_gemms(
-    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
-) -> None:
+    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, threshold: Floats,
+    headroom: Floats, idle: Floats, out: Timing,
+) -> None:  # fmt: skip
     """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
 
-    before: how many other tilings come before these.
+    before: how many other tilings come before these; threshold, headroom: as `Device` has them.
     """
     levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
         row, g = rows[i], place[i]
-        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
+        out.times[row, 0], idle[row], p = found.compute_time[g], found.idle[g], work.point[row]
+        _, out.lift[row] = lift_of(found.idle[g], threshold[p], headroom[p])
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
         out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
         out.candidates[row], out.tiling[row] = found.candidates[g], before + g
@@ -169,12 +181,12 @@ def _lay_gemms(
 
 @kernel
 def _limit(
-    point: Ints, timed: Bools, bandwidth: Floats, dealt: Ints, launch: Floats, idle: Floats, out: Timing
+    point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, idle: Floats, out: Timing
 ) -> None:  # fmt: skip
     """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
 
-    bandwidth: (points, levels + 1); dealt, launch: (points,). Idle bundles leave their own levels
-    unused; what is shared by the chip serves the others.
+    bandwidth, driven: (points, levels + 1); launch: (points,). Idle bundles leave their own levels
+    unused, and the power of these to the others; what is shared by the chip serves the others.
     """
     last = out.times.shape[1] - 1
     for row in range(point.size):
@@ -183,8 +195,7 @@ def _limit(
         p = point[row]
         longest, limiter = out.times[row, 0], 0
         for level in range(last - 1):
-            share = idle[row] if level <= dealt[p] else 1.0
-            serving = out.bytes[row, level] / bandwidth[p, level] * share
+            serving = level_time(out.bytes[row, level], bandwidth[p, level], driven[p, level], idle[row])
             out.times[row, level + 1] = serving
             if longest < serving or np.isnan(serving) > np.isnan(longest):
                 longest, limiter = serving, level + 1
@@ -224,7 +235,7 @@ def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out:
     tilings, columns = len(launched.tile), out.times.shape[1]
     for i in range(rows.size):
         row, g = rows[i], place[i]
-        out.time[row] = launched.time[g]
+        out.time[row], out.lift[row] = launched.time[g], 1.0
         limiter = 0
         for column in range(columns):
             out.times[row, column] = launched.times[g, column]
@@ -290,6 +301,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         parts=np.empty(count, dtype=np.int64),
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
+        lift=np.empty(count),
         candidates=np.empty(count, dtype=np.int64),
     )
     idle = np.empty(count)  # bundles there for each that works
@@ -303,7 +315,8 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
         if rows.size:
             found, place = _search(device, work, rows, brute)
-            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
+            before = tilings.add(found.tile, found.stays)
+            _lay_gemms(work, rows, found, place, before, device.threshold, device.headroom, idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, place = _run_blocks(device, work, rows)
@@ -313,6 +326,5 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         launched, flop = one.time(one.device, one.share)
         _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
         out.flop[one.rows], by_blocks[one.rows] = flop, True
-    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    _limit(work.point, by_blocks, bandwidth, device.dealt_level, device.launch, idle, out)
+    _limit(work.point, by_blocks, *_of_levels(device), device.launch, idle, out)
     return out._replace(tile=tilings.tile, stays=tilings.stays)

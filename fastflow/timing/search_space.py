@@ -31,7 +31,7 @@ VISITS, FILLED, INVERSE = 0, 1, 2
 class Hierarchies(NamedTuple):
     """Distinct memory hierarchies with what computes on them; shape (hierarchies,).
 
-    `bandwidth` is flat, shape (hierarchies * (levels + 1),), from the registers outwards, main memory
+    `bandwidth` and `driven` are flat, shape (hierarchies * (levels + 1),), from the registers outwards, main memory
     last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
     """
 
@@ -43,7 +43,10 @@ class Hierarchies(NamedTuple):
     dataflow: Ints
     dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
     instances: Floats  # of that level
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
     bandwidth: Floats  # achievable, all instances [B/s]
+    driven: Floats  # as `Device` has it, laid out as `bandwidth`
     tiles: Ints
 
 
@@ -91,6 +94,8 @@ class Problem(NamedTuple):
     levels: int
     dealt: int  # the level whose tiles are distributed, -1 for none
     instances: float
+    threshold: float
+    headroom: float
     closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
     at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
 
@@ -206,6 +211,8 @@ def lay_gemm(
         levels=levels,
         dealt=dealt,
         instances=hierarchies.instances[h],
+        threshold=hierarchies.threshold[h],
+        headroom=hierarchies.headroom[h],
         closed=closed,
         at=h * (levels + 1),
     )
@@ -249,12 +256,6 @@ def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exp
             best[level, column] = path[level, column]
         for column in range(3):
             best_exponent[level, column] = path_exponent[level, column]
-
-
-@lean_kernel
-def level_time(moved: float, bandwidth: float, idle: float) -> float:
-    """Return the time [s] that a level takes to serve its bytes with some of its instances idle."""
-    return moved / bandwidth * idle
 
 
 def new_tilings(gemms: int, levels: int) -> Tilings:

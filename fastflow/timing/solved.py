@@ -115,7 +115,9 @@ def _narrow(
     count, tiles, total = hierarchies.instances.size, rows.size * levels, sets.closed.size
     everyone = np.concatenate([np.arange(count), gemms.hierarchy[rows]])
     of_levels = hierarchies._replace(
-        bandwidth=hierarchies.bandwidth.reshape(count, -1), tiles=hierarchies.tiles.reshape(count, -1)
+        bandwidth=hierarchies.bandwidth.reshape(count, -1),
+        driven=hierarchies.driven.reshape(count, -1),
+        tiles=hierarchies.tiles.reshape(count, -1),
     )
     wider = take(of_levels, everyone)
     wider.tiles[count:] = total + np.arange(tiles).reshape(-1, levels)
@@ -125,7 +127,11 @@ def _narrow(
     m, k, n = (words >> shift & (1 << _BITS) - 1 for shift in (0, _BITS, 2 * _BITS))
     return (
         gemms._replace(hierarchy=hierarchy),
-        wider._replace(bandwidth=wider.bandwidth.reshape(-1), tiles=wider.tiles.reshape(-1)),
+        wider._replace(
+            bandwidth=wider.bandwidth.reshape(-1),
+            driven=wider.driven.reshape(-1),
+            tiles=wider.tiles.reshape(-1),
+        ),
         TileSets(
             offset=np.concatenate([sets.offset, sets.offset[-1] + np.arange(1, tiles + 1)]),
             closed=np.concatenate([sets.closed, np.zeros(tiles, dtype=np.bool_)]),

@@ -21,6 +21,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.boost import level_time
 from fastflow.timing.bounds import (
     ACCESSES,
     BOUND,
@@ -57,7 +58,6 @@ from fastflow.timing.search_space import (
     Tilings,
     adopt,
     lay_gemm,
-    level_time,
     moves_more,
     new_layout,
     new_tilings,
@@ -99,12 +99,13 @@ def _list_quickest(
 
 @lean_kernel
 def _time_innermost(
-    problem: Problem, bandwidth: Floats, count: int, tile: Floats, node: Floats, path: Floats
+    problem: Problem, bandwidth: Floats, driven: Floats, count: int, tile: Floats, node: Floats, path: Floats
 ) -> None:
     """Time every innermost tile on the path outside: its BOUND is exact."""
     out_m, out_k, out_n, idle_outside = path[1, M], path[1, K], path[1, N], path[1, IDLE]
     per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
     registers, serving = bandwidth[problem.at], bandwidth[problem.at + 1]
+    of_registers, of_serving = driven[problem.at], driven[problem.at + 1]
     for i in range(count):
         m, k, n = max(tile[0, M, i], out_m), max(tile[0, K, i], out_k), max(tile[0, N, i], out_n)
         moved = fewest_served(problem.whole, out_m, max(out_k, tile[0, PARTS, i]), out_n, m, k, n)
@@ -113,7 +114,8 @@ def _time_innermost(
             max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
         )  # fmt: skip
         within = max(
-            level_time(moved, serving, idle_outside), level_time(accessed, registers, node[0, SHARE, i])
+            level_time(moved, serving, of_serving, idle_outside),
+            level_time(accessed, registers, of_registers, node[0, SHARE, i]),
         )
         node[0, WITHIN, i] = within
         node[0, BOUND, i] = max(node[0, BOUND, i], within)
@@ -201,8 +203,8 @@ def _next_tile(
 
 @lean_kernel
 def _search_one(
-    problem: Problem, bandwidth: Floats, sides: Floats, count: Ints, exponent: Ints, longest: Ints,
-    tile: Floats, least: Floats, node: Floats, listed: Ints, left: Ints,
+    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
+    longest: Ints, tile: Floats, least: Floats, node: Floats, listed: Ints, left: Ints,
     path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
 ) -> int:  # fmt: skip
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
@@ -215,7 +217,7 @@ def _search_one(
     guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        least_times(problem, bandwidth, count, tile, least, node, path, least_accessed)
+        least_times(problem, bandwidth, driven, count, tile, least, node, path, least_accessed)
         guess, least_dealt = _quickest(dealt, count[dealt], node)
     if not problem.closed or dealt == 0:
         guess = -1
@@ -237,11 +239,11 @@ def _search_one(
             looked += count[level]
             if level > 0:
                 bound_level(
-                    problem, bandwidth, level, level + 1, count[level], tile, least, node, path,
+                    problem, bandwidth, driven, level, level + 1, count[level], tile, least, node, path,
                     least_accessed,
                 )  # fmt: skip
         if level == 0:
-            _time_innermost(problem, bandwidth, count[0], tile, node, path)
+            _time_innermost(problem, bandwidth, driven, count[0], tile, node, path)
             chosen, within = _choose_innermost(shortest, count, tile, node, path)
             if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
                 node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
@@ -275,7 +277,8 @@ def _search_one(
             if least_dealt == shortest and moves_more(levels, level, path, best):
                 continue
         step(problem, sides, level, chosen, exponent, path, path_exponent)
-        serving = level_time(path[level, MOVED], bandwidth[problem.at + level + 1], path[level + 1, IDLE])
+        outer = problem.at + level + 1
+        serving = level_time(path[level, MOVED], bandwidth[outer], driven[outer], path[level + 1, IDLE])
         path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
         level, is_new = level - 1, True
     return looked
@@ -295,7 +298,7 @@ def _search_in_turn(
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
         looked = _search_one(
-            problem, hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent,
+            problem, hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent,
             layout.longest_side, layout.tile, layout.least, node, listed, left,
             layout.path, layout.path_exponent, layout.best, layout.best_exponent,
         )  # fmt: skip

@@ -88,7 +88,7 @@ def generate(point):
         }  # fmt: skip
         energy = scaled(bank["dynamic_energy"], "sram_power")
         controller = scaled(bank["controller_power"], "logic_power")
-        banks, capacity, bandwidth, static = sram.generate(
+        banks, capacity, bandwidth, static, most = sram.generate(
             point[f"chip.area.l{number}"] * die if instances else 0.0,
             point[f"chip.power.l{number}"] * tdp,
             instances,
@@ -106,7 +106,7 @@ def generate(point):
             scaled(bank["link_area"], "wire_area"),
         )
         chip[f"l{number}_banks"], chip[f"l{number}_B"], chip[f"l{number}_Bps"] = banks, capacity, bandwidth
-        chip[f"_l{number}_instances"] = instances
+        chip[f"_l{number}_instances"], chip[f"_l{number}_banks_Bps"] = instances, most
         chip[f"_l{number}_bit_J"] = sram.moved(energy, controller, bank["bank_width"], bank["bank_frequency"])
         chip["_standing_W"] += static
         number += 1

@@ -1,5 +1,17 @@
 """Energy of one iteration of one device: what moves and computes, and what leaks meanwhile (Table 2)."""
 
+from tests.naive.voltage import highest_voltage
+
+
+def lift(made, point, busy):
+    """Return what an operation takes where idle cores leave their power to others, over that with none.
+
+    busy: share of the cores that work. Those are at a higher supply, and energy goes with its square.
+    """
+    voltage, threshold = made["core_V"], point["tech.core.threshold_voltage"]
+    highest = point["tech.core.maximum_voltage"]
+    return (highest_voltage(1 / busy, voltage, threshold, voltage, highest) / voltage) ** 2
+
 
 def iteration(kernels, per_bit, per_bit_sent, sent, standing, time):
     """Return joules.

@@ -51,7 +51,10 @@ def generate(
     bank_frequency,
     controller_power, controller_area, ports, link_area,
 ):  # fmt: skip
-    """Return (banks, capacity [B], bandwidth [B/s], leakage [W]) of all instances together."""
+    """Return (banks, capacity [B], bandwidth [B/s], leakage [W]) of all instances together.
+
+    And what the banks could move if power allowed [B/s].
+    """
     banks = banks_of_all(
         area, power, ports, static_power, cell_area, overhead, bank_bytes, controller_area, link_area
     )
@@ -61,4 +64,4 @@ def generate(
     bit = moved(dynamic_energy, controller_power, bank_width, bank_frequency)
     by_power = 0.99 * power / bit / 8  # Equation 3, in bytes
     by_banks = banks * bank_width * bank_frequency  # a bank moves at most its width each cycle of its clock
-    return banks, min(banks * bank_bytes, instances * wanted), min(by_power, by_banks), static
+    return banks, min(banks * bank_bytes, instances * wanted), min(by_power, by_banks), static, by_banks

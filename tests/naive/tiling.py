@@ -4,7 +4,8 @@ For each level there is a fixed, seeded sequence of random tiles that meet the l
 first N of it are tried, every combination across L levels, every choice of the operand that stays put
 at each level. Or else every tile of power-of-two sides that fits. The work inside the tiles of the level
 that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
-parts where bundles would be idle. Time is the maximum over compute and all levels. Ties go to the
+parts where bundles would be idle. Idle bundles leave their power to those at work: cores take it at a
+higher supply, memories as far as their banks can. Time is the maximum over compute and all levels. Ties go to the
 fewest DRAM bytes, then L2 bytes, and so on; then to the largest tiles from the outermost level
 inwards, then to the fewest parts.
 
@@ -16,6 +17,7 @@ from math import floor
 from typing import NamedTuple
 
 from tests.naive.dataflow import register_accesses
+from tests.naive.voltage import highest_voltage, speed
 
 PARTIAL_SUM = 4  # bytes
 GROWTH = 1.2207440846057596  # x^4 = x + 1
@@ -30,6 +32,8 @@ class Machine(NamedTuple):
     bandwidths: list  # registers outwards, main memory last
     dealt_level: int = -1  # its tiles are dealt out to its instances, side by side; -1 for none
     instances: float = 1.0  # of that level
+    banks: list = ()  # what those of on-chip levels could move if power allowed; empty: what they do
+    supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
 
 
 class Tiling(NamedTuple):
@@ -188,7 +192,18 @@ def bundles_work(gemm, batch, machine, tiles, length):
     waves = -(-units // int(machine.instances))
     turns = waves * machine.instances
     work = padded_flop((tile[0], min(length, gemm[1]), tile[2]), machine.unit)
-    return max(least, turns * work / machine.flops), waves, turns / units
+    voltage, threshold, highest = machine.supply
+    lifted = highest_voltage(turns / units, voltage, threshold, voltage, highest)
+    flops = machine.flops * speed(lifted, voltage, threshold)
+    return max(least, turns * work / flops), waves, turns / units
+
+
+def level_time(bytes_, machine, level, idle):
+    """Return the time of what a level serves; idle: bundles there for each that works."""
+    rate = machine.bandwidths[level]
+    if level <= machine.dealt_level:
+        rate = min(rate, (machine.banks or machine.bandwidths)[level] / idle)
+    return bytes_ / rate
 
 
 def cost(gemm, batch, machine, tiles, stays, parts):
@@ -196,11 +211,8 @@ def cost(gemm, batch, machine, tiles, stays, parts):
     length = next(length for length in part_lengths(gemm[1]) if -(-gemm[1] // length) == parts)
     compute, waves, idle = bundles_work(gemm, batch, machine, tiles, length)
     moved = served(gemm, batch, machine, tiles, stays, parts)
-    times = [compute]
-    for level, bytes_ in enumerate(moved):
-        waiting = idle if level <= machine.dealt_level else 1.0
-        times.append(bytes_ / machine.bandwidths[level] * waiting)
-    return Tiling(max(times), moved, compute, tiles, stays, parts, waves, idle)
+    serving = [level_time(bytes_, machine, level, idle) for level, bytes_ in enumerate(moved)]
+    return Tiling(max(compute, *serving), moved, compute, tiles, stays, parts, waves, idle)
 
 
 # --- the search
