@@ -12,8 +12,6 @@ from tests.conftest import columns_of
 WHOLE = 0.005
 """What rounding to whole units may take."""
 NODES = ("n12", "n7", "n5", "n3", "n2", "n1_4", "n1")
-IDLE = 0.02
-"""What lower clocks may cost kernels that leave bundles idle."""
 MEMORIES = ("hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "gddr6")
 CHIPS = ("v100_sxm", "t4", "a100_sxm_80", "mi210", "h100_sxm", "l4", "b200_sxm", "mi300x")
 BUDGET_KEYS = (*BUDGETS, "chip.tdp", "chip.node_area", "whole die")
@@ -106,20 +104,37 @@ def test_a_node_more_is_never_worse(compose, chip, scaling):
     check(some, NODES[1:])
 
 
+def check_times(summary, ladder, what):
+    """No step of a ladder takes longer than the one before it."""
+    time = summary(ladder)["time_s"]
+    assert not np.isnan(time).any(), what
+    assert not (time[1:] > time[:-1] * (1.0 + WHOLE)).any(), (what, np.round(time, 6).tolist())
+
+
 @pytest.mark.parametrize("mem", ["hbm2", "hbm3", "hbm4"])
 @pytest.mark.parametrize("tech", NODES)
 def test_no_share_more_makes_an_iteration_slower(compose, summary, tech, mem):
-    """The study's own workload at one strategy, over a ladder of every area and power of another chip's room.
+    """The study's own workload, over a ladder of every area and power of another chip's room."""
+    for strategy in ("d512", "RC-1-16-d32"):
+        base = compose(f"tech={tech}", f"mem={mem}", "net=gdr_x8", f"parallel.strategy={strategy}")
+        base |= {"chip.tdp": 400.0, **{key: 0.75 * base[key] for key in BUDGETS}}
+        for key in BUDGETS:
+            check_times(summary, [base | {key: base[key] * 1.2**step} for step in range(-4, 3)], key)
 
-    Kernels of fewer tiles than bundles see nothing of more bundles but their lower clock: IDLE.
+
+@given(
+    st.sampled_from(NODES), st.sampled_from(["paper", "foundry"]), st.sampled_from(BUDGETS),
+    st.tuples(*[st.integers(1, 20000)] * 3), st.sampled_from([150.0, 300.0, 700.0]),
+)  # fmt: skip
+@cases(60)
+def test_no_share_more_makes_a_product_slower(compose, summary, tech, scaling, key, sides, tdp):
+    """Products of any shape, which leave bundles idle: a ladder of 25 amounts of a budget.
+
+    All tiles are tried: a few random ones of a larger memory are others.
     """
-    base = compose(f"tech={tech}", f"mem={mem}", "net=gdr_x8", "parallel.strategy=d512")
-    base |= {"chip.tdp": 400.0, **{key: 0.75 * base[key] for key in BUDGETS}}
-    for key in BUDGETS:
-        ladder = [base | {key: base[key] * 1.2**step} for step in range(-4, 3)]
-        time = summary(ladder)["time_s"]
-        assert not np.isnan(time).any(), key
-        worse = time[1:] > time[:-1] * (
-            1.0 + (IDLE if "core" in key or "l1" in key or "l0" in key else WHOLE)
-        )
-        assert not worse.any(), (key, np.round(time, 4).tolist())
+    base = compose(
+        "model=gemm", "system.devices=1", f"tech={tech}", "mem=hbm3", f"scaling={scaling}", "tiling=divisors"
+    )
+    base |= dict(zip(("model.m", "model.k", "model.n"), sides, strict=True)) | {"chip.tdp": tdp}
+    base |= {name: 0.4 * base[name] for name in BUDGETS}
+    check_times(summary, [base | {key: base[key] * 1.05**step} for step in range(25)], key)

@@ -21,6 +21,7 @@ CHIPLET: tuple[Column, ...] = (
     text(f"{CHIPLETS}*.tech", "node of a further kind of die: a choice of the group tech"),
     count(f"{CHIPLETS}*.dies", "how many dies of the kind a package has", high=1024),
     text(f"{CHIPLETS}*.holds", f"what they hold: any of {' '.join(HOLDABLE)}"),
+    positive(f"{CHIPLETS}*.die_area", "m^2", "area of one")._replace(absent="that of what they hold"),
     *(column._replace(name=f"{CHIPLETS}*.{name}", absent=_OF_TECH) for name, column in _NODE.items()),
     *(
         fraction(f"chip.{budget}.{LINK}", f"share of the {what} that links between dies get")._replace(

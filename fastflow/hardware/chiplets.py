@@ -83,22 +83,30 @@ def inner_edge(inputs: Inputs) -> Floats:
     return found
 
 
+def needed_area(inputs: Inputs, kind: str) -> Floats:
+    """Return the area of what all dies of a kind hold, and of their part of the links [m^2], (points,)."""
+    number = inputs[f"{CHIPLETS}{kind}.dies"]
+    share = inputs.get(f"chip.area.{LINK}", np.zeros(number.size)) * number / dies(inputs)
+    for part in HOLDABLE:
+        if f"chip.area.{part}" in inputs:
+            share = share + np.where(holds(inputs, kind, part), inputs[f"chip.area.{part}"], 0.0)
+    needed: Floats = share * inputs["chip.die_area"]
+    return needed
+
+
 def areas(inputs: Inputs) -> Iterator[tuple[str, Floats, Floats]]:
     """Yield the kinds of dies: name, "" for that of the cores, number, and area of one [m^2], (points,) each.
 
-    A kind has the area of what it holds and its dies' part of the links'; the cores' dies have the rest.
+    A kind has the area of what it holds and its dies' part of the links', unless its own is known; the cores'
+    dies have the rest.
     """
-    whole, total = inputs["chip.die_area"], dies(inputs)
-    link = inputs.get(f"chip.area.{LINK}", np.zeros_like(whole))
-    left = np.asarray(whole)
+    left = np.asarray(inputs["chip.die_area"])
     for kind in kinds(inputs):
         number = inputs[f"{CHIPLETS}{kind}.dies"]
-        share = link * number / total
-        for part in HOLDABLE:
-            if f"chip.area.{part}" in inputs:
-                share = share + np.where(holds(inputs, kind, part), inputs[f"chip.area.{part}"], 0.0)
-        left = left - share * whole
-        yield kind, number, share * whole / number
+        known = inputs.get(f"{CHIPLETS}{kind}.die_area")
+        area = needed_area(inputs, kind) / number if known is None else known
+        left = left - number * area
+        yield kind, number, area
     yield "", inputs["chip.dies"], left / inputs["chip.dies"]
 
 

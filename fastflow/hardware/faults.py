@@ -12,7 +12,7 @@ import numpy as np
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known
-from fastflow.hardware.chiplets import LINK, dies, has_links
+from fastflow.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, needed_area
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Reasons, Texts, table
@@ -26,6 +26,7 @@ def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
     _name_pins(inputs, reason)
     _name_supplies(inputs, reason)
     _name_sums(inputs, reason)
+    _name_dies(inputs, reason)
     name_limits(inputs, chip, reason)
     _name_components(inputs, chip, reason)
     return reason.texts()
@@ -106,6 +107,21 @@ def _name_sums(inputs: Inputs, reason: Reasons) -> None:
             shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
             expected = f"shares that sum to at most 1; these are {shares}"
             reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
+
+
+def _name_dies(inputs: Inputs, reason: Reasons) -> None:
+    """Name dies of a known area that are too small for what they hold, or leave the cores' dies none."""
+    for kind, number, area in areas(inputs):
+        key, whole = f"{CHIPLETS}{kind}.die_area", inputs["chip.die_area"]
+        if not kind:
+            for i in reason.without(area <= 0.0):
+                known = f"chip.die_area={whole[i] * 1e6:g} mm2 leaves no area for the dies of the cores"
+                reason.add(i, f"{known}: the other dies have all of it")
+        elif key in inputs:
+            needed = needed_area(inputs, kind) / number
+            for i in reason.without(needed > area * (1.0 + 1e-9)):
+                allowed = f"at least the {needed[i] * 1e6:.4g} mm2 of what such a die holds"
+                reason.add(i, str(InputError(key, f"{area[i] * 1e6:g} mm2", allowed)))
 
 
 class Component(NamedTuple):

@@ -73,28 +73,32 @@ def _written(quantity: str, value: float) -> str:
 
 def _beside(title: str, names: dict[str, str], chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
     """Return quantities of some chips as a table: real ones, and generated ones by foundries' figures."""
-    heads = [(head, True) for chip in shown for head in (chip, "made")]
-    sheet = new_sheet(title, [("", False), *heads])
+    sheet = new_sheet(title, [("", False), *((chip, True) for chip in shown)])
     rows = chips[chips["scaling"] == SCALINGS[-1]]
     names_of = zip(rows["chip"], rows["quantity"], strict=True)
     by = dict(zip(names_of, zip(rows["real"], rows["generated"], strict=True), strict=True))
     for quantity, name in names.items():
-        cells = []
-        for chip in shown:
-            pair = by.get((chip, quantity))
-            cells += ["-", "-"] if pair is None else [_written(quantity, value) for value in pair]
-        sheet.add_row(name, *cells)
+        pairs = (by.get((chip, quantity)) for chip in shown)
+        sheet.add_row(name, *("-" if pair is None else _pair(quantity, *pair) for pair in pairs))
     return sheet
 
 
+def _pair(quantity: str, real: float, made: float) -> str:
+    """Write a real quantity and a generated one, with their unit once where it is one."""
+    first, second = _written(quantity, real), _written(quantity, made)
+    if first.partition(" ")[2] == second.partition(" ")[2]:
+        first = first.partition(" ")[0]
+    return f"{first} → {second}"
+
+
 def _values(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
-    return _beside(f"Real chips, and what their budgets make (scaling={SCALINGS[-1]})", _NAMES, chips, shown)
+    return _beside(f"Real chips → what their budgets make (scaling={SCALINGS[-1]})", _NAMES, chips, shown)
 
 
 def _rates(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
     of_shown = chips[chips["chip"].isin(shown) & chips["quantity"].str.startswith(f"{RATE}.")]
     types = {name: name.removeprefix(f"{RATE}.") for name in dict.fromkeys(of_shown["quantity"])}
-    return _beside("Rates by data type", types, chips, shown)
+    return _beside("Rates by data type, real → made", types, chips, shown)
 
 
 def _gains(gains: pd.DataFrame, asked: Asked) -> Sheet:

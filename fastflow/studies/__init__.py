@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from fastflow.studies.claims import Claim
 
-STUDIES = ("fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "serving_technology")
+STUDIES = (
+    "backtest", "fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "serving_technology",
+)  # fmt: skip
 """Names that a study's `report:` may have; each is a module of this room."""
 SEARCHED = ("fig10", "fig11")
 """Those that judge the ranking of a search."""

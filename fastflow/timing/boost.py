@@ -21,20 +21,27 @@ def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> fl
 
 
 @lean_kernel
+def _nearer(voltage: float, threshold: float, power: float) -> float:
+    """Return a voltage nearer to where (V - Vt)^2 V is `power`: a step of Halley's method."""
+    over = voltage - threshold
+    error = over * over * voltage - power
+    first, second = over * (3.0 * voltage - threshold), 3.0 * voltage - 2.0 * threshold
+    return voltage - error * first / (first * first - error * second)
+
+
+@lean_kernel
 def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
     """Return how many times as long products take, and the energy of an operation, with cores idle.
 
     idle: cores there for each that works; threshold, headroom: as `Device` has them. Power that falls to a
     core lifts its supply V: P = (V - Vt)^2 V, f = P / V^2 (`hardware.voltage`), both over those with all at
-    work. So one that works takes V^2 of an operation's energy, and V^2 / P of its time. V is found by Halley's
-    method, to 1e-9 for 50 times the power.
+    work. So one that works takes V^2 of an operation's energy, and V^2 / P of its time. V is right to 1e-9
+    for 50 times the power.
     """
-    power = min(idle, headroom)
-    voltage, slope = 1.0, 1.0 - threshold
-    for _ in range(4):
-        over = voltage - threshold
-        error = over * over * voltage - slope * slope * power
-        first, second = over * (3.0 * voltage - threshold), 6.0 * voltage - 4.0 * threshold
-        voltage -= 2.0 * error * first / (2.0 * first * first - error * second)
+    power, full = min(idle, headroom), (1.0 - threshold) * (1.0 - threshold)
+    voltage = _nearer(1.0, threshold, full * power)
+    voltage = _nearer(voltage, threshold, full * power)
+    voltage = _nearer(voltage, threshold, full * power)
+    voltage = _nearer(voltage, threshold, full * power)
     lift = voltage * voltage
     return idle * lift / power, lift

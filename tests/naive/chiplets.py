@@ -13,6 +13,7 @@ def dies_of(point):
         number = point[f"chip.chiplets.{kind}.dies"]
         share = sum(point[f"chip.area.{part}"] for part in point[f"chip.chiplets.{kind}.holds"].split())
         area = (share + link * number / total) * whole
+        area = number * point.get(f"chip.chiplets.{kind}.die_area", area / number)
         found[kind] = (number, area / number)
         taken += area
     found[""] = (point["chip.dies"], (whole - taken) / point["chip.dies"])
