@@ -11,6 +11,7 @@ import pytest
 
 import fastflow
 from fastflow import crossflow, results
+from fastflow.configuration.chiplets import with_chiplets
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import model_inputs, to_column
 from fastflow.configuration.library import hydra_rules
@@ -29,7 +30,7 @@ def compose():
 
     def point(*overrides):
         with hydra_rules():
-            return model_inputs(composer.resolved(composer.compose(list(overrides))))
+            return with_chiplets(composer, model_inputs(composer.resolved(composer.compose(list(overrides)))))
 
     return point
 
