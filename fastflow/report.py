@@ -49,8 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--study",
         choices=STUDIES,
+        metavar="STUDY",
         default="",
-        help="study of the paper to judge the dataset as; default: the study that it names",
+        help=f"study to judge the dataset as: {', '.join(STUDIES)}; default: the one that it names",
     )
     parser.add_argument(
         "--figures", metavar="DIR", default="", help="folder of the figures; default: beside the dataset"

@@ -8,6 +8,8 @@ from fastflow.api import _one_point
 from fastflow.timing.dataflow import DATAFLOW_CODES
 from fastflow.timing.device import Device, Library, device
 from tests.naive import attention
+from tests.naive.voltage import power
+from tests.tilings import SPARE, SUPPLIES
 
 FLAGS = ("shared", "persistent", "splits")
 NUMBERS = (
@@ -20,6 +22,17 @@ rates = st.floats(1e9, 1e13)
 
 def column(values, dtype=np.float64):
     return np.array(values, dtype=dtype)
+
+
+def _supply(design):
+    """Return the supply with all at work, threshold and highest one; a known clock where it is not said."""
+    return getattr(design, "supply", (1.0, 0.3, 1.0))
+
+
+def _driven(design, level):
+    """Return `Device.driven` of a level."""
+    spare = getattr(design, "spare", ())
+    return (1.0 / spare[level] if spare else 1.0) if level <= design.dealt else 0.0
 
 
 def devices(designs, blocks=None, batched_blocks=None):
@@ -39,7 +52,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         special_functions=each("exponentials"),
         capacity=tuple(column([d.capacities[level] for d in designs]) for level in range(levels)),
         bandwidth=tuple(column([d.bandwidths[level] for d in designs]) for level in range(levels)),
-        driven=tuple(column([float(level <= d.dealt) for d in designs]) for level in range(levels)),
+        driven=tuple(column([_driven(d, level) for d in designs]) for level in range(levels)),
         dram_bandwidth=column([d.bandwidths[-1] for d in designs]),
         launch=each("launch"),
         unit_m=column([d.unit[0] for d in designs], np.int64),
@@ -48,8 +61,8 @@ def devices(designs, blocks=None, batched_blocks=None):
         dataflow=column([DATAFLOW_CODES[d.dataflow] for d in designs], np.int64),
         dealt_level=each("dealt", np.int64),
         instances=each("bundles"),
-        threshold=each("threshold"),
-        headroom=np.ones(len(designs)),
+        threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
+        headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),
         library=Library(
             each("peak"),
             each("registers"),
@@ -84,6 +97,8 @@ def _chips(draw, levels):
         persistent=draw(st.booleans()),
         launch=draw(st.sampled_from([0.0, 4e-6])),
         drive=draw(st.sampled_from([0.0, 0.8, 30.0])),
+        spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(levels)),
+        supply=draw(st.sampled_from(SUPPLIES)),
     )
 
 

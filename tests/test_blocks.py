@@ -14,6 +14,7 @@ from fastflow.timing.roofline import KernelWork, time_kernels
 from tests.checks import cases, near
 from tests.devices import column, devices, rates
 from tests.naive import blocks
+from tests.tilings import SPARE, SUPPLIES
 
 TILES = [(16, 64), (32, 32), (64, 64), (128, 64), (64, 256), (128, 128), (48, 80), (1, 8), (8, 1)]
 sides = st.one_of(st.integers(1, 40), st.integers(1, 3000))
@@ -51,6 +52,8 @@ def chips(draw, levels):
         miss=draw(st.sampled_from([0.0, 2.0])),
         order=draw(st.sampled_from([0.0, 3.0, 4.0])),
         parts=draw(st.sampled_from([1, 8, 20])),
+        spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(levels)),
+        supply=draw(st.sampled_from(SUPPLIES)),
     )
 
 

@@ -235,7 +235,7 @@ def test_a_million_points_are_described_without_being_made(monkeypatch):
         ("model.batch=range(10,0,-3)", 4),
         ("model.batch=shuffle(range(1,11))", 10),
         ("model.batch=sort(8,2,4)", 3),
-        ("tech=glob(*,exclude=n1*)", 5),
+        ("tech=glob(*,exclude=n1*)", 6),
         ("parallel.strategy=choice(d512,CR-8-d64)", 2),
         ("chip.tdp=choice('200 W','0.3 kW')", 2),
     ],

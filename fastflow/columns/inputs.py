@@ -169,6 +169,7 @@ INPUTS: tuple[Column, ...] = (
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
     share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
+    Column("chip.boost", "bool", "", "whether idle bundles leave their power to those at work"),
     nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
     ),

@@ -12,8 +12,9 @@ import numpy as np
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.blocks import ORDER, Launched, soft_maximum
+from fastflow.timing.boost import lift_of
 from fastflow.timing.dataflow import make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device, Library
+from fastflow.timing.device import Device, Library, lends, rates_of
 
 # Of the rate of units that read L1, what A100's instructions (mma.sync) reach (arXiv:2402.13499)
 OLD_INSTRUCTIONS = 0.629
@@ -58,6 +59,10 @@ class Bundles(NamedTuple):
     capacity: Floats  # of one instance of each level (points, levels)
     dealt: Ints
     number: Floats
+    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
+    lends: Bools  # whether idle bundles leave power that others can use
     accesses: Floats  # of registers by a matrix unit [1/flop]
 
 
@@ -125,19 +130,29 @@ def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
 
 
 @lean_kernel
+def longer_of(idle: float, driven: float) -> float:
+    """Return how many times as long a level of a bundle takes where it has the power of idle ones."""
+    return max(1.0, driven * idle) / idle
+
+
+@lean_kernel
 def _time_inside(
-    pairs: Pairs, bundles: Bundles, library: Library, p: int, limits: Floats
+    pairs: Pairs, bundles: Bundles, library: Library, p: int, idle: float, limits: Floats
 ) -> tuple[float, float, float]:
     """Return the time that bundles take [s], the mean of their work, and that of products and softmax in it.
 
-    limits: (levels + 3,), to work in.
+    idle: bundles whose power each that works has; limits: (levels + 3,), to work in.
     """
-    number, dealt, bandwidth = bundles.number[p], max(bundles.dealt[p], 0), bundles.bandwidth[p]
+    dealt, bandwidth = max(bundles.dealt[p], 0), bundles.bandwidth[p]
+    longer, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    number = bundles.number[p] * longer / idle  # as many as slow as with all at work
     limits[0] = pairs.flop * number / (bundles.flops[p] * pairs.rate)
     for level in range(dealt + 1):
-        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * number / bandwidth[level]
+        shared = bundles.number[p] * longer_of(idle, bundles.driven[p, level])
+        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
     lanes = number / bundles.lanes[p]
     softmax = pairs.rows * pairs.columns * number / bundles.exponentials[p] + pairs.operations * lanes
+    number = bundles.number[p]
     compute = pairs.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
         limits[dealt + 2] = softmax
@@ -180,18 +195,24 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
 @lean_kernel
 def _time_pairs(
     pairs: Pairs, bundles: Bundles, library: Library, p: int, times: Floats, moved: Floats, limits: Floats
-) -> tuple[float, float]:  # fmt: skip
-    """Time a kernel on the machine of point p [s], and the share of its bundles that work.
+) -> tuple[float, float, float]:  # fmt: skip
+    """Time a kernel on the machine of point p [s].
 
+    And return the share of its bundles that work, and the energy of an operation over that with all at work.
     Writes `times` and `moved` as `Launched` has them. limits: (levels + 3,), to work in.
     """
     dealt, last = max(bundles.dealt[p], 0), len(moved) - 1
-    inside, work, compute = _time_inside(pairs, bundles, library, p, limits)
-    idle = inside / work if work > 0.0 else 1.0
+    inside, work, compute = _time_inside(pairs, bundles, library, p, 1.0, limits)
+    idle, left = inside / work if work > 0.0 else 1.0, 1.0
+    if bundles.lends[p] and idle > 1.0:
+        left = idle
+        inside, work, compute = _time_inside(pairs, bundles, library, p, left, limits)
+        idle = inside / work
     _move(pairs, bundles, library, p, moved)
     times[0] = compute * idle
     for level in range(last + 1):
-        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * (idle if level <= dealt else 1.0)
+        slower = longer_of(left, bundles.driven[p, level]) * idle if level <= dealt else 1.0
+        times[level + 1] = moved[level] / bundles.bandwidth[p, level] * slower
     times[last + 2] = pairs.launches * library.launch[p]
     limits[0], outside = inside, last - dealt
     for i in range(outside):
@@ -205,7 +226,8 @@ def _time_pairs(
         for i in range(outside):  # which is the last of these
             limits[i] *= slower
         total = soft_maximum(limits, 1 + outside, ORDER) + times[last + 2]
-    return float(total), float(1.0 / idle)
+    _, lift = lift_of(left, bundles.threshold[p], bundles.headroom[p])
+    return float(total), float(1.0 / idle), float(lift)
 
 
 @lean_kernel
@@ -217,7 +239,9 @@ def run_pairs(
 
     sides: rows, head and columns; limits: (levels + 3,), to work in.
     """
-    out.time[g], out.busy[g] = _time_pairs(pairs, bundles, library, p, out.times[g], out.bytes[g], limits)
+    out.time[g], out.busy[g], out.lift[g] = _time_pairs(
+        pairs, bundles, library, p, out.times[g], out.bytes[g], limits
+    )
     out.waves[g] = int(min(np.ceil(pairs.blocks / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):
@@ -240,14 +264,19 @@ def instructions_of(shared: bool, flash: int) -> tuple[bool, float]:
 
 def bundles_of(device: Device) -> Bundles:
     """Return what the blocks of every point run on."""
+    bandwidth, driven = rates_of(device)
     return Bundles(
         flops=device.matrix_flops,
         exponentials=device.special_functions,
         lanes=device.vector_peak / 2.0,
-        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
+        bandwidth=bandwidth,
         capacity=np.stack(device.capacity, axis=1),
         dealt=device.dealt_level,
         number=device.instances,
+        driven=driven,
+        threshold=device.threshold,
+        headroom=device.headroom,
+        lends=lends(device),
         accesses=_accesses(device.unit_m, device.unit_k, device.unit_n, device.dataflow),
     )
 

@@ -37,6 +37,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
+from fastflow.timing.boost import lift_of
 from fastflow.timing.catalogue import Catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.device import Library
@@ -69,6 +70,7 @@ class Launched(NamedTuple):
     parts: Ints
     waves: Ints
     busy: Floats  # share of the bundles that work, over all waves
+    lift: Floats  # energy of an operation, over that with all bundles at work
     candidates: Ints  # blocks and parts that were compared
 
 
@@ -83,11 +85,12 @@ def empty_launched(rows: int, levels: int) -> Launched:
         parts=np.empty(rows, dtype=np.int64),
         waves=np.empty(rows, dtype=np.int64),
         busy=np.empty(rows),
+        lift=np.ones(rows),
         candidates=np.empty(rows, dtype=np.int64),
     )
 
 
-@kernel
+@lean_kernel
 def soft_maximum(times: Floats, count: int, order: float) -> float:
     """Return the soft maximum of the first times [s]; order 0 is the plain one."""
     longest = 0.0
@@ -103,7 +106,7 @@ def soft_maximum(times: Floats, count: int, order: float) -> float:
     return float(longest * root)
 
 
-@kernel
+@lean_kernel
 def count_together(gemm: Gemm, a: float, b: float) -> float:
     """Return how many blocks of a x b are on a bundle at once.
 
@@ -116,7 +119,7 @@ def count_together(gemm: Gemm, a: float, b: float) -> float:
     return float(max(1.0, fit))
 
 
-@kernel
+@lean_kernel
 def side_of_warp(side: float, most: float) -> float:
     """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
     return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
@@ -145,15 +148,24 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
     return float(total)
 
 
-@kernel
+@lean_kernel
+def slowed(gemm: Gemm, idle: float) -> float:
+    """Return how many times as long products take with bundles idle; idle: bundles for each that works."""
+    if gemm.lends:
+        longer, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        return float(longer)
+    return idle
+
+
+@lean_kernel
 def _time_blocks(
     gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
-    bandwidth: Floats, times: Floats, moved: Floats, best: float,
+    bandwidth: Floats, driven: Floats, times: Floats, moved: Floats, best: float,
 ) -> float:  # fmt: skip
     """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
 
-    together: on a bundle; capacity, bandwidth: of the machine, (levels,) and (levels + 1,). Writes `times`
-    and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out early:
+    together: on a bundle; capacity, bandwidth, driven: of the machine, (levels,) and (levels + 1,). Writes
+    `times` and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out early:
     the soft maximum and a lower clock only add to the longest time.
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
@@ -166,7 +178,7 @@ def _time_blocks(
         return np.inf
     idle = waves * gemm.bundles / blocks
     padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
-    alone = padded * idle / gemm.flops
+    alone = padded * slowed(gemm, idle) / gemm.flops
     if alone + launch > best:
         return np.inf
     running = min(blocks, gemm.bundles * together)
@@ -199,7 +211,8 @@ def _time_blocks(
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
     for level in range(levels + 1):
-        times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
+        slower = max(1.0, driven[level] * idle) if gemm.lends else idle if level <= dealt else 1.0
+        times[1 + level] = moved[level] / bandwidth[level] * slower
     times[dealt + 2] = max(times[dealt + 2], steps)
     times[levels + 2] = launch
     for i in range(levels + 2):
@@ -244,7 +257,7 @@ def run_blocks(
         p = products.point[g]
         gemm = lay_product(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
-        capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
+        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
         slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
@@ -258,15 +271,16 @@ def run_blocks(
             parts = 0
             while True:
                 parts += 1 if parts < FEW_PARTS else parts // 2
-                if parts > machines.parts[p]:
+                if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * gemm.bundles):
                     break
                 depth = np.ceil(gemm.k / parts / slab) * slab
                 short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
-                if parts > 1 and (short or unsplit >= 2.0 * gemm.bundles):
+                if parts > 1 and short:
                     continue
                 total = _time_blocks(
-                    gemm, a, b, depth, float(parts), together, capacity, bandwidth, times, moved, out.time[g]
-                )
+                    gemm, a, b, depth, float(parts), together, capacity, bandwidth, driven, times, moved,
+                    out.time[g],
+                )  # fmt: skip
                 is_first = out.candidates[g] == 0
                 out.candidates[g] += is_first or total < np.inf
                 if is_first or total < out.time[g]:
@@ -276,4 +290,6 @@ def run_blocks(
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
                     lay_tiles(gemm, a, b, depth, out.tile[g])
+        if gemm.lends:
+            _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
     return out

@@ -70,6 +70,20 @@ class Device(NamedTuple):
     batched_blocks: Texts  # and for batched ones
 
 
+def rates_of(device: Device) -> tuple[Floats, Floats]:
+    """Return the bandwidth of every level and of main memory, and what of it is driven, (points, levels + 1)."""
+    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
+    return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
+
+
+def lends(device: Device) -> Bools:
+    """Say where idle bundles leave power that those at work can use, (points,)."""
+    found: Bools = device.headroom > 1.0
+    for driven in device.driven:
+        found = found | ((driven > 0.0) & (driven < 1.0))
+    return found
+
+
 def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     """Return the device that a chip makes for its kernels; raises InputError for blocks that are none.
 
@@ -108,7 +122,10 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
             for level, parts in zip(chip.levels, partitions, strict=True)
         ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
-        driven=tuple(_driven(level.design, number <= dealt) for number, level in enumerate(chip.levels)),
+        driven=tuple(
+            _driven(level.design, number <= dealt, inputs["chip.boost"])
+            for number, level in enumerate(chip.levels)
+        ),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
         unit_m=inputs["chip.mcu.m"],
@@ -148,17 +165,18 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
 
 def _headroom(inputs: Inputs, voltage: Floats) -> Floats:
     """Return `Device.headroom`; a chip whose clock is known has no higher one."""
-    if "chip.pinned.core_Hz" in inputs or "chip.pinned.core_V" in inputs:
+    boosts = inputs["chip.boost"]
+    if "chip.pinned.core_Hz" in inputs or "chip.pinned.core_V" in inputs or not boosts.any():
         return np.ones(voltage.size)
     threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
     powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
-    return np.where(voltage > threshold, np.maximum(powers, 1.0), 1.0)
+    return np.where(boosts & (voltage > threshold), np.maximum(powers, 1.0), 1.0)
 
 
-def _driven(level: SramDesign, own: Bools) -> Floats:
+def _driven(level: SramDesign, own: Bools, boosts: Bools) -> Floats:
     """Return `Device.driven` of a level; own: where bundles have it to themselves."""
     share = np.ones(own.size)
-    np.divide(level.bandwidth, level.ceiling, out=share, where=level.ceiling > level.bandwidth)
+    np.divide(level.bandwidth, level.ceiling, out=share, where=boosts & (level.ceiling > level.bandwidth))
     return np.where(own, share, 0.0)
 
 

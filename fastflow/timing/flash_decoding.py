@@ -31,6 +31,7 @@ from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.attention_pairs import TRIPS
 from fastflow.timing.blocks import ORDER, STAGES, STEP_BYTES, Launched, empty_launched
+from fastflow.timing.boost import lift_of
 from fastflow.timing.device import Device, Library
 from fastflow.timing.tiles import PARTIAL_SUM_BYTES
 
@@ -90,6 +91,8 @@ class _Bundles(NamedTuple):
     capacity: Floats  # of one instance of each level (points, levels)
     dealt: Ints
     number: Floats
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
 
 
 class _Split(NamedTuple):
@@ -265,25 +268,29 @@ def _soft(a: float, b: float, order: float) -> float:
 
 @kernel
 def _time_round(
-    split: _Split, blocks: float, number: float, port: float, carry: float, beyond: float
+    split: _Split, work: float, blocks: float, number: float, port: float, carry: float, beyond: float
 ) -> float:
     """Return the time of blocks that run at once [s].
 
-    port: bandwidth of a bundle [B/s]; carry, beyond: times of a block's queries and outputs, and of its keys
+    work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a block's queries and outputs, and of its keys
     and values, in main memory [s].
     """
     each = np.ceil(blocks / number)  # on the fullest bundle
-    read, work = max(each * split.read / port, split.least), each * split.work
-    step = _soft(read, work, ORDER_INSIDE) if split.dealt else read + work
+    read, own = max(each * split.read / port, split.least), each * work
+    step = _soft(read, own, ORDER_INSIDE) if split.dealt else read + own
     ends = split.begin + each * split.carried / port + blocks * carry
     return _soft(ends + split.steps * step, blocks * beyond, ORDER)
 
 
 @kernel
 def _time_split(
-    work: Decodes, g: int, split: _Split, bundles: _Bundles, launch: float, times: Floats, moved: Floats
+    work: Decodes, g: int, split: _Split, idle: float, bundles: _Bundles, launch: float, times: Floats,
+    moved: Floats,
 ) -> float:  # fmt: skip
-    """Time kernel g as these blocks [s]; writes `times` and `moved` as `Launched` has them."""
+    """Time kernel g as these blocks [s]; writes `times` and `moved` as `Launched` has them.
+
+    idle: bundles there for each that works.
+    """
     p, last = work.point[g], len(moved) - 1
     number, bandwidth, dealt = bundles.number[p], bundles.bandwidth[p], max(bundles.dealt[p], 0)
     sequences = float(work.sequences[g] * work.kv_heads[g]) * _seen(work, g)
@@ -308,17 +315,19 @@ def _time_split(
     carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
+    longer, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    step = split.work * (longer / idle)
     at_once = number * split.together
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
     total, begins = merge, rounds
     if rounds > 0.0:
         whole = rounds + (rest / at_once if split.dealt else 0.0)
-        total += whole * _time_round(split, at_once, number, port, carry, beyond)
+        total += whole * _time_round(split, step, at_once, number, port, carry, beyond)
     if rest > 0.0 and not (split.dealt and rounds > 0.0):
-        total += _time_round(split, rest, number, port, carry, beyond)
+        total += _time_round(split, step, rest, number, port, carry, beyond)
         begins += 1.0
-    times[0] = split.blocks * split.steps * split.work / number
+    times[0] = split.blocks * split.steps * step / number
     times[last + 2] = split.launches * launch + merge + begins * split.begin
     return float(total + split.launches * launch)
 
@@ -336,8 +345,12 @@ def run_decodes(work: Decodes, bundles: _Bundles, library: Library) -> Launched:
             split = _lay_tiles(work, g, bundles, library)
         else:
             split = _lay_lanes(work, g, bundles, library)
-        out.time[g] = _time_split(work, g, split, bundles, library.launch[p], out.times[g], out.bytes[g])
         waves = np.ceil(split.blocks / number)
+        idle = waves * number / split.blocks
+        out.time[g] = _time_split(
+            work, g, split, idle, bundles, library.launch[p], out.times[g], out.bytes[g]
+        )
+        _, out.lift[g] = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
         out.parts[g], out.waves[g] = int(split.parts), int(min(waves, 2.0**62))
         out.busy[g] = split.blocks / (waves * number)
         for level in range(levels):
@@ -381,5 +394,7 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         capacity=np.stack(device.capacity, axis=1),
         dealt=device.dealt_level,
         number=device.instances,
+        threshold=device.threshold,
+        headroom=device.headroom,
     )
     return run_decodes(work, bundles, device.library)

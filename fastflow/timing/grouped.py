@@ -33,9 +33,11 @@ from fastflow.timing.blocks import (
     lay_tiles,
     side_of_warp,
     sides_read,
+    slowed,
     soft_maximum,
     time_sustained,
 )
+from fastflow.timing.boost import level_time, lift_of
 from fastflow.timing.catalogue import Catalogue, read_catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.device import Device, Library
@@ -120,7 +122,8 @@ def _sum_groups(
 @lean_kernel
 def _time_groups(
     gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
-    visited: float, least: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
+    visited: float, least: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
+    moved: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the time of a grouped product as blocks of a x b [s], and how many blocks these are.
 
@@ -134,7 +137,7 @@ def _time_groups(
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
     longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
-    times[0] = longest / rate * (1.0 + gemm.promotion)
+    times[0] = longest * (slowed(gemm, idle) / idle) / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
@@ -152,7 +155,7 @@ def _time_groups(
     for level in range(dealt + 2, levels + 1):
         moved[level] = do.beyond + do.c
     for level in range(levels + 1):
-        times[1 + level] = moved[level] / bandwidth[level] * (idle if level <= dealt else 1.0)
+        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
     times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
@@ -172,7 +175,8 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 @lean_kernel
 def _choose(
     gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
-    of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, times: Floats, moved: Floats,
+    of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
+    moved: Floats,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many were compared.
 
@@ -187,7 +191,7 @@ def _choose(
         if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
             continue
         total, _ = _time_groups(
-            gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, times, moved
+            gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, driven, times, moved
         )
         compared += 1
         if total < least:
@@ -214,7 +218,7 @@ def _run_groups(
         p, of_weights = products.point[g], grouped.of_weights[g]
         gemm = lay_product(products, machines, library, levels, g)
         kept = grouped.stored[g] / gemm.n
-        capacity, bandwidth = machines.capacity[p], machines.bandwidth[p]
+        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
         mean[0], some[0] = 0.0, 0.0
@@ -224,16 +228,18 @@ def _run_groups(
         mean[0] = np.ceil(mean[0] / some[0])
         listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         row, out.candidates[g] = _choose(
-            gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, times, moved
+            gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, driven, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
         out.time[g], blocks = _time_groups(
-            gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, times, moved
-        )
+            gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, driven, times,
+            moved,
+        )  # fmt: skip
         out.times[g], out.bytes[g] = times, moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
+        _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
         lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 

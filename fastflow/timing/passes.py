@@ -38,5 +38,6 @@ def run_passes(
         parts=none,
         waves=none,
         busy=np.ones(count),
+        lift=np.ones(count),
         candidates=none,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.dataflow import Unit, make_unit
-from fastflow.timing.device import Device, Library
+from fastflow.timing.device import Device, Library, lends, rates_of
 
 
 class Products(NamedTuple):
@@ -30,9 +30,13 @@ class Machines(NamedTuple):
     size: Floats  # of an element of A and B [B]
     output: Floats  # of one of C [B]
     bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
+    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
     capacity: Floats  # of one instance of each level (points, levels)
     dealt: Ints  # the outermost level that the bundles have to themselves
     bundles: Floats
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
+    lends: Bools  # whether idle bundles leave power that others can use
     unit_m: Ints
     unit_k: Ints
     unit_n: Ints
@@ -46,14 +50,19 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
 
     parts: most of the inner dimension, for a library that splits it.
     """
+    bandwidth, driven = rates_of(device)
     return Machines(
         flops=device.matrix_flops,
         size=size,
         output=output,
-        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
+        bandwidth=bandwidth,
+        driven=driven,
         capacity=np.stack(device.capacity, axis=1),
         dealt=device.dealt_level,
         bundles=device.instances,
+        threshold=device.threshold,
+        headroom=device.headroom,
+        lends=lends(device),
         unit_m=device.unit_m,
         unit_k=device.unit_k,
         unit_n=device.unit_n,
@@ -75,6 +84,9 @@ class Gemm(NamedTuple):
     flops: float
     peak: float
     bundles: float
+    threshold: float
+    headroom: float
+    lends: bool
     registers: float
     room: float
     warp_m: float
@@ -121,6 +133,9 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         flops=machines.flops[p],
         peak=library.peak_flops[p],
         bundles=machines.bundles[p],
+        threshold=machines.threshold[p],
+        headroom=machines.headroom[p],
+        lends=machines.lends[p],
         registers=library.registers[p],
         room=machines.capacity[p, max(machines.dealt[p], 0)],
         warp_m=library.warp_m[p],

@@ -15,7 +15,7 @@ from fastflow.timing.blocks import Launched, run_blocks
 from fastflow.timing.boost import level_time, lift_of
 from fastflow.timing.brute import search_all
 from fastflow.timing.catalogue import read_catalogue
-from fastflow.timing.device import Device
+from fastflow.timing.device import Device, rates_of
 from fastflow.timing.products import Products, machines_of
 from fastflow.timing.search_space import Gemms, Hierarchies, Tilings
 from fastflow.timing.solved import search_unsolved
@@ -100,7 +100,7 @@ def hierarchies_of(
     samples, seed = each(work.samples), each(work.seed)
     one, tiles = kinds([capacity, size, level, dealt, samples, seed], level.size)
     sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
-    bandwidth, driven = _of_levels(device)
+    bandwidth, driven = rates_of(device)
     return (
         Hierarchies(
             element_bytes=work.element_bytes[first],
@@ -121,12 +121,6 @@ def hierarchies_of(
         hashes([column[first] for column in columns]),
         place,
     )
-
-
-def _of_levels(device: Device) -> tuple[Floats, Floats]:
-    """Return the bandwidth of every level and of main memory, and `Device.driven`, (points, levels + 1)."""
-    bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
-    return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
 
 
 def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
@@ -208,7 +202,7 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
     of_machines = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
-        *device.capacity, device.dealt_level, device.instances, device.unit_m, device.unit_k, device.unit_n,
+        *device.driven, device.threshold, device.headroom, *device.capacity, device.dealt_level, device.instances, device.unit_m, device.unit_k, device.unit_n,
         device.dataflow, work.overlap, work.parts, *device.library,
     )  # fmt: skip
     catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
@@ -235,7 +229,7 @@ def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out:
     tilings, columns = len(launched.tile), out.times.shape[1]
     for i in range(rows.size):
         row, g = rows[i], place[i]
-        out.time[row], out.lift[row] = launched.time[g], 1.0
+        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
         limiter = 0
         for column in range(columns):
             out.times[row, column] = launched.times[g, column]
@@ -326,5 +320,5 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         launched, flop = one.time(one.device, one.share)
         _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
         out.flop[one.rows], by_blocks[one.rows] = flop, True
-    _limit(work.point, by_blocks, *_of_levels(device), device.launch, idle, out)
+    _limit(work.point, by_blocks, *rates_of(device), device.launch, idle, out)
     return out._replace(tile=tilings.tile, stays=tilings.stays)

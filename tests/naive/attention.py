@@ -7,7 +7,7 @@ What tiles cost is added up in plain Python. The backward pass looks at the same
 from math import ceil, floor, inf, log2
 from typing import NamedTuple
 
-from tests.naive.blocks import soft
+from tests.naive.blocks import gain, soft, waiting
 from tests.naive.dataflow import register_accesses
 
 
@@ -33,6 +33,8 @@ class Chip(NamedTuple):
     persistent: bool  # whether they keep sums of their own
     launch: float
     drive: float
+    spare: tuple = ()  # as blocks' chip has them
+    supply: tuple = (1.0, 0.3, 1.0)
 
 
 class Task(NamedTuple):
@@ -224,24 +226,37 @@ def _run(
     endless = (1e300, 1e300, 1e300)
     accesses = register_accesses(chip.dataflow, 1, chip.unit, endless)
     registers = 4 * scores if chip.shared else flop * size * accesses
-    product = [flop / (chip.flops / each), registers / (chip.bandwidths[0] / each)]
-    product += [inner / (chip.bandwidths[k] / each) for k in range(1, chip.dealt + 1)]
-    lane = chip.vector_peak / 2 / each
-    softmax = scores / (chip.exponentials / each) + operations / lane
-    pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
-    begin = trips * chip.latency
     pairs, cuts = sum(shown for shown, _ in blocks), sum(n for _, n in blocks)
-    work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
     most = max(shown for shown, _ in blocks)
-    longest = most * pair + min(cuts, 1) * cut / lane + begin
     waves = ceil(len(blocks) / each)
     together = max(
         1, min(floor(0.5 * chip.registers / sums), floor(chip.capacities[chip.dealt] / tiles), waves)
     )
-    if all(shown == most for shown, _ in blocks):
-        inside = max(work, waves * longest)
-    else:
-        inside = max(longest, work + 0.5 * together * longest)
+
+    def on_bundles(power):
+        """Return what bundles take, their mean work, and compute of a pair, each with so many bundles' power."""
+        own = gain(chip, power) / each  # share of the chip's rates that a bundle has
+        product = [flop / (chip.flops * own)]
+        for k, bytes_ in enumerate([registers] + [inner] * chip.dealt):
+            product.append(bytes_ / (chip.bandwidths[k] / each * power / waiting(chip, k, power)))
+        lane = chip.vector_peak / 2 * own
+        softmax = scores / (chip.exponentials * own) + operations / lane
+        pair = soft([*product, softmax], 4) if chip.persistent else soft(product, 4) + softmax
+        begin = trips * chip.latency
+        work = sum(shown * pair + n * cut / lane + begin for shown, n in blocks) / each
+        longest = most * pair + min(cuts, 1) * cut / lane + begin
+        if all(shown == most for shown, _ in blocks):
+            inside = max(work, waves * longest)
+        else:
+            inside = max(longest, work + 0.5 * together * longest)
+        return inside, work, product[0] + softmax
+
+    left = 1.0
+    inside, work, compute = on_bundles(left)
+    lends = chip.supply[2] > chip.supply[0] or any(x > 1 for x in chip.spare[: chip.dealt + 1])
+    if work and inside > work and lends:  # once: how many are idle hardly changes
+        left = inside / work
+        inside, work, compute = on_bundles(left)
     idle = inside / work if work else 1
 
     running = min(len(blocks), each * together)
@@ -253,10 +268,10 @@ def _run(
         fits = held <= chip.capacities[len(moved) - 1]
         moved.append(once + (streamed if fits else max(streamed, again)))
     serving = [
-        b / w * (idle if k <= chip.dealt else 1)
+        b / w * (idle * waiting(chip, k, left) / left if k <= chip.dealt else 1)
         for k, (b, w) in enumerate(zip(moved, chip.bandwidths, strict=True))
     ]
-    times = [pairs * (product[0] + softmax) / each * idle, *serving]
+    times = [pairs * compute / each * idle, *serving]
     outside = serving[chip.dealt + 1 :]
     launch = launches * chip.launch
     time = soft([inside, *outside], 4) + launch

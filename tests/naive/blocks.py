@@ -8,6 +8,7 @@ from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 from tests.naive.dataflow import register_accesses
+from tests.naive.voltage import highest_voltage, speed
 
 SECTOR = 32  # bytes along a row that a block takes at once
 LINE = 128  # bytes along a row that a step of its pipeline takes
@@ -42,6 +43,8 @@ class Chip(NamedTuple):
     miss: float
     order: float
     parts: int
+    spare: tuple = ()  # what banks could move over what they do, of each level; empty: 1
+    supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
 
 
 class Run(NamedTuple):
@@ -64,6 +67,19 @@ def soft(times, order):
 def warp(side, most):
     """Return the side of a warp's tile: half the block's, at least 16, and never more than the block's."""
     return min(side, max(16, min(most, side / 2)))
+
+
+def gain(chip, idle):
+    """Return how much faster cores run that take the power of idle ones; idle: cores for each that works."""
+    voltage, threshold, highest = chip.supply
+    return speed(highest_voltage(idle, voltage, threshold, voltage, highest), voltage, threshold)
+
+
+def waiting(chip, level, idle):
+    """Return how many times as long a level takes with bundles idle, whose power goes to the others."""
+    if level > chip.dealt:
+        return 1
+    return max(1, idle / (chip.spare[level] if chip.spare else 1))
 
 
 def one(chip, m, k, n, batch, is_strided, a, b, parts):
@@ -92,7 +108,8 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         spanned = min(2 * side, m + n) * k * chip.size
         extra += chip.miss * max(0.0, 1 - chip.reach / spanned)
     rounds = ceil(waves / together)
-    compute = waves * of_block * (1 + extra) + (1 if chip.persistent else rounds) * 2 * chip.latency
+    idle = waves * chip.bundles / handed
+    compute = waves * of_block / gain(chip, idle) * (1 + extra) + (1 if chip.persistent else rounds) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
         compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.dealt + 1]
 
@@ -123,13 +140,12 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
             moved.append(whole_a + whole_b + c)
     if chip.shared and chip.dealt > 0:
         moved[0] = handed * a * b * 4  # sums alone
-    idle = waves * chip.bundles / handed
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     line = LINE * (16 if 1 in (a, b) else 1)
     serving[chip.dealt + 1] = max(
         serving[chip.dealt + 1], rounds * ceil(depth * chip.size / line) * chip.step
     )
-    times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
+    times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
     launch = chip.launch * (2 if parts > 1 else 1)
     order = chip.order * chip.overlap
     time = soft(times, order) + launch

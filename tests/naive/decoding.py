@@ -8,7 +8,7 @@ from TensorRT-LLM's (XQA, masked multi-head attention) and FlashMLA.
 from math import ceil, floor, sqrt
 from typing import NamedTuple
 
-from tests.naive.blocks import soft
+from tests.naive.blocks import gain, soft
 
 SUM = 4  # bytes of a partial sum
 LINE = 128  # bytes along a row that a step of the pipeline takes
@@ -169,6 +169,8 @@ def run(chip, task):
     """Time one attention."""
     on_matrix = takes_tiles(chip, task)
     block, blocks, parts, together, (trips, merged) = (on_tiles if on_matrix else on_lanes)(chip, task)
+    idle = ceil(blocks / chip.bundles) * chip.bundles / blocks
+    block = block._replace(work=block.work / gain(chip, idle))
     streamed = streamed_bytes(chip, task, block, blocks, together, on_matrix)
     merging = trips + merged * chip.bundles / chip.bandwidths[chip.dealt + 1] if parts > 1 else 0.0
     launches = 2 if block.overlaps else 1

@@ -3,7 +3,7 @@
 import random
 from math import ceil, floor, sqrt
 
-from tests.naive.blocks import LINE, SECTOR, Run, soft, warp
+from tests.naive.blocks import LINE, SECTOR, Run, gain, soft, waiting, warp
 from tests.naive.dataflow import register_accesses
 
 
@@ -100,7 +100,8 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     longest = max(waves * 2 * a * b * mean, 2 * a * b * max(depths)) * chip.bundles
     if len(set(depths)) == 1:
         assert abs(longest - max(clock) * chip.bundles) <= 1e-9 * longest
-    compute = longest / rate * (1 + chip.promotion) + (1 if chip.persistent else waves) * 2 * chip.latency
+    idle = waves * chip.bundles / handed
+    compute = longest / rate / gain(chip, idle) * (1 + chip.promotion) + (1 if chip.persistent else waves) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:
         compute += c / chip.bandwidths[chip.dealt + 1]
 
@@ -130,10 +131,9 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
             moved.append(beyond)
     if chip.shared and chip.dealt > 0:
         moved[0] = handed * a * b * 4
-    idle = waves * chip.bundles / handed
     serving = [x / w for x, w in zip(moved, chip.bandwidths, strict=True)]
     serving[chip.dealt + 1] = max(serving[chip.dealt + 1], rounds * ceil(mean * chip.size / LINE) * chip.step)
-    times = [compute, *(t * (idle if level <= chip.dealt else 1) for level, t in enumerate(serving))]
+    times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
     launch = chip.launch + (0 if chip.splits else visit * local)
     order = chip.order * chip.overlap
     time = soft(times, order) + launch
