@@ -45,7 +45,8 @@ def energy(
 def _spent(offset: Ints, launches: Ints, rate: Floats, flop: Floats, served: Floats) -> tuple[Floats, Floats]:
     """Return how long a point's operations take at the full rate [s], (points,), and what is moved.
 
-    flop: of one launch, as many as take its energy; served: its bytes, (kernels, levels + 1); those moved, of all launches, (levels + 1, points).
+    flop: of one launch, as many as take its energy; served: its bytes, (kernels, levels + 1); those moved, of
+    all launches, (levels + 1, points).
     """
     points, levels = offset.size - 1, served.shape[1]
     busy, moved = np.zeros(points), np.zeros((levels, points))

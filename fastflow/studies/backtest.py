@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -41,7 +42,7 @@ def _differences(frame: pd.DataFrame, scaling: str) -> dict[tuple[str, str], flo
     m = max(_PRODUCTS)
     made, real = _of(frame, _MADE, scaling, m), _of(frame, _REAL, scaling, m)
     return {
-        (chip, name): float(made.at[chip, column]) / float(real.at[chip, column]) - 1.0
+        (chip, name): float(made[column][chip] / real[column][chip]) - 1.0
         for chip in _chips(frame)
         for column, name in QUANTITIES.items()
     }
@@ -58,8 +59,11 @@ def _gains(frame: pd.DataFrame, scaling: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def _judged(off: dict[tuple[str, str], float]) -> tuple[str, bool]:
-    """Say in words how many are within `NEAR`, and whether all are."""
+def _judged(
+    of: Callable[[pd.DataFrame, str], dict[tuple[str, str], float]], frame: pd.DataFrame, scaling: str
+) -> tuple[str, bool]:
+    """Say in words how many of some differences are within `NEAR`, and whether all are."""
+    off = of(frame, scaling)
     near = sum(abs(value) <= NEAR for value in off.values())
     where, what = max(off, key=lambda key: abs(off[key]))
     return f"{near} of {len(off)}, the farthest {where} {what} {off[where, what]:+.0%}", near == len(off)
@@ -85,8 +89,8 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
         quantities = f"{rule}, tensor rate, memory and L2 of all chips are within {NEAR:.0%} of the real ones"
         gains = f"{rule}, gains of a generation are within {NEAR:.0%} of the real ones"
         found += [
-            judge(quantities, absent, lambda scaling=scaling: _judged(_differences(frame, scaling))),
-            judge(gains, absent, lambda scaling=scaling: _judged(_gains(frame, scaling))),
+            judge(quantities, absent, partial(_judged, _differences, frame, scaling)),
+            judge(gains, absent, partial(_judged, _gains, frame, scaling)),
         ]
     return found
 

@@ -165,8 +165,8 @@ def _time_blocks(
     """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
 
     together: on a bundle; capacity, bandwidth, driven: of the machine, (levels,) and (levels + 1,). Writes
-    `times` and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out early:
-    the soft maximum and a lower clock only add to the longest time.
+    `times` and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out
+    early: the soft maximum and a lower clock only add to the longest time.
     """
     levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
     blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * parts

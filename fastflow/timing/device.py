@@ -54,7 +54,7 @@ class Device(NamedTuple):
     special_functions: Floats  # exponentials and the like [1/s]
     capacity: tuple[Floats, ...]  # of one instance of each level, for what all bundles read [B]
     bandwidth: tuple[Floats, ...]  # achievable, all instances of each level [B/s]
-    driven: tuple[Floats, ...]  # share of its banks' rate that power drives; 0 where all bundles share a level
+    driven: tuple[Floats, ...]  # share of its banks' rate that power drives; 0 where all share it
     dram_bandwidth: Floats  # achievable [B/s]
     launch: Floats  # overhead and first access through all levels [s]
     unit_m: Ints
@@ -71,7 +71,7 @@ class Device(NamedTuple):
 
 
 def rates_of(device: Device) -> tuple[Floats, Floats]:
-    """Return the bandwidth of every level and of main memory, and what of it is driven, (points, levels + 1)."""
+    """Return the bandwidth of every level and of main memory, and `Device.driven`, (points, levels + 1)."""
     bandwidth = np.stack([*device.bandwidth, device.dram_bandwidth], axis=1)
     return bandwidth, np.stack([*device.driven, np.zeros_like(device.dram_bandwidth)], axis=1)
 

@@ -272,8 +272,8 @@ def _time_round(
 ) -> float:
     """Return the time of blocks that run at once [s].
 
-    work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a block's queries and outputs, and of its keys
-    and values, in main memory [s].
+    work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
+    block's queries and outputs, and of its keys and values, in main memory [s].
     """
     each = np.ceil(blocks / number)  # on the fullest bundle
     read, own = max(each * split.read / port, split.least), each * work

@@ -31,8 +31,8 @@ VISITS, FILLED, INVERSE = 0, 1, 2
 class Hierarchies(NamedTuple):
     """Distinct memory hierarchies with what computes on them; shape (hierarchies,).
 
-    `bandwidth` and `driven` are flat, shape (hierarchies * (levels + 1),), from the registers outwards, main memory
-    last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
+    `bandwidth` and `driven` are flat, shape (hierarchies * (levels + 1),), from the registers outwards, main
+    memory last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
     """
 
     element_bytes: Floats

@@ -109,7 +109,8 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts):
         extra += chip.miss * max(0.0, 1 - chip.reach / spanned)
     rounds = ceil(waves / together)
     idle = waves * chip.bundles / handed
-    compute = waves * of_block / gain(chip, idle) * (1 + extra) + (1 if chip.persistent else rounds) * 2 * chip.latency
+    compute = waves * of_block / gain(chip, idle) * (1 + extra)
+    compute += (1 if chip.persistent else rounds) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
         compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.dealt + 1]
 

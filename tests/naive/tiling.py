@@ -5,8 +5,8 @@ first N of it are tried, every combination across L levels, every choice of the 
 at each level. Or else every tile of power-of-two sides that fits. The work inside the tiles of the level
 that bundles have to themselves goes to the bundles in waves, and the inner dimension may be split into
 parts where bundles would be idle. Idle bundles leave their power to those at work: cores take it at a
-higher supply, memories as far as their banks can. Time is the maximum over compute and all levels. Ties go to the
-fewest DRAM bytes, then L2 bytes, and so on; then to the largest tiles from the outermost level
+higher supply, memories as far as their banks can. Time is the maximum over compute and all levels. Ties
+go to the fewest DRAM bytes, then L2 bytes, and so on; then to the largest tiles from the outermost level
 inwards, then to the fewest parts.
 
 Levels count from the registers outwards; tiles and sides are (m, k, n).
