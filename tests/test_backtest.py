@@ -7,7 +7,9 @@ import pytest
 import fastflow
 from fastflow.analysis.held import Held, errors_of, measured_gains
 from fastflow.analysis.hindsight import SCALINGS
+from fastflow.charts.style import render
 from fastflow.errors import InputError
+from fastflow.studies.backtest import claims, draw
 
 JUDGED = ("rate.fp16", "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
 GENERATIONS = ("v100_sxm", "a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm")
@@ -106,3 +108,24 @@ def test_gains_that_were_measured_are_of_rows_alike():
 def test_mistakes(override, message):
     with pytest.raises(InputError, match=message):
         fastflow.backtest(*SOME, override)
+
+
+def test_the_study_judges_both_rules():
+    """Its grid has the chips as they are beside those of their budgets; a claim without its points is a no."""
+    frame = fastflow.evaluate("+sweeps=backtest")
+    judged = claims(frame)
+    assert [claim.holds for claim in judged] == [True, True, False, True]
+    assert all(claim.line.endswith(("; yes", "; no")) for claim in judged)
+    assert "25 of 25" in judged[0].figure
+    without = claims(frame[frame["chip"].ne("h100_sxm") | frame["pins"].ne("none")])
+    assert not any(claim.holds for claim in without)
+    assert "not judged, no time for h100_sxm (pins=none, scaling=foundry, m=16)" in without[0].figure
+    assert len(render(lambda: draw(frame))) > 10_000
+
+
+def test_without_its_pins_a_chip_is_what_its_budgets_make():
+    asked = ("chip=h100_sxm", "model=gemm", "system.devices=1", "parallel.strategy=d1")
+    none, null = (fastflow.evaluate(*asked, more) for more in ("pins=none", "chip.pinned=null"))
+    names = [name for name in null if name in none and name != "pins"]
+    pd.testing.assert_frame_equal(none[names], null[names])
+    assert fastflow.evaluate(*asked)["mcus"][0] == 4224

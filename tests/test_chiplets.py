@@ -132,6 +132,26 @@ def test_a_die_of_an_older_node_costs_what_its_node_costs():
     assert given["die_usd"] < old["die_usd"]
 
 
+def test_a_known_die_is_as_large_as_it_is():
+    known = "+chip.chiplets.base.die_area=100 mm2"
+    frame = fastflow.evaluate("chip=chiplets", "tech=n3", *POINT, known)
+    inputs = inputs_of("chip=chiplets", "tech=n3", *POINT, known)
+    sizes = {kind: (number[0], area[0] * 1e6) for kind, number, area in areas(inputs)}
+    assert sizes == {"base": (2, pytest.approx(100.0)), "": (1, pytest.approx(650.0))}
+    assert frame["reason"][0] == ""
+    assert frame["die_usd"][0] != fastflow.evaluate("chip=chiplets", "tech=n3", *POINT)["die_usd"][0]
+
+
+@pytest.mark.parametrize(
+    ("area", "words"),
+    [("5 mm2", "at least the 55.82 mm2 of what such a die holds"), ("425 mm2", "leaves no area for the dies")],
+)
+def test_a_known_die_that_cannot_be_is_a_reason(area, words):
+    row = fastflow.evaluate("chip=chiplets", *POINT, f"+chip.chiplets.base.die_area={area}").iloc[0]
+    assert words in row["reason"]
+    assert np.isnan(row["time_s"])
+
+
 def test_grids_sweep_kinds_of_dies():
     frame = fastflow.evaluate(
         "chip=chiplets", "tech=n5,n3", *POINT, "chip.chiplets.base.tech=n7,n5", "chip.chiplets.base.dies=1,2"

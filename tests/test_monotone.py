@@ -138,3 +138,26 @@ def test_no_share_more_makes_a_product_slower(compose, summary, tech, scaling, k
     base |= dict(zip(("model.m", "model.k", "model.n"), sides, strict=True)) | {"chip.tdp": tdp}
     base |= {name: 0.4 * base[name] for name in BUDGETS}
     check_times(summary, [base | {key: base[key] * 1.05**step} for step in range(25)], key)
+
+
+@pytest.mark.parametrize("tech", ["n12", "n5", "n2"])
+def test_no_share_more_makes_a_transformer_slower(compose, summary, tech):
+    """Its attention is a library's kernel, and takes the power of idle bundles as well."""
+    base = compose(
+        "model=llama3_8b", "system.devices=8", "parallel.strategy=TP-8", f"tech={tech}", "mem=hbm3"
+    ) | {"chip.tdp": 400.0}
+    base |= {key: 0.6 * base[key] for key in BUDGETS}
+    for key in BUDGETS:
+        check_times(summary, [base | {key: base[key] * 1.1**step} for step in range(8)], key)
+
+
+def test_a_chip_that_does_not_boost_leaves_the_power_of_idle_bundles_unused(compose, summary):
+    """A product that leaves bundles idle is slower on it; a chip whose clock is known is as it is."""
+    base = compose("model=gemm", "system.devices=1", "tech=n5", "mem=hbm3")
+    small = base | {"model.m": 640, "model.k": 4096, "model.n": 640}
+    with_boost, without = (summary([small | {"chip.boost": boost}]) for boost in (True, False))
+    assert with_boost["time_s"][0] < without["time_s"][0]
+    assert with_boost["energy_J"][0] != without["energy_J"][0]
+    pinned = compose("model=gemm", "system.devices=1", "chip=a100")
+    first, second = (summary([pinned | {"chip.boost": boost}]) for boost in (True, False))
+    assert all(first[name][0] == second[name][0] for name in ("time_s", "energy_J"))

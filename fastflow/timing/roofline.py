@@ -203,7 +203,8 @@ def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched,
     of_machines = (
         device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
         *device.driven, device.threshold, device.headroom, *device.capacity, device.dealt_level,
-        device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap, work.parts, *device.library,
+        device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
+        work.parts, *device.library,
     )  # fmt: skip
     catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
     single, batched = np.split(listed, 2)

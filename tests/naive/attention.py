@@ -234,7 +234,7 @@ def _run(
     )
 
     def on_bundles(power):
-        """Return what bundles take, their mean work, and compute of a pair; power: of how many each has it."""
+        """Return what bundles take, their mean work, and compute of a pair; power: of how many bundles."""
         own = gain(chip, power) / each  # share of the chip's rates that a bundle has
         product = [flop / (chip.flops * own)]
         for k, bytes_ in enumerate([registers] + [inner] * chip.dealt):
