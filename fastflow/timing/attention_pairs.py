@@ -144,8 +144,8 @@ def _time_inside(
     idle: bundles whose power each that works has; limits: (levels + 3,), to work in.
     """
     dealt, bandwidth = max(bundles.dealt[p], 0), bundles.bandwidth[p]
-    longer, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
-    number = bundles.number[p] * longer / idle  # as many as slow as with all at work
+    pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    number = bundles.number[p] * pace  # as many as slow as with all at work
     limits[0] = pairs.flop * number / (bundles.flops[p] * pairs.rate)
     for level in range(dealt + 1):
         shared = bundles.number[p] * longer_of(idle, bundles.driven[p, level])

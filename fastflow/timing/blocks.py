@@ -152,8 +152,8 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 def slowed(gemm: Gemm, idle: float) -> float:
     """Return how many times as long products take with bundles idle; idle: bundles for each that works."""
     if gemm.lends:
-        longer, _ = lift_of(idle, gemm.threshold, gemm.headroom)
-        return float(longer)
+        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        return float(idle * pace)
     return idle
 
 

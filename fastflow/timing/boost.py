@@ -31,12 +31,12 @@ def _nearer(voltage: float, threshold: float, power: float) -> float:
 
 @lean_kernel
 def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
-    """Return how many times as long products take, and the energy of an operation, with cores idle.
+    """Return time and energy of a core's operation where cores are idle, over those with all at work.
 
     idle: cores there for each that works; threshold, headroom: as `Device` has them. Power that falls to a
     core lifts its supply V: P = (V - Vt)^2 V, f = P / V^2 (`hardware.voltage`), both over those with all at
-    work. So one that works takes V^2 of an operation's energy, and V^2 / P of its time. V is right to 1e-9
-    for 50 times the power.
+    work. So an operation takes V^2 / P of the time and V^2 of the energy. V is right to 1e-9 for 50 times the
+    power.
     """
     power, full = min(idle, headroom), (1.0 - threshold) * (1.0 - threshold)
     voltage = _nearer(1.0, threshold, full * power)
@@ -44,4 +44,4 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
     voltage = _nearer(voltage, threshold, full * power)
     voltage = _nearer(voltage, threshold, full * power)
     lift = voltage * voltage
-    return idle * lift / power, lift
+    return lift / power, lift

@@ -29,11 +29,10 @@ from fastflow.timing.tiles import TileSets
 def _waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
     """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
     at_work = np.ceil(tiles / problem.instances) * problem.instances
-    idle, slower = at_work / tiles, at_work
+    idle, pace = at_work / tiles, 1.0
     if problem.headroom > 1.0:
-        longer, _ = lift_of(idle, problem.threshold, problem.headroom)
-        slower = tiles * longer
-    return max(problem.floor, 2.0 * slower * volume / problem.flops), idle
+        pace, _ = lift_of(idle, problem.threshold, problem.headroom)
+    return max(problem.floor, 2.0 * at_work * volume * pace / problem.flops), idle
 
 
 @lean_kernel

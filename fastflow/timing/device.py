@@ -63,7 +63,7 @@ class Device(NamedTuple):
     dataflow: Ints
     dealt_level: Ints  # outermost level that the whole chip does not share, -1 for none
     instances: Floats  # of that level
-    threshold: Floats  # of the cores' voltage, over their supply
+    threshold: Floats  # of the cores' voltage, over their supply; 0 where their clock stays
     headroom: Floats  # power of a core at its highest supply, over that with all at work; 1: its clock stays
     library: Library
     blocks: Texts  # tiles that the library has for single products
@@ -112,6 +112,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
+    headroom = _headroom(inputs, chip.cores.voltage)
     return Device(
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
@@ -134,8 +135,8 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         dataflow=look_up(DATAFLOW_CODES, inputs["chip.mcu.dataflow"]).astype(np.int64),
         dealt_level=dealt,
         instances=instances,
-        threshold=inputs["tech.core.threshold_voltage"] / chip.cores.voltage,
-        headroom=_headroom(inputs, chip.cores.voltage),
+        threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
+        headroom=headroom,
         library=Library(
             peak_flops=peak,
             registers=registers,

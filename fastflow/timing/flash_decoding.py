@@ -315,8 +315,8 @@ def _time_split(
     carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
-    longer, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
-    step = split.work * (longer / idle)
+    pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    step = split.work * pace
     at_once = number * split.together
     rounds = np.floor(split.blocks / at_once)
     rest = split.blocks - rounds * at_once
