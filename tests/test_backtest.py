@@ -111,7 +111,7 @@ def test_mistakes(override, message):
 
 
 def test_the_study_judges_both_rules():
-    """Its grid has the chips as they are beside those of their budgets; a claim without its points is a no."""
+    """Its grid has real chips beside those of their budgets; a claim without its points is a no."""
     frame = fastflow.evaluate("+sweeps=backtest")
     judged = claims(frame)
     assert [claim.holds for claim in judged] == [True, True, False, True]
