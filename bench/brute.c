@@ -81,8 +81,9 @@ static inline double served(const problem *p, int stays, double out_m, double ou
     return a + b + p->pass_c * (passes - 1.0) + p->c;
 }
 
-int64_t try_all(const problem *p, const double *bandwidth, const double *sides, const int64_t *count,
-                const int64_t *exponent, const double *tile, int64_t *turn,
+/* of a chip that does not boost: cores at work are no faster where others are idle */
+int64_t try_all(const problem *p, const double *bandwidth, const double *driven, const double *sides,
+                const int64_t *count, const int64_t *exponent, const double *tile, int64_t *turn,
                 double *path, int64_t *path_exponent, double *best, int64_t *best_exponent)
 {
     const int64_t levels = p->levels, dealt = p->dealt, rows = p->rows;
@@ -91,7 +92,7 @@ int64_t try_all(const problem *p, const double *bandwidth, const double *sides, 
     while (level < levels) {
         const double *out = path + (level + 1) * PATH_COLUMNS;
         const double out_m = out[M], out_k = out[K], out_n = out[N];
-        const double serving = bandwidth[p->at + level + 1];
+        const double serving = bandwidth[p->at + level + 1], of_serving = driven[p->at + level + 1];
         if (level > 0) {
             int64_t *now = turn + level * 2;
             if (++now[1] == 3) now[0]++, now[1] = 0;
@@ -102,17 +103,16 @@ int64_t try_all(const problem *p, const double *bandwidth, const double *sides, 
             }
             double *here = path + level * PATH_COLUMNS;
             double passes = level == dealt ? larger(out_k, here[PARTS]) : out_k;
-            double idle = level < dealt ? here[IDLE] : 1.0;
             double moved = served(p, (int)now[1], out_m, passes, out_n, here[M], here[K], here[N]);
             here[MOVED] = moved;
-            here[TIME] = larger(larger(out[TIME], here[COMPUTE]), moved / serving * idle);
+            here[TIME] = larger(larger(out[TIME], here[COMPUTE]), moved / serving * larger(1.0, of_serving * here[IDLE]));
             level--;
             turn[level * 2] = 0, turn[level * 2 + 1] = -1;
             continue;
         }
         const double per_m = out[PER_M], per_k = out[PER_K], per_n = out[PER_N];
         double outside = out[TIME], idle = out[IDLE], passes = out_k;
-        const double idle_outside = dealt > 0 ? idle : 1.0, registers = bandwidth[p->at];
+        const double registers = bandwidth[p->at], of_registers = driven[p->at];
         int behind = moves_more(p, path, best);
         for (int64_t i = 0; i < count[0]; i++) {
             double k = larger(tile[K * rows + i], out_k);
@@ -129,10 +129,10 @@ int64_t try_all(const problem *p, const double *bandwidth, const double *sides, 
                                     smaller(p->activation + 0.5 * smaller(p->unit_n * by_n, 1.0),
                                             p->output + 0.5 * smaller(p->unit_k * by_k, 1.0)));
             const double accessed = p->access * accesses;
-            const double inside = larger(outside, accessed / registers * idle);
+            const double inside = larger(outside, accessed / registers * larger(1.0, of_registers * idle));
             for (int stays = 0; stays < 3; stays++) {
                 const double moved = served(p, stays, out_m, passes, out_n, m, k, n);
-                const double time = larger(inside, moved / serving * idle_outside);
+                const double time = larger(inside, moved / serving * larger(1.0, of_serving * idle));
                 tried++;
                 if (time > best[TIME] || (behind && time == best[TIME])) continue;
                 step(p, sides, 0, i, exponent, path, path_exponent);

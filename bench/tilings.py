@@ -73,7 +73,7 @@ def both_loops(
     layout = new_layout(gemms, hierarchies, sets, LEVELS)
     problem = _lay_first(gemms, hierarchies, sets, layout)
     tables = (
-        hierarchies.bandwidth, layout.sides, layout.counts, layout.exponent, layout.tile,
+        hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent, layout.tile,
         layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
     )  # fmt: skip
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hydra.core.override_parser.types import Override
+
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
@@ -27,18 +29,22 @@ class Asked(NamedTuple):
 
 def read(composer: Composer, overrides: Sequence[str]) -> Asked:
     """Read what a back-test is asked; raises InputError."""
+    parsed = composer.parse(overrides)
+    _refuse_others(composer, parsed)
     leaves = composer.compose(overrides).leaves
     others = [
         text
-        for text, parsed in zip(overrides, composer.parse(overrides), strict=True)
-        if parsed.key_or_group.split(".")[0] not in (_SECTION, "output")
+        for text, override in zip(overrides, parsed, strict=True)
+        if override.key_or_group.split(".")[0] not in (_SECTION, "output")
     ]
     chips = {
         key.split(".")[2]: str(value) for key, value in leaves.items() if key.startswith(f"{_SECTION}.chips.")
     }
-    lists = {name: _chips_of(composer, leaves.get(f"{_SECTION}.{name}"), name, chips) for name in _LISTS}
-    if len(lists["known"]) == 0:
-        raise InputError(f"{_SECTION}.known", "[]", "a chip or more", composer.origin_of_overrides)
+    _refuse_unknown(composer, chips)
+    lists = {
+        name: _chips_of(composer, leaves.get(f"{_SECTION}.{name}"), name, fewest, chips)
+        for name, fewest in _LISTS.items()
+    }
     shares = {
         name: _share_of(composer, leaves.get(f"{_SECTION}.{name}"), name)
         for name in ("shared_area", "shared_power")
@@ -57,11 +63,40 @@ def read(composer: Composer, overrides: Sequence[str]) -> Asked:
     )
 
 
-_LISTS = ("generations", "known")
+_LISTS = {"generations": 2, "known": 1}
+"""Lists of chips, and how many each has at least."""
+_OWN = ("chip", "pins", "scaling", "tech", "mem", "net", "model", "serve", "system")
+"""Groups that a back-test chooses itself."""
 
 
-def _chips_of(composer: Composer, value: object, name: str, chips: dict[str, str]) -> tuple[str, ...]:
-    """Return a list of chips; raises InputError for one that is none of those of the back-test."""
+def _refuse_others(composer: Composer, parsed: Sequence[Override]) -> None:
+    """Refuse what a back-test chooses itself, and lists of values; raises InputError."""
+    for override in parsed:
+        key, where = override.key_or_group, composer.origin_of_overrides
+        if key in _OWN and composer.is_group(key):
+            allowed = f"no such choice: a back-test has its own for each chip ({_SECTION}.chips)"
+            raise InputError(key, override.value(), allowed, where)
+        if override.is_sweep_override():
+            raise InputError(key, override.input_line or "", "one value: a back-test is no grid", where)
+
+
+def _refuse_unknown(composer: Composer, chips: dict[str, str]) -> None:
+    """Refuse chips and links that the library does not have, and none at all; raises InputError."""
+    if not chips:
+        raise InputError(f"{_SECTION}.chips", "{}", "a chip or more", composer.origin_of_overrides)
+    for chip, net in chips.items():
+        for group, name in (("chip", chip), ("net", net)):
+            known = composer.choices(group)
+            if name not in known:
+                allowed = f"a choice of the group {group}: {', '.join(known)}"
+                value = chip if group == "chip" else net
+                raise InputError(f"{_SECTION}.chips.{chip}", value, allowed, composer.origin_of_overrides)
+
+
+def _chips_of(
+    composer: Composer, value: object, name: str, fewest: int, chips: dict[str, str]
+) -> tuple[str, ...]:
+    """Return a list of different chips; raises InputError for one that is none of the back-test's, or too few."""
     found = (
         tuple(map(str, value))
         if isinstance(value, Sequence) and not isinstance(value, str)
@@ -70,6 +105,10 @@ def _chips_of(composer: Composer, value: object, name: str, chips: dict[str, str
     for chip in found:
         if chip not in chips:
             raise InputError(f"{_SECTION}.{name}", chip, one_of(tuple(chips)), composer.origin_of_overrides)
+    if len(set(found)) < max(fewest, len(found)):
+        allowed = "a chip or more" if fewest == 1 else "two chips or more"
+        shown = f"[{', '.join(found)}]"
+        raise InputError(f"{_SECTION}.{name}", shown, f"{allowed}, each once", composer.origin_of_overrides)
     return found
 
 

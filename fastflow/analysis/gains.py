@@ -49,7 +49,7 @@ def foresight(composer: Composer, asked: Asked, chip: str) -> tuple[str, ...]:
     )
     net = asked.chips[chip]
     return (
-        *asked.overrides, f"chip={last}", "chip.pinned=null", "scaling=foundry", f"net={net}",
+        *asked.overrides, f"chip={last}", "pins=none", "scaling=foundry", f"net={net}",
         f"tech={choices['tech']}", f"mem={choices['mem']}", *shares,
         *(f"chip.{key}={own[f'chip.{key}']}" for key in ("die_area", "node_area", "tdp")),
         f"chip.area.dram={own['chip.area.dram']}", f"chip.power.dram={own['chip.power.dram']}",

@@ -51,7 +51,7 @@ def budgeted(composer: Composer, asked: Asked, chip: str, scaling: str) -> tuple
     net, own = asked.chips[chip], leaves_of(composer, (*asked.overrides, f"chip={chip}"))
     moved = () if net.endswith("_x8") else _LINK_BUDGETS
     return (
-        *asked.overrides, f"chip={chip}", "chip.pinned=null", f"scaling={scaling}", f"net={net}",
+        *asked.overrides, f"chip={chip}", "pins=none", f"scaling={scaling}", f"net={net}",
         *(f"chip.{budget}.intra={own[f'chip.{budget}.inter']}" for budget in moved),
         *(f"chip.{budget}.inter=0" for budget in moved),
     )  # fmt: skip

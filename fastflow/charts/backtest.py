@@ -27,7 +27,7 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
     """
     pairs = list(dict.fromkeys(zip(gains["before"], gains["after"], strict=True)))
     figure = Figure(figsize=(9.6, 1.3 + 1.75 * ((len(pairs) + 1) // 2)))
-    about = f"Foresight knows {' and '.join(known)}, and the next die, power, memory and links."
+    about = f"Foresight knows {', '.join(known)}, and the next die, power, memory and links."
     head(figure, "What a generation of chips gains", f"Time before over time after, by workload. {about}")
     rows = (len(pairs) + 1) // 2
     grid = figure.add_gridspec(
@@ -43,7 +43,7 @@ def draw(gains: pd.DataFrame, known: Sequence[str]) -> Figure:
             axes.bar(at, height, width=_WIDTH * 0.92, color=colour, label=label)
             for x, y in zip(at, height, strict=True):
                 if y == y:
-                    axes.text(x, y, f"{y:.1f}", ha="center", va="bottom", size=6.5, color=QUIET)
+                    axes.text(x, y, f"{y:.2f}", ha="center", va="bottom", size=5.5, color=QUIET)
         axes.set_title(f"{before} to {after}")
         axes.margins(y=0.15)
         axes.set_xticks(range(len(some)), [str(name) for name in some["workload"]])

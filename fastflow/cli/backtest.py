@@ -23,13 +23,17 @@ def run_backtest(
     from fastflow.show.progress import Progress
 
     if spans is not None:
-        raise CompositionError("a back-test takes one configuration, without -m")
+        raise CompositionError("a back-test takes one configuration, without -m or a study")
     question, devices = question_of(composer, overrides)
     files = [] if question.measurements is None else files_in(question.measurements)
     with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
         progress.begin(0)
         found = tried(composer, question, devices, lambda what: progress.advance(1))
     shown.show(found, question)
+    if question.measurements is not None and found.files.empty:
+        print(
+            f"No file of {question.measurements} has products, attention or experts on a chip of backtest.devices"
+        )
     output = question.output if question.output is not None and is_url(question.output) else folder
     for where in write(output, found):
         print(f"Dataset: {where}")

@@ -71,7 +71,9 @@ def _judged(
 
 def _absent(frame: pd.DataFrame, scaling: str) -> Sequence[str]:
     """Name the points that a claim needs and that have no time."""
-    chips = _chips(frame) or ["any chip"]
+    chips = _chips(frame)
+    if len(chips) < 2:
+        return ["a second chip"]
     return [
         f"{chip} (pins={pins}, scaling={scaling}, m={m})"
         for pins in (_REAL, _MADE)
@@ -113,8 +115,11 @@ def draw(frame: pd.DataFrame) -> Figure:
             axes.bar(at, height, width=0.9 * width, color=APART[number], label=name)
             for x, y in zip(at, height, strict=True):
                 if y == y:
-                    side = "bottom" if y >= 0.0 else "top"
-                    axes.text(x, y, f"{y:+.0%}", ha="center", va=side, size=6.5, color=QUIET)
+                    below = y < 0.0
+                    axes.annotate(
+                        f"{y:+.0%}", (x, y), (0.0, -2.5 if below else 0.5), textcoords="offset points",
+                        ha="center", va="top" if below else "bottom", size=6.5, color=QUIET,
+                    )  # fmt: skip
         axes.axhline(0.0, color=QUIET, linewidth=0.8)
         axes.set_title(f"{rule} (scaling={scaling})")
         axes.set_xticks(range(len(chips)), chips)

@@ -132,7 +132,7 @@ def keys_of_first(work: Attentions, g: int) -> tuple[float, float]:
 @lean_kernel
 def longer_of(idle: float, driven: float) -> float:
     """Return how many times as long a level of a bundle takes where it has the power of idle ones."""
-    return max(1.0, driven * idle) / idle
+    return max(1.0, driven * idle) / idle if driven > 0.0 else 1.0
 
 
 @lean_kernel
@@ -145,14 +145,14 @@ def _time_inside(
     """
     dealt, bandwidth = max(bundles.dealt[p], 0), bundles.bandwidth[p]
     pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
-    number = bundles.number[p] * pace  # as many as slow as with all at work
-    limits[0] = pairs.flop * number / (bundles.flops[p] * pairs.rate)
-    for level in range(dealt + 1):
-        shared = bundles.number[p] * longer_of(idle, bundles.driven[p, level])
-        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
-    lanes = number / bundles.lanes[p]
-    softmax = pairs.rows * pairs.columns * number / bundles.exponentials[p] + pairs.operations * lanes
     number = bundles.number[p]
+    slow = number * pace  # as many bundles, as slow as with all at work, do what one does now
+    limits[0] = pairs.flop * slow / (bundles.flops[p] * pairs.rate)
+    for level in range(dealt + 1):
+        shared = number * longer_of(idle, bundles.driven[p, level])
+        limits[level + 1] = (pairs.registers if level == 0 else pairs.inner) * shared / bandwidth[level]
+    lanes = slow / bundles.lanes[p]
+    softmax = pairs.rows * pairs.columns * slow / bundles.exponentials[p] + pairs.operations * lanes
     compute = pairs.pairs * (limits[0] + softmax) / number
     if library.persistent[p]:
         limits[dealt + 2] = softmax

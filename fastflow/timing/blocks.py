@@ -37,7 +37,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.tables import Floats, Ints
-from fastflow.timing.boost import lift_of
+from fastflow.timing.boost import level_time, lift_of
 from fastflow.timing.catalogue import Catalogue
 from fastflow.timing.dataflow import register_accesses_per_flop
 from fastflow.timing.device import Library
@@ -151,7 +151,7 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 @lean_kernel
 def slowed(gemm: Gemm, idle: float) -> float:
     """Return how many times as long products take with bundles idle; idle: bundles for each that works."""
-    if gemm.lends:
+    if gemm.headroom > 1.0:
         pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
         return float(idle * pace)
     return idle
@@ -211,8 +211,7 @@ def _time_blocks(
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
     for level in range(levels + 1):
-        slower = max(1.0, driven[level] * idle) if gemm.lends else idle if level <= dealt else 1.0
-        times[1 + level] = moved[level] / bandwidth[level] * slower
+        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
     times[dealt + 2] = max(times[dealt + 2], steps)
     times[levels + 2] = launch
     for i in range(levels + 2):
@@ -290,6 +289,6 @@ def run_blocks(
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
                     lay_tiles(gemm, a, b, depth, out.tile[g])
-        if gemm.lends:
+        if gemm.headroom > 1.0:
             _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
     return out

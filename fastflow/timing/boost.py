@@ -8,6 +8,8 @@ Nehalem-based processors, white paper 320354; NVIDIA GPU Boost since Kepler).
 
 from __future__ import annotations
 
+import numpy as np
+
 from fastflow._jit import lean_kernel
 
 
@@ -45,3 +47,15 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
     voltage = _nearer(voltage, threshold, full * power)
     lift = voltage * voltage
     return lift / power, lift
+
+
+@lean_kernel
+def lift_at(pace: float, threshold: float) -> float:
+    """Return the energy of an operation at the supply at which it takes so much of its time; both as above.
+
+    pace: at most 1. V^2 / P = pace is a quadratic equation.
+    """
+    slope = (1.0 - threshold) * (1.0 - threshold)
+    half = pace * threshold + 0.5 * slope
+    voltage = (half + np.sqrt(half * half - pace * pace * threshold * threshold)) / pace
+    return float(voltage * voltage)

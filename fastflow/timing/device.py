@@ -19,6 +19,7 @@ PROMOTION = 2.1
 """Time to scale and add such a sum, over that of a multiply-add; matrix units wait meanwhile. Calibrated,
 with blocks that share no loads: 4,000 such products, H100 (ai-dynamo/aiconfigurator@095f58a)."""
 SPECIALISED = 2.0  # times the order where some warps load and others multiply alone, so that they wait less
+MOST_HEADROOM = 50.0  # times the power, up to which `boost.lift_of` finds the supply
 VECTOR_DTYPE = "fp32"  # memory-bound passes compute in fp32, whatever their operands' type
 
 
@@ -112,7 +113,8 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     # their sums, its warps wait for each other, and its blocks share no loads
     promoted = (dtype == SCALED) & (inputs["chip.blocks.scales"] == "lanes")
     warp_m, warp_n = _warp(inputs["chip.blocks.warp"])
-    headroom = _headroom(inputs, chip.cores.voltage)
+    boosts = _boosts(inputs)
+    headroom = _headroom(inputs, boosts, chip.cores.voltage)
     return Device(
         matrix_flops=utilization * peak,
         vector_flops=inputs["chip.vector_utilization"] * vector_peak,
@@ -124,8 +126,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         ),
         bandwidth=tuple(level.design.bandwidth * level.utilization for level in chip.levels),
         driven=tuple(
-            _driven(level.design, number <= dealt, inputs["chip.boost"])
-            for number, level in enumerate(chip.levels)
+            _driven(level.design, number <= dealt, boosts) for number, level in enumerate(chip.levels)
         ),
         dram_bandwidth=inputs["chip.dram_utilization"] * chip.dram.bandwidth,
         launch=inputs["chip.launch_overhead"] + latency,
@@ -164,14 +165,20 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
     )
 
 
-def _headroom(inputs: Inputs, voltage: Floats) -> Floats:
-    """Return `Device.headroom`; a chip whose clock is known has no higher one."""
-    boosts = inputs["chip.boost"]
-    if "chip.pinned.core_Hz" in inputs or "chip.pinned.core_V" in inputs or not boosts.any():
+def _boosts(inputs: Inputs) -> Bools:
+    """Say which chips boost: one whose clock is known has no higher one."""
+    known = any(f"chip.pinned.{name}" in inputs for name in ("core_Hz", "core_V"))
+    boosts: Bools = inputs["chip.boost"] & (not known)
+    return boosts
+
+
+def _headroom(inputs: Inputs, boosts: Bools, voltage: Floats) -> Floats:
+    """Return `Device.headroom`; boosts: which chips do."""
+    if not boosts.any():
         return np.ones(voltage.size)
     threshold, most = inputs["tech.core.threshold_voltage"], inputs["tech.core.maximum_voltage"]
     powers = ((most - threshold) / (voltage - threshold)) ** 2 * most / voltage
-    return np.where(boosts & (voltage > threshold), np.maximum(powers, 1.0), 1.0)
+    return np.where(boosts & (voltage > threshold), np.clip(powers, 1.0, MOST_HEADROOM), 1.0)
 
 
 def _driven(level: SramDesign, own: Bools, boosts: Bools) -> Floats:

@@ -33,7 +33,6 @@ from fastflow.timing.blocks import (
     lay_tiles,
     side_of_warp,
     sides_read,
-    slowed,
     soft_maximum,
     time_sustained,
 )
@@ -124,8 +123,8 @@ def _time_groups(
     gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
     visited: float, least: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
     moved: Floats,
-) -> tuple[float, float]:  # fmt: skip
-    """Return the time of a grouped product as blocks of a x b [s], and how many blocks these are.
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the time of a grouped product as blocks of a x b [s], how many blocks these are, and their lift.
 
     Writes `times` and `moved` as `Launched` has them. tokens, count: of the groups of
     experts. visited: experts that a block looks at one by one. least: time beyond which it is infinite.
@@ -137,7 +136,8 @@ def _time_groups(
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
     rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
     longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
-    times[0] = longest * (slowed(gemm, idle) / idle) / rate * (1.0 + gemm.promotion)
+    pace, lift = lift_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
         times[0] += do.c / bandwidth[dealt + 1]
@@ -160,8 +160,8 @@ def _time_groups(
     times[levels + 2] = gemm.launch + visited * VISIT
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
-        return np.inf, blocks
-    return time_sustained(gemm, do.flop, times), blocks
+        return np.inf, blocks, lift
+    return time_sustained(gemm, do.flop, times), blocks, lift
 
 
 @lean_kernel
@@ -190,7 +190,7 @@ def _choose(
         a, b = catalogue.m[row], catalogue.n[row]
         if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
             continue
-        total, _ = _time_groups(
+        total, _, _ = _time_groups(
             gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, driven, times, moved
         )
         compared += 1
@@ -232,14 +232,13 @@ def _run_groups(
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
-        out.time[g], blocks = _time_groups(
+        out.time[g], blocks, out.lift[g] = _time_groups(
             gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, driven, times,
             moved,
         )  # fmt: skip
         out.times[g], out.bytes[g] = times, moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
-        _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
         lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
     return out
 

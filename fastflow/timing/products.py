@@ -9,7 +9,7 @@ import numpy as np
 from fastflow._jit import kernel
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.timing.dataflow import Unit, make_unit
-from fastflow.timing.device import Device, Library, lends, rates_of
+from fastflow.timing.device import Device, Library, rates_of
 
 
 class Products(NamedTuple):
@@ -36,7 +36,6 @@ class Machines(NamedTuple):
     bundles: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
-    lends: Bools  # whether idle bundles leave power that others can use
     unit_m: Ints
     unit_k: Ints
     unit_n: Ints
@@ -62,7 +61,6 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
         bundles=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,
-        lends=lends(device),
         unit_m=device.unit_m,
         unit_k=device.unit_k,
         unit_n=device.unit_n,
@@ -86,7 +84,6 @@ class Gemm(NamedTuple):
     bundles: float
     threshold: float
     headroom: float
-    lends: bool
     registers: float
     room: float
     warp_m: float
@@ -135,7 +132,6 @@ def lay_product(products: Products, machines: Machines, library: Library, levels
         bundles=machines.bundles[p],
         threshold=machines.threshold[p],
         headroom=machines.headroom[p],
-        lends=machines.lends[p],
         registers=library.registers[p],
         room=machines.capacity[p, max(machines.dealt[p], 0)],
         warp_m=library.warp_m[p],

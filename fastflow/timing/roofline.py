@@ -12,7 +12,7 @@ from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched, run_blocks
-from fastflow.timing.boost import level_time, lift_of
+from fastflow.timing.boost import level_time, lift_at, lift_of
 from fastflow.timing.brute import search_all
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device, rates_of
@@ -146,7 +146,7 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
         if work.m[row] > 0:
             continue
         out.times[row, 0] = work.pass_flop[row] / vector_flops[work.point[row]]
-        out.flop[row], idle[row], out.lift[row] = work.pass_flop[row], 1.0, 1.0
+        out.flop[row], idle[row] = work.pass_flop[row], 1.0
         out.parts[row], out.waves[row], out.candidates[row], out.tiling[row] = 0, 0, 0, 0
         for level in range(out.bytes.shape[1]):
             out.bytes[row, level] = work.pass_bytes[row]
@@ -154,18 +154,16 @@ def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timin
 
 @kernel
 def _lay_gemms(
-    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, threshold: Floats,
-    headroom: Floats, idle: Floats, out: Timing,
-) -> None:  # fmt: skip
+    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
+) -> None:
     """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
 
-    before: how many other tilings come before these; threshold, headroom: as `Device` has them.
+    before: how many other tilings come before these.
     """
     levels = out.bytes.shape[1] - 1
     for i in range(rows.size):
         row, g = rows[i], place[i]
-        out.times[row, 0], idle[row], p = found.compute_time[g], found.idle[g], work.point[row]
-        _, out.lift[row] = lift_of(found.idle[g], threshold[p], headroom[p])
+        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
         out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
         out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
         out.candidates[row], out.tiling[row] = found.candidates[g], before + g
@@ -175,12 +173,14 @@ def _lay_gemms(
 
 @kernel
 def _limit(
-    point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, idle: Floats, out: Timing
+    point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, threshold: Floats,
+    headroom: Floats, idle: Floats, out: Timing,
 ) -> None:  # fmt: skip
     """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
 
-    bandwidth, driven: (points, levels + 1); launch: (points,). Idle bundles leave their own levels
-    unused, and the power of these to the others; what is shared by the chip serves the others.
+    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Idle bundles leave their
+    own levels unused, and the power of these to the others; what is shared by the chip serves the others.
+    Cores are lifted as far as the kernel gains by it.
     """
     last = out.times.shape[1] - 1
     for row in range(point.size):
@@ -193,7 +193,10 @@ def _limit(
             out.times[row, level + 1] = serving
             if longest < serving or np.isnan(serving) > np.isnan(longest):
                 longest, limiter = serving, level + 1
-        out.times[row, last] = launch[p]
+        out.times[row, last], out.lift[row] = launch[p], 1.0
+        if headroom[p] > 1.0 and idle[row] > 1.0:
+            pace, _ = lift_of(idle[row], threshold[p], headroom[p])
+            out.lift[row] = lift_at(min(1.0, pace * longest / out.times[row, 0]), threshold[p])
         out.limiter[row] = last if longest < launch[p] else limiter
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
@@ -310,8 +313,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
         if rows.size:
             found, place = _search(device, work, rows, brute)
-            before = tilings.add(found.tile, found.stays)
-            _lay_gemms(work, rows, found, place, before, device.threshold, device.headroom, idle, out)
+            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
     rows = np.flatnonzero(by_blocks)
     if rows.size:
         launched, place = _run_blocks(device, work, rows)
@@ -321,5 +323,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         launched, flop = one.time(one.device, one.share)
         _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
         out.flop[one.rows], by_blocks[one.rows] = flop, True
-    _limit(work.point, by_blocks, *rates_of(device), device.launch, idle, out)
+    _limit(
+        work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out
+    )
     return out._replace(tile=tilings.tile, stays=tilings.stays)

@@ -1,16 +1,27 @@
 """Energy of one iteration of one device: what moves and computes, and what leaks meanwhile (Table 2)."""
 
-from tests.naive.voltage import highest_voltage
+from tests.naive.voltage import highest_voltage, speed
 
 
-def lift(made, point, busy):
+def lift(made, point, busy, times):
     """Return what an operation takes where idle cores leave their power to others, over that with none.
 
-    busy: share of the cores that work. Those are at a higher supply, and energy goes with its square.
+    busy: share of the cores that work. Those are at a higher supply, and energy goes with its square: as high
+    as there is power for, but no higher than the kernel gains by. times: of its compute, its levels and its
+    launch [s].
     """
     voltage, threshold = made["core_V"], point["tech.core.threshold_voltage"]
     highest = point["tech.core.maximum_voltage"]
-    return (highest_voltage(1 / busy, voltage, threshold, voltage, highest) / voltage) ** 2
+    most = highest_voltage(1 / busy, voltage, threshold, voltage, highest)
+    compute, longest = times[0], max(times[:-1])
+    low, high = voltage, most
+    for _ in range(100):
+        middle = (low + high) / 2
+        if compute * speed(most, voltage, threshold) / speed(middle, voltage, threshold) <= longest:
+            high = middle
+        else:
+            low = middle
+    return (high / voltage) ** 2
 
 
 def iteration(kernels, per_bit, per_bit_sent, sent, standing, time):

@@ -101,7 +101,7 @@ def one(chip, experts, inner, cols, stored, of_weights, local, a, b, of_single, 
     if len(set(depths)) == 1:
         assert abs(longest - max(clock) * chip.bundles) <= 1e-9 * longest
     idle = waves * chip.bundles / handed
-    compute = longest / rate / gain(chip, idle) * (1 + chip.promotion)
+    compute = longest / rate / gain(chip, longest / (2 * a * b * sum(depths))) * (1 + chip.promotion)
     compute += (1 if chip.persistent else waves) * 2 * chip.latency
     if chip.step > 0 and not chip.persistent:
         compute += c / chip.bandwidths[chip.dealt + 1]
