@@ -101,7 +101,11 @@ def test_gains_that_were_measured_are_of_rows_alike():
         ("backtest.shared_area=2", r"backtest\.shared_area=2 .*a number from 0 to 1"),
         ("backtest.shared_power=much", r"backtest\.shared_power=much .*a number from 0 to 1"),
         ("backtest.measurements=nowhere", r"backtest\.measurements=nowhere .*a folder with CSV files"),
-        ("+backtest.chips.h900=nvlink4", "chip=h900"),
+        ("+backtest.chips.h900=nvlink4", r"backtest\.chips\.h900=h900 .*a choice of the group chip"),
+        ("+backtest.chips.p4=nvlink9", r"backtest\.chips\.p4=nvlink9 .*a choice of the group net"),
+        ("backtest.generations=[a100_sxm_80]", r"backtest\.generations=.*two chips or more"),
+        ("scaling=foundry", r"scaling=foundry .*a back-test has its own"),
+        ("tech.core.nominal_area=1 mm2,2 mm2", "one value: a back-test is no grid"),
         ("chip.tdp=100", r"chip\.tdp=100"),
     ],
 )

@@ -96,7 +96,7 @@ def _refuse_unknown(composer: Composer, chips: dict[str, str]) -> None:
 def _chips_of(
     composer: Composer, value: object, name: str, fewest: int, chips: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return a list of different chips; raises InputError for one that is none of the back-test's, or too few."""
+    """Return a list of different chips; raises InputError for too few, or one that the back-test lacks."""
     found = (
         tuple(map(str, value))
         if isinstance(value, Sequence) and not isinstance(value, str)

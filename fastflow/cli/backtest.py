@@ -31,9 +31,7 @@ def run_backtest(
         found = tried(composer, question, devices, lambda what: progress.advance(1))
     shown.show(found, question)
     if question.measurements is not None and found.files.empty:
-        print(
-            f"No file of {question.measurements} has products, attention or experts on a chip of backtest.devices"
-        )
+        print(f"No file of {question.measurements} has products, attention or experts of backtest.devices")
     output = question.output if question.output is not None and is_url(question.output) else folder
     for where in write(output, found):
         print(f"Dataset: {where}")

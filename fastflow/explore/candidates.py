@@ -155,9 +155,7 @@ def _check_pins(inputs: Columns) -> None:
     """Refuse chips whose shares decide nothing; what networks reach may be known."""
     for key in inputs:
         if key.startswith("chip.pinned.") and key.split(".")[2] not in ("intra_Bps", "inter_Bps"):
-            allowed = (
-                "a chip generated from its shares, such as pathfinding; chip.pinned=null generates this one"
-            )
+            allowed = "a chip generated from its shares, such as pathfinding; pins=none generates this one"
             raise InputError("chip", inputs["chip.name"][0], f"{allowed} ({key} is set)")
 
 

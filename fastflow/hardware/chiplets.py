@@ -16,6 +16,7 @@ import numpy as np
 from fastflow.tables import Bools, Floats, Inputs, Ints
 
 CHIPLETS = "chip.chiplets."
+_AREA = "chip.area."
 LINK = "link"
 """The part of a chip that joins its dies, as the shares of its budgets have it."""
 HOLDABLE = ("l2", "l3", "l4", "dram", "intra", "inter")
@@ -84,14 +85,25 @@ def inner_edge(inputs: Inputs) -> Floats:
 
 
 def needed_area(inputs: Inputs, kind: str) -> Floats:
-    """Return the area of what all dies of a kind hold, and of their part of the links [m^2], (points,)."""
-    number = inputs[f"{CHIPLETS}{kind}.dies"]
+    """Return the area of what all dies of a kind hold, and of their part of the links [m^2], (points,).
+
+    kind: "" for the dies of the cores.
+    """
+    number = inputs[f"{CHIPLETS}{kind}.dies" if kind else "chip.dies"]
     share = inputs.get(f"chip.area.{LINK}", np.zeros(number.size)) * number / dies(inputs)
-    for part in HOLDABLE:
-        if f"chip.area.{part}" in inputs:
-            share = share + np.where(holds(inputs, kind, part), inputs[f"chip.area.{part}"], 0.0)
+    for key in inputs:
+        if key.startswith(_AREA) and key != f"{_AREA}{LINK}":
+            share = share + np.where(_is_of(inputs, kind, key.removeprefix(_AREA)), inputs[key], 0.0)
     needed: Floats = share * inputs["chip.die_area"]
     return needed
+
+
+def _is_of(inputs: Inputs, kind: str, part: str) -> Bools:
+    """Say of which points a kind of die has a part: what no other kind holds is of the cores' dies."""
+    if kind:
+        return holds(inputs, kind, part)
+    others: Bools = ~np.any([holds(inputs, other, part) for other in kinds(inputs)], axis=0)
+    return others
 
 
 def areas(inputs: Inputs) -> Iterator[tuple[str, Floats, Floats]]:

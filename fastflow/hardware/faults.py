@@ -12,7 +12,7 @@ import numpy as np
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known
-from fastflow.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, needed_area
+from fastflow.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Reasons, Texts, table
@@ -56,7 +56,7 @@ def _name_pins(inputs: Inputs, reason: Reasons) -> None:
         made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
         for i in reason.without(made != inputs[f"{group}.name"]):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
-            allowed = f"{made[i]}, since {chip} pins its figures; chip.pinned=null generates them instead"
+            allowed = f"{made[i]}, since {chip} pins its figures; pins=none generates them instead"
             reason.add(i, str(InputError(f"{group}.name", other, allowed)))
 
 
@@ -110,18 +110,22 @@ def _name_sums(inputs: Inputs, reason: Reasons) -> None:
 
 
 def _name_dies(inputs: Inputs, reason: Reasons) -> None:
-    """Name dies of a known area that are too small for what they hold, or leave the cores' dies none."""
+    """Name known dies that are too small for what they hold, or leave too little to those of the cores."""
+    known = [kind for kind in kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
+    if not known:
+        return
     for kind, number, area in areas(inputs):
-        key, whole = f"{CHIPLETS}{kind}.die_area", inputs["chip.die_area"]
-        if not kind:
-            for i in reason.without(area <= 0.0):
-                known = f"chip.die_area={whole[i] * 1e6:g} mm2 leaves no area for the dies of the cores"
-                reason.add(i, f"{known}: the other dies have all of it")
-        elif key in inputs:
-            needed = needed_area(inputs, kind) / number
-            for i in reason.without(needed > area * (1.0 + 1e-9)):
-                allowed = f"at least the {needed[i] * 1e6:.4g} mm2 of what such a die holds"
-                reason.add(i, str(InputError(key, f"{area[i] * 1e6:g} mm2", allowed)))
+        needed = needed_area(inputs, kind) / number
+        for i in reason.without(needed > area * (1.0 + 1e-9)):
+            least, has = f"{needed[i] * 1e6:.4g} mm2", f"{area[i] * 1e6:.4g} mm2"
+            if kind:
+                allowed = f"at least the {least} of what such a die holds"
+                reason.add(i, str(InputError(f"{CHIPLETS}{kind}.die_area", has, allowed)))
+            else:
+                keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in known)
+                reason.add(
+                    i, f"{keys} of chip.die_area leaves {has} for a die of the cores, which needs {least}"
+                )
 
 
 class Component(NamedTuple):

@@ -23,13 +23,14 @@ NEAR = 0.2
 """Within which a quantity or a gain comes out."""
 _RULES = {"foundry": "by foundries' figures", "paper": "by the paper's rule"}
 _REAL, _MADE = "kept", "none"
+_ROOM = {"left": 0.07, "right": 0.99, "top": 0.76, "bottom": 0.07, "hspace": 0.35}
 _PRODUCTS = {16: "thin product", 8192: "large product"}
 
 
 def _of(frame: pd.DataFrame, pins: str, scaling: str, m: int) -> pd.DataFrame:
     """Return the rows of one product on real chips, or on those that a rule makes, by chip."""
     rows = frame[(frame["pins"] == pins) & (frame["scaling"] == scaling) & (frame["model.m"] == m)]
-    return rows[rows["time_s"].notna()].set_index("chip")
+    return rows[rows["time_s"].notna()].drop_duplicates("chip").set_index("chip")
 
 
 def _chips(frame: pd.DataFrame) -> list[str]:
@@ -103,10 +104,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(9.6, 5.1))
     about = f"generated over real, from die area, power, package and what was bought; grey: within {NEAR:.0%}"
     head(figure, "Chips from their budgets alone", about)
-    grid = figure.add_gridspec(2, 1, left=0.07, right=0.99, top=0.76, bottom=0.07, hspace=0.35)
-    shared = None
-    for place, (scaling, rule) in enumerate(_RULES.items()):
-        axes = shared = figure.add_subplot(grid[place], sharey=shared)
+    panels = figure.subplots(2, sharey=True, gridspec_kw=_ROOM)
+    for axes, (scaling, rule) in zip(panels, _RULES.items(), strict=True):
         axes.axhspan(-NEAR, NEAR, color="#eef1f4")
         off = {} if _absent(frame, scaling) else _differences(frame, scaling)
         for number, name in enumerate(QUANTITIES.values()):
