@@ -149,15 +149,6 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 
 
 @lean_kernel
-def slowed(gemm: Gemm, idle: float) -> float:
-    """Return how many times as long products take with bundles idle; idle: bundles for each that works."""
-    if gemm.headroom > 1.0:
-        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
-        return float(idle * pace)
-    return idle
-
-
-@lean_kernel
 def _time_blocks(
     gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
     bandwidth: Floats, driven: Floats, times: Floats, moved: Floats, best: float,
@@ -178,7 +169,11 @@ def _time_blocks(
         return np.inf
     idle = waves * gemm.bundles / blocks
     padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
-    alone = padded * slowed(gemm, idle) / gemm.flops
+    slower = idle
+    if gemm.headroom > 1.0:
+        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        slower *= pace
+    alone = padded * slower / gemm.flops
     if alone + launch > best:
         return np.inf
     running = min(blocks, gemm.bundles * together)

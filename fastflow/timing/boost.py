@@ -8,8 +8,6 @@ Nehalem-based processors, white paper 320354; NVIDIA GPU Boost since Kepler).
 
 from __future__ import annotations
 
-import numpy as np
-
 from fastflow._jit import lean_kernel
 
 
@@ -23,15 +21,6 @@ def level_time(moved: float, bandwidth: float, driven: float, idle: float) -> fl
 
 
 @lean_kernel
-def _nearer(voltage: float, threshold: float, power: float) -> float:
-    """Return a voltage nearer to where (V - Vt)^2 V is `power`: a step of Halley's method."""
-    over = voltage - threshold
-    error = over * over * voltage - power
-    first, second = over * (3.0 * voltage - threshold), 3.0 * voltage - 2.0 * threshold
-    return voltage - error * first / (first * first - error * second)
-
-
-@lean_kernel
 def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, float]:
     """Return time and energy of a core's operation where cores are idle, over those with all at work.
 
@@ -40,22 +29,14 @@ def lift_of(idle: float, threshold: float, headroom: float) -> tuple[float, floa
     work. So an operation takes V^2 / P of the time and V^2 of the energy. V is right to 1e-9 for 50 times the
     power.
     """
+
+    def nearer(voltage: float, power: float) -> float:
+        """Take a step of Halley's method towards where (V - Vt)^2 V is `power`."""
+        over = voltage - threshold
+        error = over * over * voltage - power
+        first, second = over * (3.0 * voltage - threshold), 3.0 * voltage - 2.0 * threshold
+        return voltage - error * first / (first * first - error * second)
+
     power, full = min(idle, headroom), (1.0 - threshold) * (1.0 - threshold)
-    voltage = _nearer(1.0, threshold, full * power)
-    voltage = _nearer(voltage, threshold, full * power)
-    voltage = _nearer(voltage, threshold, full * power)
-    voltage = _nearer(voltage, threshold, full * power)
-    lift = voltage * voltage
-    return lift / power, lift
-
-
-@lean_kernel
-def lift_at(pace: float, threshold: float) -> float:
-    """Return the energy of an operation at the supply at which it takes so much of its time; both as above.
-
-    pace: at most 1. V^2 / P = pace is a quadratic equation.
-    """
-    slope = (1.0 - threshold) * (1.0 - threshold)
-    half = pace * threshold + 0.5 * slope
-    voltage = (half + np.sqrt(half * half - pace * pace * threshold * threshold)) / pace
-    return float(voltage * voltage)
+    voltage = nearer(nearer(nearer(nearer(1.0, full * power), full * power), full * power), full * power)
+    return voltage * voltage / power, voltage * voltage

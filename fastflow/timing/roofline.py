@@ -12,7 +12,7 @@ from fastflow._jit import kernel
 from fastflow.distinct import Words, hashes, kinds
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.blocks import Launched, run_blocks
-from fastflow.timing.boost import level_time, lift_at, lift_of
+from fastflow.timing.boost import level_time, lift_of
 from fastflow.timing.brute import search_all
 from fastflow.timing.catalogue import read_catalogue
 from fastflow.timing.device import Device, rates_of
@@ -195,8 +195,12 @@ def _limit(
                 longest, limiter = serving, level + 1
         out.times[row, last], out.lift[row] = launch[p], 1.0
         if headroom[p] > 1.0 and idle[row] > 1.0:
-            pace, _ = lift_of(idle[row], threshold[p], headroom[p])
-            out.lift[row] = lift_at(min(1.0, pace * longest / out.times[row, 0]), threshold[p])
+            pace, out.lift[row] = lift_of(idle[row], threshold[p], headroom[p])
+            if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
+                pace = min(1.0, pace * longest / out.times[row, 0])
+                half = pace * threshold[p] + 0.5 * (1.0 - threshold[p]) ** 2
+                root = np.sqrt(half * half - (pace * threshold[p]) ** 2)
+                out.lift[row] = ((half + root) / pace) ** 2
         out.limiter[row] = last if longest < launch[p] else limiter
         out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
 
