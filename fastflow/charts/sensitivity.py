@@ -27,9 +27,9 @@ def listed(figures: pd.DataFrame, most: int | None = None) -> pd.DataFrame:
     size = figures[["left_elasticity", "right_elasticity"]].abs().max(axis=1)
     moves = size.ge(SLIGHT) & figures["reason"].eq("")
     first = moves if most is None else moves & moves.cumsum().le(most)
-    return (
-        figures[first | figures["sobol_total"].gt(_NOTABLE)] if "sobol_total" in figures else figures[first]
-    )
+    if "sobol_total" in figures:
+        first |= figures["sobol_total"].gt(_NOTABLE)
+    return figures[first]
 
 
 def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
@@ -71,11 +71,11 @@ def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
     )
     if indices:
         other = figure.add_axes((0.78, below, 0.2, room), sharey=axes)
-        for name, colour, height, up, label in (
+        for name, colour, thick, up, label in (
             ("sobol_total", "#d9dfe6", _BAR, 0.25, "takes part in"),
             ("sobol_first", APART[4], 0.4, 0.0, "explains alone"),
         ):
-            other.barh(at, rows[name], color=colour, height=height, label=label)
+            other.barh(at, rows[name], color=colour, height=thick, label=label)
             other.errorbar(
                 rows[name], at + up, xerr=rows[f"{name}_error"], fmt="none", ecolor=INK, elinewidth=0.8
             )
