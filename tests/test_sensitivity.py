@@ -345,3 +345,9 @@ def test_bars_on_one_side_both_show(rows):
     assert (longer.get_width(), shorter.get_width()) == (2.0, 1.5)
     assert shorter.get_height() < longer.get_height()
     assert shorter.get_zorder() > longer.get_zorder()
+
+
+def test_a_figure_of_nothing_that_moves_the_result(rows):
+    still = rows[rows["flat"]]
+    assert listed(still).empty
+    assert not [bar for axes in draw(still, "time_s", 1.0).axes for bar in axes.patches]

@@ -39,7 +39,7 @@ def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
     """
     rows = listed(figures, _MOST).iloc[::-1]
     indices = "sobol_total" in rows
-    height = 1.35 + _ROW * len(rows)
+    height = 1.35 + _ROW * max(len(rows), 1)
     figure = Figure(figsize=(9.0, height))
     about = (
         f"Change of {objective} ({_written(objective, value)}) per 1% of a figure, one at a time; "
