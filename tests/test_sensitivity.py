@@ -3,12 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 import fastflow
 from fastflow.analysis.elasticity import elasticities
 from fastflow.analysis.figures import Figure, figures_of, varied
+from fastflow.analysis.sensitivity import Sensitivity
 from fastflow.analysis.variance import base_of, sobol
+from fastflow.charts.sensitivity import draw, listed
 from fastflow.errors import InputError
+from fastflow.show.sensitivity import show
 from tests.conftest import columns_of
 
 POINT = ("tech=n7", "mem=hbm3")
@@ -59,6 +63,39 @@ def test_both_sides_of_a_kink_are_told_apart():
     assert one.kink == "limiter: dram to compute"
 
 
+def whole(columns):
+    """Time follows stacks of memory, which come whole; units of compute follow the area."""
+    stacks = np.floor(4.0 - 10.0 * np.abs(columns["area"] - 1.0))
+    reason = np.full(stacks.size, "")
+    units = np.rint(2168.0 * columns["area"]).astype(int)
+    return {"f": 1.0 / stacks, "mcus": units, "dram_devices": stacks.astype(int), "reason": reason}
+
+
+def test_a_kink_names_the_units_that_make_it():
+    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
+    assert one.kink == "whole units: 3 to 4 to 3 dram_devices"
+
+
+def test_a_figure_whose_sides_cancel_is_not_flat():
+    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], whole, "f", 0.05)
+    assert abs(one.both) < 0.1 < min(abs(one.left), abs(one.right))
+    assert not one.flat
+
+
+def test_a_curve_without_uneven_units_is_curved():
+    def evaluate(columns):
+        curve = np.exp((columns["area"] - 0.5) ** 2 * 10.0)
+        return {**whole(columns), "f": curve, "dram_devices": np.full(curve.size, 4)}
+
+    (one,) = elasticities({"area": np.array([1.0])}, [Figure("area", 1.0, "m^2")], evaluate, "f", 0.2)
+    assert one.kink == "curved"
+
+
+def test_units_of_the_engine_that_make_a_kink():
+    found = fastflow.sensitivity("tech=n5", "mem=hbm3", "objective=device_usd")
+    assert of(found, "chip.die_area")["kink"] == "whole units: 3 to 4 to 3 dram_devices"
+
+
 def test_one_side_alone_and_none():
     def evaluate(columns):
         bad = columns["x"] > 2.0
@@ -89,8 +126,9 @@ def test_every_figure_has_an_elasticity_or_a_reason(found):
     assert rows["figure"].is_unique
     assert (rows["elasticity"].isna() == rows["reason"].ne("")).all()
     assert not {"chip.mcus_per_bundle", "model.batch", "tech.name"} & set(rows["figure"])
-    magnitude = rows["elasticity"].abs().fillna(-1.0)
+    magnitude = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
     assert magnitude.is_monotonic_decreasing
+    assert rows["flat"].equals(magnitude.between(0.0, 0.001, inclusive="left"))
 
 
 def test_it_agrees_with_two_evaluations(found):
@@ -195,7 +233,7 @@ def test_shares_stay_within_the_whole(compose):
 
 
 def test_indices_of_the_engine_are_the_same_again(tmp_path):
-    asked = (*POINT, "sensitivity.samples=1024", "sensitivity.seed=3")
+    asked = (*POINT, "sensitivity.samples=8192", "sensitivity.seed=3")
     once, again = (
         fastflow.sensitivity(*asked, output=tmp_path / "a"),
         fastflow.sensitivity(*asked, "engine.jobs=1"),
@@ -211,15 +249,105 @@ def test_indices_of_the_engine_are_the_same_again(tmp_path):
     ("override", "message"),
     [
         ("objective=happiness", r"objective=happiness .*a numeric result column"),
+        ("objective=tokens_per_sec", r"a numeric result column .*did you mean tokens_per_s\?"),
         ("objective=bound_by", r"objective=bound_by .*a numeric result column"),
-        ("objective=tpot_s", r"objective=tpot_s .*that this point has"),
+        ("objective=tpot_s", r"objective=tpot_s \(from the overrides\) .*that this point has"),
         ("sensitivity.step=0", r"sensitivity\.step=0 .*above 0 and below 1"),
         ("sensitivity.samples=-1", r"sensitivity\.samples=-1 .*whole number from 0"),
+        ("sensitivity.samples=10", r"sensitivity\.samples=10 \(from the overrides\) .*at least 4,224 "),
+        ("sensitivity.samples=4223", r"sensitivity\.samples=4223 "),
         ("sensitivity.strategy=some", r"sensitivity\.strategy=some .*one of best, fixed"),
         ("tech=n7,n5", r"tech=several values .*one point"),
-        ("chip.power.core=0", r"core has no room"),
+        ("chip.power.core=0", r"^core has no room.*: this point has no time_s"),
     ],
 )
 def test_mistakes(override, message):
     with pytest.raises(InputError, match=message):
         fastflow.sensitivity(*POINT[1:], override)
+
+
+def test_the_reason_of_a_point_without_a_time_comes_first():
+    asked = ("model=llama3_8b", "system=dgx_h100", "objective=tokens_per_s")
+    with pytest.raises(InputError, match=r"^parallel\.strategy=TP-2-d32 .*this point has no tokens_per_s$"):
+        fastflow.sensitivity(*asked)
+
+
+# --- table and figure
+
+KINK = "whole units: 3 to 4 to 3 dram_devices"
+
+
+@pytest.fixture
+def rows():
+    """30 figures that move a result, one that hardly does and takes part in much, and one that is flat."""
+    sides = np.array([*np.linspace(2.0, 0.5, 30), 0.005, 0.0])
+    share = np.where(sides == 0.005, 0.25, 0.001)
+    share[[0, 3]] = np.nan
+    frame = pd.DataFrame(
+        {
+            "figure": [f"tech.memory.registers.figure_{place}" for place in range(sides.size)],
+            "figure_value": 1.0, "unit": "J/bit", "elasticity": -sides, "left_elasticity": -sides,
+            "right_elasticity": -0.9 * sides, "kink": "", "flat": sides == 0.0, "sobol_first": 0.8 * share,
+            "sobol_first_error": 0.01, "sobol_total": share, "sobol_total_error": 0.02, "reason": "",
+        }
+    )  # fmt: skip
+    frame.loc[0, ["elasticity", "right_elasticity", "kink"]] = [0.0, 1.5, KINK]
+    frame.attrs["step"] = 0.05
+    return frame
+
+
+def test_what_takes_part_in_the_variance_is_listed(rows):
+    assert list(listed(rows, 20).index) == [*range(20), 30]
+    assert list(listed(rows).index) == [*range(30), 30]
+    alone = rows.drop(columns=[name for name in rows if name.startswith("sobol")])
+    assert list(listed(alone).index) == list(range(30))
+
+
+def test_the_table_cuts_nothing(rows, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    show(Sensitivity(rows, "time_s", 1.0, 4096, 0))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 120
+    lines = said.splitlines()
+    (start,) = [place for place, line in enumerate(lines) if "figure_0 " in line]
+    end = next(place for place, line in enumerate(lines) if "figure_1 " in line)
+    edge = next(line for line in lines if " kink" in line).index("kink")
+    assert " ".join(line[edge:].strip() for line in lines[start:end]) == KINK
+    assert "tech.memory.registers.figure_30" in said
+    assert "and 6 more (dataset)" in said
+
+
+def test_both_panels_of_the_figure_have_the_same_rows(rows):
+    picture = draw(rows, "time_s", 1.173)
+    left, right = picture.axes
+    assert left.get_ylim() == right.get_ylim()
+    longest = max(right.containers[0], key=lambda bar: np.nan_to_num(bar.get_width()))
+    assert (
+        left.get_yticklabels()[round(longest.get_y() + longest.get_height() / 2)].get_text().endswith("_30")
+    )
+    whole, part = (one for one in right.containers if isinstance(one, ErrorbarContainer))
+    assert whole.has_xerr
+    assert part.has_xerr
+    ends = whole.lines[2][0].get_segments()[0][:, 0]  # of the lowest row
+    assert ends == pytest.approx([0.23, 0.27])
+    for legend in picture.legends:
+        assert picture.bbox.contains(*legend.get_window_extent().p0)
+        assert len(legend.get_texts()) == 2
+    about = " ".join(text.get_text() for text in picture.texts)
+    assert "time_s (1.17 s) per 1%" in about
+    assert "changed by 5% (sensitivity.step)" in about
+
+
+def test_bars_on_one_side_both_show(rows):
+    left = draw(rows, "time_s", 1.173).axes[0]
+    top = [bar for bar in left.patches if round(bar.get_y() + bar.get_height() / 2) == 20]
+    longer, shorter = sorted(top, key=lambda bar: -bar.get_width())
+    assert (longer.get_width(), shorter.get_width()) == (2.0, 1.5)
+    assert shorter.get_height() < longer.get_height()
+    assert shorter.get_zorder() > longer.get_zorder()
+
+
+def test_a_figure_of_nothing_that_moves_the_result(rows):
+    still = rows[rows["flat"]]
+    assert listed(still).empty
+    assert not [bar for axes in draw(still, "time_s", 1.0).axes for bar in axes.patches]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ FLAT = 0.001  # an elasticity that counts as none
 _CURVED = 0.05  # a difference of both sides that counts
 _LIMITER, _STRATEGY = "bound_by", "strategy"
 _COUNTS = ("mcus", "bundles", "l0_banks", "l1_banks", "l2_banks", "dram_devices")
+_MOST_COUNTS = 2  # that explain a kink
 Evaluate = Callable[[Columns], Columns]
 """Input columns to result columns, and `reason`, of the same points."""
 
@@ -29,8 +31,8 @@ class Elasticity(NamedTuple):
 
     @property
     def flat(self) -> bool:
-        """Whether nothing follows from the figure."""
-        return all(abs(side) < FLAT for side in (self.left, self.right) if side == side)
+        """Whether nothing follows from the figure: neither side moves the result."""
+        return not self.reason and all(abs(side) < FLAT for side in (self.left, self.right) if side == side)
 
 
 def elasticities(
@@ -69,33 +71,58 @@ def _elasticity(
     """Return what follows from one figure, whose points with less and more of it are two rows of results."""
     if figure.value == 0.0:
         return Elasticity(np.nan, np.nan, np.nan, "", "is 0")
-    down, up = np.log1p(-step), np.log1p(step)
-    left = (logs[less] - logs[0]) / down
+    left, right = _sides(logs, less, more, step)
     bounded = figure.value * (1.0 + step) > figure.high
-    right = np.nan if bounded else (logs[more] - logs[0]) / up
+    if bounded:
+        right = np.nan
     if np.isnan(left) and np.isnan(right):
         return Elasticity(np.nan, np.nan, np.nan, "", _said(results, less) or _said(results, more))
     if np.isnan(left) or np.isnan(right):
         side, other = ("less", more) if np.isnan(right) else ("more", less)
         why = f"at most {figure.high:g}" if bounded and other == more else _said(results, other)
         return Elasticity(left, right, right if np.isnan(left) else left, f"{side} alone: {why}", "")
-    both = (logs[more] - logs[less]) / (up - down)
-    return Elasticity(left, right, both, _kink(left, right, results, less, more), "")
+    both = float(logs[more] - logs[less]) / (np.log1p(step) - np.log1p(-step))
+    kink = _kink(results, less, more, step) if _differ(left, right) else ""
+    return Elasticity(left, right, both, kink, "")
+
+
+def _sides(logs: Floats, less: int, more: int, step: float) -> tuple[float, float]:
+    """Return elasticities of what has these logarithms, for less of a figure and for more; row 0: neither."""
+    return float(logs[less] - logs[0]) / np.log1p(-step), float(logs[more] - logs[0]) / np.log1p(step)
+
+
+def _differ(left: float, right: float) -> bool:
+    """Say whether both sides differ by so much that it counts."""
+    return abs(right - left) > max(_CURVED, 0.2 * max(abs(left), abs(right)))
 
 
 def _said(results: Columns, row: int) -> str:
     """Return the reason of a point without a result, in few words."""
-    return str(results["reason"][row]).split(":")[0].split(" (")[0]
+    return str(results["reason"][row]).split(":")[0].split(" (")[0].removesuffix(" is invalid")
 
 
-def _kink(left: float, right: float, results: Columns, less: int, more: int) -> str:
-    """Say why both sides differ, where they do."""
-    if abs(right - left) <= max(_CURVED, 0.2 * max(abs(left), abs(right))):
-        return ""
+def _kink(results: Columns, less: int, more: int, step: float) -> str:
+    """Say why both sides of a figure differ.
+
+    Of counts, those that do not follow the figure evenly themselves: at most two, the least even first.
+    """
+    rows = (less, 0, more)
     for name, word in ((_STRATEGY, "strategy"), (_LIMITER, "limiter")):
         if name in results and results[name][less] != results[name][more]:
-            return f"{word}: {results[name][less]} to {results[name][more]}"
+            return f"{word}: {_course(results[name], rows)}"
+    uneven = {}
     for name in _COUNTS:
-        if name in results and results[name][less] != results[name][more]:
-            return f"whole units: {results[name][less]:,} to {results[name][more]:,} {name}"
-    return "curved"
+        if name in results:
+            left, right = _sides(logarithms(results[name]), less, more, step)
+            if _differ(left, right):
+                uneven[name] = abs(right - left)
+    most = sorted(uneven, key=lambda name: -uneven[name])[:_MOST_COUNTS]
+    if not most:
+        return "curved"
+    return "whole units: " + ", ".join(f"{_course(results[name], rows)} {name}" for name in most)
+
+
+def _course(values: Any, rows: Sequence[int]) -> str:
+    """Write what a value is in one row after the other: "4 to 3", "3 to 4 to 3"."""
+    told = [f"{values[row]:,}" if values.dtype.kind in "iu" else str(values[row]) for row in rows]
+    return " to ".join(one for one, _ in groupby(told))

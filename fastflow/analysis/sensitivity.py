@@ -15,10 +15,10 @@ from fastflow.analysis.elasticity import Elasticity, Evaluate, elasticities, log
 from fastflow.analysis.figures import Figure, figures_of, varied
 from fastflow.analysis.strategies import among_the_best, has_candidates
 from fastflow.analysis.variance import Indices, sobol
-from fastflow.columns import find_result
+from fastflow.columns import BANDS, RESULTS, SERVED, STACKED, find_result
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
-from fastflow.configuration.wording import one_of
+from fastflow.configuration.wording import one_of, suggestion
 from fastflow.dataset.folder import folder_at
 from fastflow.dataset.schema import field_of, identity, to_frame
 from fastflow.dataset.store import write_table
@@ -37,6 +37,7 @@ _SHORT = {"time": "time_s", "energy": "energy_J"}
 """Objectives by the names that a search knows them by."""
 _MOST = 2**24  # samples
 _LEAST = 1e-9  # of a share of probability: Sobol' points hold 0
+_LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
 _PIECE = 8192  # points that a thread evaluates at once, at most
 
 
@@ -51,13 +52,15 @@ class Question(NamedTuple):
     range: float
     seed: int
     output: str | None
+    origin: str
+    """Where the objective was said."""
 
 
 class Sensitivity(NamedTuple):
-    """What a result hangs on; the frame holds units in `attrs`, as those of `fastflow.evaluate`."""
+    """What a result hangs on; `attrs` of the frame hold units, as of `fastflow.evaluate`, and the step."""
 
     figures: pd.DataFrame
-    """A row for every figure, the one that matters most first."""
+    """A row for every figure, the one that moves the result most to either side first."""
     objective: str
     value: float
     """The objective of the point itself, in SI units."""
@@ -86,8 +89,8 @@ def sensitivity(
 
 def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     """Read what is asked; raises InputError."""
-    leaves = composer.compose(overrides).leaves
-    origin = composer.origin_of_overrides
+    composition = composer.compose(overrides)
+    leaves, origin = composition.leaves, composer.origin_of_overrides
 
     def said(name: str) -> object:
         return leaves.get(f"sensitivity.{name}")
@@ -110,7 +113,8 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     objective = _SHORT.get(str(leaves.get("objective")), str(leaves.get("objective")))
     column = find_result(objective)
     if column is None or column.kind not in ("float", "int"):
-        raise InputError("objective", objective, "a numeric result column (docs/columns.md)", origin)
+        close = suggestion(objective, _numeric())
+        raise InputError("objective", objective, f"a numeric result column (docs/columns.md){close}", origin)
     given = any(text.lstrip("+").startswith("output=") for text in overrides)
     step, span = share("step"), share("range")
     samples, seed = count("samples", _MOST), count("seed", 2**32 - 1)
@@ -119,10 +123,30 @@ def question_of(composer: Composer, overrides: Sequence[str]) -> Question:
     if run.grid.points != 1:
         key = run.grid.keys[0]
         raise InputError(key, "several values", "one: a sensitivity is of one point", origin)
+    varied_at_most = _most_varied(run)
+    least = _LEAST_ROWS * (varied_at_most + 2)
+    if 0 < samples < least:
+        allowed = f"0 for none, or at least {least:,} ({_LEAST_ROWS} in a matrix, {varied_at_most} figures)"
+        said_at = composer.origin("sensitivity.samples", composition)
+        raise InputError("sensitivity.samples", samples, allowed, said_at)
     output = str(leaves["output"]) if given else None
     if output is not None:
         folder_at(output)
-    return Question(run, objective, str(strategy), step, samples, span, seed, output)
+    said_at = composer.origin("objective", composition)
+    return Question(run, objective, str(strategy), step, samples, span, seed, output, said_at)
+
+
+def _numeric() -> list[str]:
+    """Return the names that an objective may have."""
+    columns = (*RESULTS, *STACKED, *SERVED, *BANDS)
+    return [*_SHORT, *(one.name for one in columns if one.kind in ("float", "int"))]
+
+
+def _most_varied(run: Run) -> int:
+    """Return how many figures may vary at once, at most: those that turn out flat do not."""
+    stated = {one.key for one in _spreads(run)}
+    figures = figures_of(run.grid.first_inputs())
+    return sum(one.value != 0.0 and (not stated or one.key in stated) for one in figures)
 
 
 def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
@@ -135,11 +159,11 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
         figures = figures_of(inputs)
         value = _value(question, evaluate(inputs))
         found = elasticities(inputs, figures, evaluate, question.objective, question.step)
-        stated = {one.key: one for one in _spreads(question)}
+        stated = {one.key: one for one in _spreads(question.run)}
         some = [
             place
             for place, one in enumerate(found)
-            if not one.reason and not one.flat and (not stated or figures[place].key in stated)
+            if not (one.reason or one.flat) and (not stated or figures[place].key in stated)
         ]
         factors_of = _of_range(question.range)
         if stated:
@@ -152,7 +176,9 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
     table = pa.Table.from_pandas(frame, schema, preserve_index=False)
     points = 0 if indices is None else _points(question, len(some))
     failed = 0 if indices is None else indices.failed
-    return table, Sensitivity(to_frame([table]), question.objective, value, points, failed)
+    rows = to_frame([table])
+    rows.attrs["step"] = question.step
+    return table, Sensitivity(rows, question.objective, value, points, failed)
 
 
 def _inputs(question: Question) -> Columns:
@@ -188,16 +214,14 @@ def _joined(parts: list[Any]) -> Any:
 
 def _value(question: Question, results: Columns) -> float:
     """Return the objective of the point itself; raises InputError where it has none."""
-    if question.objective not in results:
-        raise InputError(
-            "objective", question.objective, "a result column that this point has (docs/columns.md)"
-        )
-    log = logarithms(results[question.objective])[0]
-    if np.isnan(log):
-        reason = str(results["reason"][0]) if "reason" in results else ""
-        raise CompositionError(
-            f"{question.objective} of this point is no number above 0{': ' + reason if reason else ''}"
-        )
+    lacking = question.objective not in results
+    if lacking or np.isnan(logarithms(results[question.objective])[0]):
+        if "time_s" in results and np.isnan(logarithms(results["time_s"])[0]) and results["reason"][0]:
+            raise CompositionError(f"{results['reason'][0]}: this point has no {question.objective}")
+        if lacking:
+            allowed = "a result column that this point has (docs/columns.md)"
+            raise InputError("objective", question.objective, allowed, question.origin)
+        raise CompositionError(f"{question.objective} of this point is no number above 0")
     return float(np.ma.asarray(results[question.objective])[0])
 
 
@@ -218,9 +242,9 @@ def _indices(
     return sobol(values, len(figures), question.samples, question.seed)
 
 
-def _spreads(question: Question) -> Sequence[Spread]:
+def _spreads(run: Run) -> Sequence[Spread]:
     """Return how the figures of the point may differ from their values, none where all are exact."""
-    uncertain = question.run.grid.uncertainty
+    uncertain = run.grid.uncertainty
     return () if uncertain is None else uncertain.spreads[0]
 
 
@@ -259,7 +283,7 @@ def _kind(name: str) -> str:
 def _frame(
     figures: list[Figure], found: list[Elasticity], some: list[int], indices: Indices | None
 ) -> pd.DataFrame:
-    """Return the figures as rows, the one that matters most first."""
+    """Return the figures as rows, the one that moves the result most to either side first."""
     rows = pd.DataFrame(
         {
             "figure": one.key,
@@ -269,7 +293,7 @@ def _frame(
             "left_elasticity": answer.left,
             "right_elasticity": answer.right,
             "kink": answer.kink,
-            "flat": bool(not answer.reason and answer.flat),
+            "flat": answer.flat,
         }
         for one, answer in zip(figures, found, strict=True)
     )
@@ -281,7 +305,7 @@ def _frame(
             whole[some] = column
             rows[name] = whole
     rows["reason"] = [answer.reason for answer in found]
-    rank = rows["elasticity"].abs().fillna(-1.0)
+    rank = rows[["left_elasticity", "right_elasticity"]].abs().max(axis=1).fillna(-1.0)
     return rows.iloc[np.argsort(-rank.to_numpy(), kind="stable")].reset_index(drop=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.sensitivity import shown
+from fastflow.charts.sensitivity import SLIGHT, listed
 from fastflow.configuration.wording import counted
 from fastflow.show.tables import console, new_sheet, quantity
 
@@ -15,23 +16,21 @@ if TYPE_CHECKING:
     from fastflow.analysis.sensitivity import Sensitivity
 
 _MOST = 24
-_SLIGHT = 0.01
 
 
 def show(found: Sensitivity) -> None:
     """Print what a result hangs on."""
     out = console()
     rows = found.figures
-    told = rows[rows["reason"].eq("") & ~rows["flat"]]
-    slight = told[told["elasticity"].abs().lt(_SLIGHT) & told["kink"].eq("")]
-    worth = told.drop(slight.index)
+    worth, here = listed(rows), listed(rows, _MOST)
+    slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(worth.index)
     value = quantity(found.objective, found.value)
     out.print(f"[bold]{counted(len(rows), 'figure')}; {found.objective} is {value}[/]")
-    out.print(_sheet(worth.head(_MOST)))
-    if len(worth) > _MOST:
-        out.print(f"and {len(worth) - _MOST:,} more (dataset)")
+    out.print(_sheet(here))
+    if len(worth) > len(here):
+        out.print(f"and {len(worth) - len(here):,} more (dataset)")
     for name, some in (
-        (f"less than {_SLIGHT:g}", slight),
+        (f"less than {SLIGHT:g}", slight),
         ("flat", rows[rows["flat"]]),
         ("not asked", rows[rows["reason"].ne("")]),
     ):
@@ -49,11 +48,12 @@ def show(found: Sensitivity) -> None:
 def _sheet(rows: pd.DataFrame) -> Sheet:
     """Return figures as a table."""
     indices = "sobol_first" in rows
-    heads = [("figure", False), ("value", True), ("elasticity", True), ("less", True), ("more", True)]
+    heads = [("figure", False), ("value", True), ("both", True), ("less", True), ("more", True)]
     if indices:
         heads += [("alone", True), ("in all", True)]
     sheet = new_sheet("1% more of a figure changes the result by so many percent", [*heads, ("kink", False)])
-    sheet.columns[0].min_width = max((len(str(name)) for name in rows["figure"]), default=0)
+    sheet.columns[0].no_wrap = True
+    sheet.columns[-1].overflow = "fold"
     for row in rows.to_dict("records"):
         cells = [str(row["figure"]), shown(row["figure_value"], row["unit"])]
         cells += [_signed(row[f"{side}elasticity"]) for side in ("", "left_", "right_")]
