@@ -9,6 +9,8 @@ from fastflow.analysis.elasticity import elasticities
 from fastflow.analysis.figures import Figure, figures_of, varied
 from fastflow.analysis.variance import base_of, sobol
 from fastflow.errors import InputError
+from fastflow.report import main as report
+from fastflow.sensitivity import main as command
 from tests.conftest import columns_of
 
 POINT = ("tech=n7", "mem=hbm3")
@@ -223,3 +225,29 @@ def test_indices_of_the_engine_are_the_same_again(tmp_path):
 def test_mistakes(override, message):
     with pytest.raises(InputError, match=message):
         fastflow.sensitivity(*POINT[1:], override)
+
+
+# --- the command
+
+
+def test_another_dataset_is_not_replaced(cli, tmp_path):
+    """A grid was lost that way."""
+    fastflow.sweep("model=gemm", "model.m=64,128", output="mine")
+    before = (tmp_path / "mine" / "part-00000.parquet").read_bytes()
+    code, out, err = cli(command, *POINT, "output=mine")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "mine holds part-00000.parquet from something else" in err[0]
+    with pytest.raises(InputError, match="from something else"):
+        fastflow.sensitivity(*POINT, output="mine")
+    assert (tmp_path / "mine" / "part-00000.parquet").read_bytes() == before
+
+
+def test_a_report_is_what_the_command_said(cli, tmp_path):
+    """And a sensitivity takes the place of an earlier one."""
+    fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")
+    code, out, _ = cli(command, *POINT, "sensitivity.samples=2048", "output=mine")
+    assert code == 0
+    drawn = (tmp_path / "mine-sensitivity.svg").read_bytes()
+    assert cli(report, "mine", "--figures", ".")[:2] == (0, out)
+    assert (tmp_path / "mine-sensitivity.svg").read_bytes() == drawn
+    assert any(line.startswith("Sobol's indices from") for line in out)
