@@ -26,6 +26,7 @@ NEEDED = ("time_s", "feasible", "bound_by", "reason")
 _MOST_VALUES = 24  # of an axis that are shown
 _MOST_LETTERS = 16  # of a label
 _ACROSS = 4  # axes side by side
+_LABEL, _POINTS = 7.5, 72.0  # size of a label [pt], and of an inch
 _WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
 
 
@@ -175,10 +176,7 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
         _draw_times(above, shown, scale, axis.ordered)
         above.set_title(title_of(axis))
         stack(below, [_short(value.name) for value in shown], _shares(shown))
-        below.tick_params(axis="x", labelsize=7.5)
-        if sum(len(_short(value.name)) + 2 for value in shown) > 16 * wide:
-            for text in below.get_xticklabels():
-                text.set(rotation=55, ha="right", rotation_mode="anchor")
+        _turn(below, wide)
         if not column:
             above.set_ylabel(f"time [{unit}]")
             below.set_ylabel("share of kernel time")
@@ -186,6 +184,17 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
         figure.axes[0].legend(loc="best")
     limiters(figure, 0.75 / _WIDTH, 0.12 / height)
     return figure
+
+
+def _turn(panel: Axes, wide: float) -> None:
+    """Turn the labels of values where they would touch: aslant, or upright and small where they are many."""
+    labels = panel.get_xticklabels()
+    apart = wide / len(labels)
+    panel.tick_params(axis="x", labelsize=min(_LABEL, 0.8 * _POINTS * apart))
+    if sum(len(text.get_text()) + 2 for text in labels) > 16 * wide:
+        turned = {"rotation": 90, "va": "center"} if apart < 1.5 * _LABEL / _POINTS else {"rotation": 55}
+        for text in labels:
+            text.set(ha="right", rotation_mode="anchor", **turned)
 
 
 def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordered: bool) -> None:
@@ -199,10 +208,10 @@ def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordere
                 panel.fill_between(at, lows, highs, color=colour, alpha=0.2, linewidth=0, label="10% to 90%")
             else:
                 panel.vlines(at, lows, highs, color=colour, alpha=0.2, linewidth=5, label="10% to 90%")
-        line = style if ordered else ""
         panel.plot(
-            at, times, color=colour, linestyle=line, marker="o", markersize=4, linewidth=1.6, label=name
-        )
+            at, times, color=colour, linestyle=style if ordered else "", marker="o", linewidth=1.6, label=name,
+            markersize=4 if ordered or name == "best" else 7, zorder=3 if name == "best" else 2,
+        )  # fmt: skip
     times = [time for value in shown for time in (value.best_s, value.median_s, value.high_s) if time == time]
     if times and max(times) > 20.0 * min(times):
         panel.set_yscale("log")
