@@ -209,7 +209,8 @@ def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordere
             else:
                 panel.vlines(at, lows, highs, color=colour, alpha=0.2, linewidth=5, label="10% to 90%")
         panel.plot(
-            at, times, color=colour, linestyle=style if ordered else "", marker="o", linewidth=1.6, label=name,
+            at, times, color=colour, linestyle=style if ordered else "", marker="o", linewidth=1.6,
+            label=name,
             markersize=4 if ordered or name == "best" else 7, zorder=3 if name == "best" else 2,
         )  # fmt: skip
     times = [time for value in shown for time in (value.best_s, value.median_s, value.high_s) if time == time]
