@@ -2,13 +2,19 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import fastflow
+from fastflow.analysis.backtest import question_of, write
 from fastflow.analysis.held import Held, errors_of, measured_gains
 from fastflow.analysis.hindsight import SCALINGS
+from fastflow.backtest import main as command
 from fastflow.charts.style import render
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
 from fastflow.errors import InputError
+from fastflow.report import main as report
 from fastflow.studies.backtest import claims, draw
 
 JUDGED = ("rate.fp16", "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
@@ -75,6 +81,54 @@ def test_tables_are_written(tmp_path):
     assert stored["difference"].tolist() == found.chips["difference"].tolist()
     assert len(pd.read_parquet(tmp_path / "mine-gains")) == len(found.gains)
     assert not (tmp_path / "mine-files").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", "-gains", "-files"])
+def test_another_dataset_is_not_replaced(cli, tmp_path, suffix):
+    fastflow.sweep("model=gemm", output=f"mine{suffix}")
+    before = (tmp_path / f"mine{suffix}" / "part-00000.parquet").read_bytes()
+    code, out, err = cli(command, *SOME, "output=mine")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert f"mine{suffix} holds part-00000.parquet from something else" in err[0]
+    with pytest.raises(InputError, match="from something else"):
+        fastflow.backtest(*SOME, output="mine")
+    assert (tmp_path / f"mine{suffix}" / "part-00000.parquet").read_bytes() == before
+
+
+def test_a_report_is_what_the_command_said(cli, tmp_path):
+    """Of each of its tables, and a back-test takes the place of an earlier one."""
+    fastflow.backtest(*SOME, output="mine")
+    code, out, _ = cli(command, *SOME, "output=mine")
+    assert code == 0
+    drawn = (tmp_path / "mine-backtest.svg").read_bytes()
+    for name in ("mine", "mine-gains"):
+        code, again, err = cli(report, name)
+        assert (code, err) == (0, [])
+        assert again == [line for line in out if line != "Dataset: mine-gains"]
+        assert (tmp_path / "mine-backtest.svg").read_bytes() == drawn
+
+
+def test_a_report_shows_errors_on_files_and_gains_that_were_measured(cli):
+    """Those of the same run alone; tables without an origin are of an older version."""
+    with hydra_rules():
+        question, _ = question_of(Composer.of_library(None, config_name="backtest"), SOME)
+    found = fastflow.backtest(*SOME)
+    old = _held("old.csv", "v100_sxm", [4.0] * 30, real=4.0, paper=2.0, foundry=8.0)
+    new = _held("new.csv", "a100_sxm_80", [2.0] * 25, real=1.0, paper=2.0, foundry=4.0)
+    files, measured = errors_of([old]), measured_gains([new, old], list(question.chips))
+    write("mine/", found._replace(files=files, measured=measured), question)
+    for name in ("mine", "mine-files"):
+        text = " ".join(cli(report, name)[1])
+        assert "old.csv" in text
+        assert "Gains that were measured" in text
+    write("mine", found, question._replace(known=("a100_sxm_80",)))
+    assert "old.csv" not in " ".join(cli(report, "mine")[1])
+    assert "expected of the same back-test as mine-files" in cli(report, "mine-files")[2][0]
+    table = pq.read_table("mine").replace_schema_metadata()
+    pq.write_table(table, "mine/part-00000.parquet")
+    code, _, err = cli(report, "mine")
+    assert (code, len(err)) == (2, 1)
+    assert "this is a back-test of an older version: run it again" in err[0]
 
 
 def _held(file, chip, times, **ways):

@@ -273,6 +273,41 @@ def test_a_value_without_a_time_and_many_values():
     assert len(axes_of(frame.head(1))) == 1
 
 
+def test_the_axes_are_those_that_were_swept():
+    """Neither what varies with them, nor none of a choice that is a column of results."""
+    frame = some_grid().assign(placement_asked=["auto", "kp1-kp2-dp-lp", "auto"] * 2)
+    keys = [axis.key for axis in axes_of(frame, ["mem", "placement"])]
+    assert keys == ["mem", "placement_asked"]
+    assert [axis.key for axis in axes_of(frame, ["net"])] == ["placement_asked"]  # it does not vary
+
+
+def test_choices_without_an_order_are_not_joined():
+    frame = some_grid().rename(columns={"model.batch": "pins"}).assign(time_s_p10=0.5, time_s_p90=9.0)
+    frame["pins"] = frame["pins"].map({1: "kept", 2: "none", 3: "some"})
+    axes = axes_of(frame, ["tech", "pins"])
+    assert [axis.ordered for axis in axes] == [True, False]
+    figure = draw_overview(axes, "a title")
+    styles = [[line.get_linestyle() for line in figure.axes[place].lines] for place in (0, 2)]
+    assert styles == [["-", "--"], ["None", "None"]]
+    assert axes_of(some_grid())[1].ordered
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+def test_labels_of_many_chips_do_not_touch(beside):
+    """24 of them are turned, whether their panel is wide or one of four."""
+    frame = pd.concat([some_grid(1)] * 24, ignore_index=True)
+    frame["chip"] = [f"h100_sxm_{number}_gb" for number in range(48)]
+    axes = axes_of(frame, ["chip"])
+    figure = draw_overview(axes * (1 + beside), "a title")
+    figure.draw_without_rendering()
+    labels = figure.axes[1].get_xticklabels()
+    assert len(labels) == 24
+    first, second = (text.get_transform().transform(text.get_position()) for text in labels[:2])
+    angle = np.radians(labels[0].get_rotation())
+    apart = (second - first)[0] * np.sin(angle) / figure.dpi  # of the lines that they stand on [in]
+    assert apart > labels[0].get_size() / 72.0
+
+
 # --- the command line
 
 
@@ -299,7 +334,7 @@ def test_a_report_on_any_grid(cli, tmp_path):
     assert cli(sweep, *SMALL)[0] == 0
     code, out, err = cli(report, "out/here/")
     assert (code, err) == (0, [])
-    assert out[0] == "out/here/: 4 points; mem (2), model.m (2)"
+    assert out[0] == "out/here/: 4 points; model.m (2), mem (2)"  # as they were written
     assert out[1] == "4 feasible"
     for words in ("Fastest feasible points", "By mem", "By model.m"):
         assert words in map(str.strip, out)
@@ -310,6 +345,28 @@ def test_a_report_on_any_grid(cli, tmp_path):
     # judged as a study all the same
     code, out, _ = cli(report, "out/here", "--study", "fig09")
     assert (code, sum(line.endswith("no") for line in out)) == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("swept", "says"),
+    [
+        (("tech=n5,n3", "scaling=paper,foundry", "mem=hbm3"), "tech (2), scaling (2)"),
+        (("chip=a100,h100_sxm", "pins=kept,none"), "chip (2), pins (2)"),
+        (("chip=a100,v100_sxm,h100_sxm",), "chip (3)"),
+        (
+            ("parallel.strategy=auto,d1", "placement=auto,kp1-kp2-dp-lp"),
+            "parallel.strategy (2), placement_asked (2)",
+        ),
+    ],
+)
+def test_a_report_has_the_axes_that_were_swept(cli, swept, says):
+    overrides = swept if len(swept) > 1 and "parallel" in swept[0] else (*swept, "parallel.strategy=d1")
+    assert cli(sweep, "-m", "model=gemm", "system.devices=1", *overrides, "output=mine")[0] == 0
+    code, out, err = cli(report, "mine")
+    assert (code, err) == (0, [])
+    assert out[0].endswith(f" points; {says}")
+    head = next(line.split() for line in out if line.startswith("point "))
+    assert set(re.findall(r"[\w.]+(?= \()", says)) | {"strategy"} <= set(head)
 
 
 @pytest.mark.long

@@ -12,6 +12,8 @@ from fastflow.analysis.sensitivity import Sensitivity
 from fastflow.analysis.variance import base_of, sobol
 from fastflow.charts.sensitivity import draw, listed
 from fastflow.errors import InputError
+from fastflow.report import main as report
+from fastflow.sensitivity import main as command
 from fastflow.show.sensitivity import show
 from tests.conftest import columns_of
 
@@ -351,3 +353,29 @@ def test_a_figure_of_nothing_that_moves_the_result(rows):
     still = rows[rows["flat"]]
     assert listed(still).empty
     assert not [bar for axes in draw(still, "time_s", 1.0).axes for bar in axes.patches]
+
+
+# --- the command
+
+
+def test_another_dataset_is_not_replaced(cli, tmp_path):
+    """A grid was lost that way."""
+    fastflow.sweep("model=gemm", "model.m=64,128", output="mine")
+    before = (tmp_path / "mine" / "part-00000.parquet").read_bytes()
+    code, out, err = cli(command, *POINT, "output=mine")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "mine holds part-00000.parquet from something else" in err[0]
+    with pytest.raises(InputError, match="from something else"):
+        fastflow.sensitivity(*POINT, output="mine")
+    assert (tmp_path / "mine" / "part-00000.parquet").read_bytes() == before
+
+
+def test_a_report_is_what_the_command_said(cli, tmp_path):
+    """And a sensitivity takes the place of an earlier one."""
+    fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")
+    code, out, _ = cli(command, *POINT, "sensitivity.samples=8192", "output=mine")
+    assert code == 0
+    drawn = (tmp_path / "mine-sensitivity.svg").read_bytes()
+    assert cli(report, "mine", "--figures", ".")[:2] == (0, out)
+    assert (tmp_path / "mine-sensitivity.svg").read_bytes() == drawn
+    assert any(line.startswith("Sobol's indices from") for line in out)

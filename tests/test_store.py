@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import signal
 import sys
@@ -100,6 +101,7 @@ def test_every_part_says_what_it_is(dataset):
         assert schema.field("time_s").metadata[b"unit"] == b"s"
         assert schema.field("time_s").metadata[b"meaning"].startswith(b"time of one iteration")
         assert schema.metadata[b"fastflow.points"] == b"1088"
+        assert len(json.loads(schema.metadata[b"fastflow.axes"])) > 1
         assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
 
 

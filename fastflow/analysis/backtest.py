@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,13 +19,18 @@ from fastflow.analysis.hindsight import beside
 from fastflow.columns import find_result
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.dataset import kinds
 from fastflow.dataset.folder import folder_at
-from fastflow.dataset.schema import field_of
-from fastflow.dataset.store import write_table
+from fastflow.dataset.kinds import kind_of_table
+from fastflow.dataset.reader import Dataset, find
+from fastflow.dataset.schema import field_of, origin
+from fastflow.dataset.store import check_table, write_table
+from fastflow.errors import InputError
 from fastflow.measured.names import table
 
 GAINS, FILES = "-gains", "-files"
 """What the folders of gains, and of errors on files of measurements, are called after that of the chips."""
+_KINDS = {"": kinds.BACKTEST, GAINS: kinds.GAINS, FILES: kinds.FILES}
 CONFIG = "backtest"
 
 
@@ -49,10 +56,12 @@ def backtest(
     with hydra_rules():
         composer = Composer.of_library(config_dir, config_name=CONFIG)
         question, devices = question_of(composer, overrides)
-        found = tried(composer, question, devices)
         where = question.output if output is None else str(output)
         if where is not None:
-            write(where, found)
+            check(where)
+        found = tried(composer, question, devices)
+        if where is not None:
+            write(where, found, question)
     return found
 
 
@@ -81,17 +90,67 @@ def tried(
     return Backtest(chips, gained, errors_of(files), measured_gains(files, list(question.chips)))
 
 
-def write(output: str, found: Backtest) -> list[str]:
+def check(output: str) -> None:
+    """Refuse an output where anything but an earlier back-test lies; raises InputError."""
+    for name, kind in _KINDS.items():
+        check_table(_beside(output, name), kind)
+
+
+def write(output: str, found: Backtest, question: Asked) -> list[str]:
     """Write the tables of a back-test; returns where they lie. Raises InputError."""
     every = {"": found.chips, GAINS: pd.concat([found.gains, found.measured]), FILES: found.files}
-    return [write_table(output + name, _stored(frame)) for name, frame in every.items() if len(frame)]
+    asked_json = json.dumps(question._replace(output=None)._asdict())
+    about = {
+        **origin(hashlib.sha256(asked_json.encode()).hexdigest(), question.overrides),
+        "fastflow.asked": asked_json,
+    }
+    return [
+        write_table(_beside(output, name), _stored(frame, about))
+        for name, frame in every.items()
+        if len(frame)
+    ]
 
 
-def _stored(frame: pd.DataFrame) -> pa.Table:
+def read(dataset: Dataset) -> tuple[Dataset, Backtest, Asked]:
+    """Return the dataset of the chips, the back-test, and what it was asked; raises InputError.
+
+    dataset: any of its tables. Errors on files that a run of another question has left are not its own.
+    """
+    kind = kind_of_table(dataset.schema)
+    suffix = next(name for name, one in _KINDS.items() if one == kind)
+    output = dataset.folder.shown.rstrip("/").removesuffix(suffix)
+    whole = find(output)
+    frames = {}
+    for name in _KINDS:
+        try:
+            beside = find(output + name)
+        except InputError:
+            if name != FILES:
+                raise
+            continue
+        if beside.about("fingerprint") == dataset.about("fingerprint"):
+            frames[name] = beside.read(beside.schema.names)
+        elif name != FILES:
+            raise InputError("dataset", output + name, f"of the same back-test as {dataset.folder.shown}")
+    with dataset.whole("the metadata of its part"):
+        said = dataset.mapping("asked")
+        lists = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
+        question = Asked(**{**said, **lists})
+    gains = frames[GAINS]
+    was_measured = gains.get("measured_gain", pd.Series(index=gains.index)).notna()
+    files = frames.get(FILES, pd.DataFrame())
+    return whole, Backtest(frames[""], gains[~was_measured], files, gains[was_measured]), question
+
+
+def _beside(output: str, name: str) -> str:
+    return output.rstrip("/") + name
+
+
+def _stored(frame: pd.DataFrame, about: dict[str, str]) -> pa.Table:
     """Return a frame as it is stored: with the type, unit and meaning of every column."""
     fields = []
     for name in frame:
         column = find_result(str(name))
         assert column is not None, name
         fields.append(field_of(column.name, column.kind))
-    return pa.Table.from_pandas(frame, pa.schema(fields), preserve_index=False)
+    return pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,8 +21,10 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.dataset.folder import folder_at
+from fastflow.dataset.kinds import SENSITIVITY
+from fastflow.dataset.reader import Dataset
 from fastflow.dataset.schema import field_of, identity, to_frame
-from fastflow.dataset.store import write_table
+from fastflow.dataset.store import check_table, write_table
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.points import results_of, serves
 from fastflow.evaluation.workers import Crew
@@ -79,9 +82,11 @@ def sensitivity(
     with hydra_rules():
         composer = Composer.of_library(config_dir, config_name=CONFIG)
         question = question_of(composer, overrides)
+        where = question.output if output is None else str(output)
+        if where is not None:
+            check_table(where, SENSITIVITY)
         with explaining(composer, question.run):
             table, found = answered(question)
-        where = question.output if output is None else str(output)
         if where is not None:
             write_table(where, table)
     return found
@@ -172,13 +177,25 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
     frame = _frame(figures, found, some, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
     about = identity(question.run.grid, question.objective, *question[2:7])
-    schema = pa.schema(fields, metadata={**about, "fastflow.objective": question.objective})
-    table = pa.Table.from_pandas(frame, schema, preserve_index=False)
     points = 0 if indices is None else _points(question, len(some))
     failed = 0 if indices is None else indices.failed
+    answer = json.dumps({"value": value, "points": points, "failed": failed})
+    about |= {
+        "fastflow.objective": question.objective, "fastflow.answer": answer,
+        "fastflow.step": repr(question.step),
+    }  # fmt: skip
+    table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
     rows = to_frame([table])
     rows.attrs["step"] = question.step
     return table, Sensitivity(rows, question.objective, value, points, failed)
+
+
+def read(dataset: Dataset) -> Sensitivity:
+    """Return the sensitivity that a dataset holds; raises InputError."""
+    figures = dataset.read(dataset.schema.names)
+    with dataset.whole("the metadata of its part"):
+        figures.attrs["step"] = float(dataset.about("step"))
+        return Sensitivity(figures, dataset.about("objective"), **dataset.mapping("answer"))
 
 
 def _inputs(question: Question) -> Columns:

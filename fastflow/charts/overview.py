@@ -17,10 +17,16 @@ from fastflow.columns import band_of, find_input, find_result
 
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
 """Result columns that are choices; any column that is no result is an axis of its own."""
+_ORDERED = ("tech", "mem", "net")
+"""Choices that come in an order, that of their generations, as numbers do."""
+_WINNERS = ("strategy", "cuts")
+_STORED = {"placement": "placement_asked"}
+"""Columns of what was asked for, by the key of an axis, where a result has the name of the key."""
 NEEDED = ("time_s", "feasible", "bound_by", "reason")
 _MOST_VALUES = 24  # of an axis that are shown
 _MOST_LETTERS = 16  # of a label
 _ACROSS = 4  # axes side by side
+_LABEL, _POINTS = 7.5, 72.0  # size of a label [pt], and of an inch
 _WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
 
 
@@ -47,13 +53,21 @@ class AxisSummary(NamedTuple):
 
     key: str
     choices: list[ValueSummary]
+    ordered: bool
+    """Whether one value leads to the next, as numbers and generations do."""
 
 
-def columns_of(names: Sequence[str]) -> list[str]:
-    """Return the columns of a dataset that an overview reads."""
+def columns_of(names: Sequence[str], asked: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a dataset that an overview reads; asked: what was swept, where that is known."""
     shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
     bands = [name for name in band_of("time_s") if name in names]
-    return [*choices(names), *NEEDED, *bands, *shares]
+    winners = [name for name in _WINNERS if name in names]
+    return list(dict.fromkeys([*choices(names), *stored(asked), *winners, *NEEDED, *bands, *shares]))
+
+
+def stored(asked: Sequence[str]) -> list[str]:
+    """Return the columns of the axes of a grid, by their keys."""
+    return [_STORED.get(key, key) for key in asked]
 
 
 def choices(names: Sequence[str]) -> list[str]:
@@ -68,17 +82,26 @@ def best_first(frame: pd.DataFrame) -> pd.DataFrame:
     return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
 
 
-def axes_of(frame: pd.DataFrame) -> list[AxisSummary]:
-    """Return what varies among points, and what each value of it does; the strategy where nothing varies."""
+def axes_of(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[AxisSummary]:
+    """Return what varies among points, and what each value of it does; the strategy where nothing varies.
+
+    asked: what was swept; none where that is not known.
+    """
     ranked = best_first(frame)
-    keys = swept(frame) or [choices(frame.columns.tolist())[-1]]
-    return [AxisSummary(key, _values(frame, ranked, key)) for key in keys]
+    keys = swept(frame, asked) or [choices(frame.columns.tolist())[-1]]
+    return [AxisSummary(key, _values(frame, ranked, key), _is_ordered(frame, key)) for key in keys]
 
 
-def swept(frame: pd.DataFrame) -> list[str]:
-    """Return the columns that vary; of those that vary together the first."""
+def _is_ordered(frame: pd.DataFrame, key: str) -> bool:
+    """Say whether the values of an axis come in an order."""
+    is_number = pd.api.types.is_numeric_dtype(frame[key]) and not pd.api.types.is_bool_dtype(frame[key])
+    return key in _ORDERED or is_number
+
+
+def swept(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[str]:
+    """Return the columns that vary, of those of what was asked for; of those that vary together the first."""
     kept: list[str] = []
-    codes = {key: pd.factorize(frame[key])[0] for key in choices(frame.columns.tolist())}
+    codes = {key: pd.factorize(frame[key])[0] for key in stored(asked) or choices(frame.columns.tolist())}
     for key, code in codes.items():
         together = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
         alike = any(
@@ -150,13 +173,10 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
             figure.add_axes((left / _WIDTH, (base + bottom) / height, wide / _WIDTH, tall / height))
             for bottom, tall in ((3.05, 2.1), (1.15, 1.55))
         )
-        _draw_times(above, shown, scale)
+        _draw_times(above, shown, scale, axis.ordered)
         above.set_title(title_of(axis))
         stack(below, [_short(value.name) for value in shown], _shares(shown))
-        below.tick_params(axis="x", labelsize=7.5)
-        if sum(len(_short(value.name)) + 2 for value in shown) > 16 * wide:
-            for text in below.get_xticklabels():
-                text.set(rotation=55, ha="right", rotation_mode="anchor")
+        _turn(below, wide)
         if not column:
             above.set_ylabel(f"time [{unit}]")
             below.set_ylabel("share of kernel time")
@@ -166,17 +186,33 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
     return figure
 
 
-def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float) -> None:
-    """Draw the best and the median time over the values of an axis."""
+def _turn(panel: Axes, wide: float) -> None:
+    """Turn the labels of values where they would touch: aslant, or upright and small where they are many."""
+    labels = panel.get_xticklabels()
+    apart = wide / len(labels)
+    panel.tick_params(axis="x", labelsize=min(_LABEL, 0.8 * _POINTS * apart))
+    if sum(len(text.get_text()) + 2 for text in labels) > 16 * wide:
+        turned = {"rotation": 90, "va": "center"} if apart < 1.5 * _LABEL / _POINTS else {"rotation": 55}
+        for text in labels:
+            text.set(ha="right", rotation_mode="anchor", **turned)
+
+
+def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordered: bool) -> None:
+    """Draw the best and the median time over the values of an axis; joined by lines where it is ordered."""
     at = range(len(shown))
     for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
         times = [getattr(value, f"{name}_s") / scale for value in shown]
         lows, highs = ([getattr(value, end) / scale for value in shown] for end in ("low_s", "high_s"))
         if name == "best" and any(low == low for low in lows):
-            panel.fill_between(at, lows, highs, color=colour, alpha=0.2, linewidth=0, label="10% to 90%")
+            if ordered:
+                panel.fill_between(at, lows, highs, color=colour, alpha=0.2, linewidth=0, label="10% to 90%")
+            else:
+                panel.vlines(at, lows, highs, color=colour, alpha=0.2, linewidth=5, label="10% to 90%")
         panel.plot(
-            at, times, color=colour, linestyle=style, marker="o", markersize=4, linewidth=1.6, label=name
-        )
+            at, times, color=colour, linestyle=style if ordered else "", marker="o", linewidth=1.6,
+            label=name,
+            markersize=4 if ordered or name == "best" else 7, zorder=3 if name == "best" else 2,
+        )  # fmt: skip
     times = [time for value in shown for time in (value.best_s, value.median_s, value.high_s) if time == time]
     if times and max(times) > 20.0 * min(times):
         panel.set_yscale("log")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from fastflow.analysis.backtest import question_of, tried, write
+from fastflow.analysis.backtest import check, question_of, tried, write
 from fastflow.analysis.held import files_in
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import is_url
@@ -17,23 +18,19 @@ def run_backtest(
     composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
 ) -> None:
     """Try what a command line asks for; raises InputError."""
-    from fastflow.charts.backtest import draw
-    from fastflow.cli.report import save_beside
-    from fastflow.show import backtest as shown
+    from fastflow.cli.report import save_beside, tell_backtest
     from fastflow.show.progress import Progress
 
     if spans is not None:
         raise CompositionError("a back-test takes one configuration, without -m or a study")
     question, devices = question_of(composer, overrides)
+    output = question.output if question.output is not None and is_url(question.output) else folder
+    check(output)
     files = [] if question.measurements is None else files_in(question.measurements)
     with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
         progress.begin(0)
         found = tried(composer, question, devices, lambda what: progress.advance(1))
-    shown.show(found, question)
-    if question.measurements is not None and found.files.empty:
-        print(f"No file of {question.measurements} has products, attention or experts of backtest.devices")
-    output = question.output if question.output is not None and is_url(question.output) else folder
-    for where in write(output, found):
-        print(f"Dataset: {where}")
-    save_beside(output, "backtest", lambda: draw(found.gains, question.known))
+    tell_backtest(
+        found, question, lambda: write(output, found, question), partial(save_beside, output, "backtest")
+    )
     sys.stdout.flush()

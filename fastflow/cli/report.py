@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from fastflow.columns import find_input, find_result
 from fastflow.configuration.wording import counted, one_of
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
+from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
 from fastflow.grid.run import Run
@@ -22,6 +23,10 @@ from fastflow.studies import STUDIES, report_of
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from fastflow.analysis.asked import Asked
+    from fastflow.analysis.backtest import Backtest
+    from fastflow.analysis.sensitivity import Sensitivity
 
 
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
@@ -34,6 +39,13 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     names = dataset.schema.names
     if dataset.about("measurements"):
         show_validation(dataset, figures, kind)
+        return
+    of_what = kind_of_table(dataset.schema)
+    if of_what == SENSITIVITY:
+        show_sensitivity(dataset, figures, kind)
+        return
+    if of_what:
+        show_backtest(dataset, figures, kind)
         return
     study = study or dataset.about("report")
     if study:
@@ -142,6 +154,53 @@ def tell_validation(
     _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
     print(f"Errors: {errors.folder.shown}")
     print(f"Dataset: {whole.folder.shown}")
+
+
+def show_sensitivity(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print and draw a dataset of a sensitivity; raises InputError."""
+    from fastflow.analysis.sensitivity import read
+
+    save = partial(_save, dataset, "sensitivity", figures, kind)
+    tell_sensitivity(read(dataset), lambda: dataset.folder.shown, save)
+
+
+def tell_sensitivity(
+    found: Sensitivity, lies: Callable[[], str], save: Callable[[Callable[[], Figure]], None]
+) -> None:
+    """Print and draw a sensitivity; lies: returns where its dataset is, written by then."""
+    from fastflow.charts.sensitivity import draw
+    from fastflow.show.sensitivity import show
+
+    show(found)
+    print(f"Dataset: {lies()}")
+    if not found.figures["flat"].all():
+        save(partial(draw, found.figures, found.objective, found.value))
+
+
+def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print and draw the back-test that a dataset is of; raises InputError."""
+    from fastflow.analysis.backtest import read
+
+    whole, found, question = read(dataset)
+    tell_backtest(
+        found, question, lambda: [whole.folder.shown], partial(_save, whole, "backtest", figures, kind)
+    )
+
+
+def tell_backtest(
+    found: Backtest,
+    question: Asked,
+    lie: Callable[[], list[str]],
+    save: Callable[[Callable[[], Figure]], None],
+) -> None:
+    """Print and draw a back-test; lie: returns where its datasets are, written by then."""
+    from fastflow.charts.backtest import draw
+    from fastflow.show.backtest import show
+
+    show(found, question)
+    for where in lie():
+        print(f"Dataset: {where}")
+    save(partial(draw, found.gains, question.known))
 
 
 def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:

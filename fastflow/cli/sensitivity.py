@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastflow.analysis.sensitivity import Question, answered, question_of
 from fastflow.configuration.composer import Composer
 from fastflow.dataset.folder import is_url
-from fastflow.dataset.store import write_table
+from fastflow.dataset.kinds import SENSITIVITY
+from fastflow.dataset.store import check_table, write_table
 from fastflow.errors import CompositionError
 from fastflow.grid.run import explaining
 
@@ -25,15 +27,11 @@ def run_sensitivity(
 
 def answer(composer: Composer, question: Question, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
-    from fastflow.charts.sensitivity import draw
-    from fastflow.cli.report import save_beside
-    from fastflow.show.sensitivity import show
+    from fastflow.cli.report import save_beside, tell_sensitivity
 
+    output = question.output if question.output is not None and is_url(question.output) else folder
+    check_table(output, SENSITIVITY)
     with explaining(composer, question.run):
         table, found = answered(question)
-    show(found)
-    output = question.output if question.output is not None and is_url(question.output) else folder
-    print(f"Dataset: {write_table(output, table)}")
-    if not found.figures["flat"].all():
-        save_beside(output, "sensitivity", lambda: draw(found.figures, found.objective, found.value))
+    tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
     sys.stdout.flush()

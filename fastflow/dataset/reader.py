@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.dataset.kinds import kind_of_table
 from fastflow.dataset.part import read_part
 from fastflow.dataset.schema import TYPES, differs_in
 from fastflow.dataset.store import PART
@@ -32,7 +33,10 @@ _NUMBERS = ("point", "design")
 _NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
 _NEVER_NULL_BESIDE = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
 """And the columns of a validation, known by one of them."""
-_SIGNED = ("score", "log_correlation")
+_SIGNED = (
+    "score", "log_correlation", "difference", "elasticity", "left_elasticity", "right_elasticity",
+    "sobol_first", "sobol_total",
+)  # fmt: skip
 """Columns of fastflow's own that may be below 0."""
 
 
@@ -46,26 +50,34 @@ class Dataset(NamedTuple):
     def about(self, key: str) -> str:
         """Return what its metadata hold under a key of fastflow's, "" for nothing; raises InputError."""
         held = self.schema.metadata or {}
-        with self._whole(f"the metadata of {self.parts[0]}"):
+        with self.whole(f"the metadata of {self.parts[0]}"):
             return str(held.get(f"fastflow.{key}".encode(), b"").decode())
 
     def texts(self, key: str) -> list[str]:
         """Return the list of texts that its metadata hold under a key; raises InputError."""
-        with self._whole(f"the metadata of {self.parts[0]}"):
+        with self.whole(f"the metadata of {self.parts[0]}"):
             found = json.loads(self.about(key))
             if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+                raise ValueError(key)
+            return found
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """Return the mapping that its metadata hold under a key; raises InputError."""
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            found = json.loads(self.about(key))
+            if not isinstance(found, dict):
                 raise ValueError(key)
             return found
 
     @property
     def asked(self) -> int:
         """How many points the whole grid has, 0 where it is not a grid's; raises InputError."""
-        with self._whole(f"the metadata of {self.parts[0]}"):
+        with self.whole(f"the metadata of {self.parts[0]}"):
             return int(self.about("points") or 0)
 
     def axis(self, name: str) -> str:
         """Return what a column of a search's history measures, with its unit; raises InputError."""
-        with self._whole(f"the metadata of {self.parts[0]}"):
+        with self.whole(f"the metadata of {self.parts[0]}"):
             about = self.schema.field(name).metadata
             return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
 
@@ -81,7 +93,7 @@ class Dataset(NamedTuple):
         for name in names:
             self._check_kind(name)
         table = pa.concat_tables([self._part(part, names) for part in self.parts])
-        with self._whole("one of its texts"):
+        with self.whole("one of its texts"):
             frame: pd.DataFrame = table.to_pandas(strings_to_categorical=True)
         self._check_rows(table, number)
         if number == "point":
@@ -89,7 +101,7 @@ class Dataset(NamedTuple):
         return frame[[name for name in names if name in wanted]]
 
     @contextmanager
-    def _whole(self, what: str) -> Iterator[None]:
+    def whole(self, what: str) -> Iterator[None]:
         """Say of whatever cannot be read inside that it is damaged: only the dataset's bytes decide it."""
         try:
             yield
@@ -123,7 +135,7 @@ class Dataset(NamedTuple):
 
     def _part(self, part: str, names: list[str]) -> pa.Table:
         """Read a part; raises InputError where it is damaged, or one of another dataset."""
-        with self._whole(f"its {part}"), self.folder.open(part) as file:
+        with self.whole(f"its {part}"), self.folder.open(part) as file:
             table = read_part(file, names)
         alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
         other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
@@ -181,10 +193,12 @@ def find(name: str) -> Dataset:
     if not parts:
         raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of a dataset")
     found = Dataset(folder, parts, pa.schema([]))
-    with found._whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
+    with found.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
         schema = _schema(file)
     if b"fastflow.version" not in (schema.metadata or {}):
-        raise InputError("dataset", name, f"{_ALLOWED}; fastflow did not write {parts[0]}")
+        kind = kind_of_table(schema)
+        reason = f"this is {kind} of an older version: run it again" if kind else ""
+        raise InputError("dataset", name, f"{_ALLOWED}; {reason or f'fastflow did not write {parts[0]}'}")
     return found._replace(schema=schema)
 
 

@@ -19,7 +19,7 @@ from fastflow.tables import Texts, is_repeated
 from fastflow.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
 
@@ -87,13 +87,14 @@ def schema_of(grid: Grid) -> pa.Schema:
     """Return the schema of a grid's results: types, and for each column its unit and meaning.
 
     The schema's own metadata hold fastflow's version and a hash of its model's sources, the
-    configuration's fingerprint, the overrides and the number of points.
+    configuration's fingerprint, the overrides, the number of points and what varies among them.
     """
     return pa.schema(
         [field_of(name, kind_of(name, grid)) for name in column_order(grid)],
         metadata={
             **identity(grid),
             "fastflow.points": str(grid.points),
+            "fastflow.axes": json.dumps(grid.keys),
             **({"fastflow.report": grid.report} if grid.report else {}),
         },
     )
@@ -104,11 +105,16 @@ def identity(grid: Grid, *beside: object) -> dict[str, str]:
     fingerprint = grid.fingerprint
     if beside:
         fingerprint = hashlib.sha256(json.dumps([fingerprint, *beside]).encode()).hexdigest()
+    return origin(fingerprint, grid.overrides)
+
+
+def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:
+    """Return the metadata that say what results follow from: a fingerprint of all, and the overrides."""
     return {
         "fastflow.version": version(),
         "fastflow.model": _jit.MODEL_DIGEST,
         "fastflow.fingerprint": fingerprint,
-        "fastflow.overrides": json.dumps(grid.overrides),
+        "fastflow.overrides": json.dumps(overrides),
     }
 
 

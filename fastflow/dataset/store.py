@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastflow.dataset.folder import folder_at, remove_empty
+from fastflow.dataset.kinds import kind_of_table
 from fastflow.dataset.part import read_part
 from fastflow.dataset.schema import differs_in, how_to_write, schema_of
 from fastflow.errors import InputError
@@ -155,6 +156,28 @@ def _points_of(about: pq.FileMetaData) -> tuple[int, int, int] | None:
     if points is None or not isinstance(points.min, int):
         return None
     return points.min, points.max + 1, about.num_rows
+
+
+def check_table(output: str, kind: str) -> None:
+    """Refuse a folder that cannot be written, or holds anything but a table of a kind; raises InputError.
+
+    kind: one of fastflow.dataset.kinds, whose tables `write_table` may replace.
+    """
+    folder = folder_at(output)
+    for name in folder.names():
+        if name.startswith((".", "_")):
+            continue
+        allowed = f"a new or empty folder, or one with {kind}; {folder.shown} holds {name}"
+        if name != PART:
+            raise InputError("output", output, allowed)
+        try:
+            with folder.open(name) as file:
+                held = kind_of_table(pq.read_schema(file))
+        except (pa.ArrowException, OSError, InputError):
+            held = ""
+        if held != kind:
+            raise InputError("output", output, f"{allowed} from something else")
+    remove_empty(folder.make())  # what cannot be written is not computed first
 
 
 def write_table(output: str, table: pa.Table) -> str:

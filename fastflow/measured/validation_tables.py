@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fastflow.columns import find_result
-from fastflow.dataset.folder import ERRORS, folder_at, remove_empty
+from fastflow.dataset.folder import ERRORS
+from fastflow.dataset.kinds import VALIDATION
 from fastflow.dataset.schema import field_of, identity
-from fastflow.dataset.store import PART, write_table
-from fastflow.errors import CompositionError, InputError
+from fastflow.dataset.store import check_table, write_table
+from fastflow.errors import CompositionError
 from fastflow.measured.accuracy import categories_of, errors
 from fastflow.measured.kind import Measurements
 from fastflow.measured.planned_file import PlannedFile
@@ -154,21 +154,7 @@ def _typed(column: pd.Series[Any]) -> tuple[Any, pa.DataType]:
 def check_validation_output(output: str) -> None:
     """Refuse a folder that cannot be written, or holds anything but an earlier validation; InputError."""
     for suffix in ("", ERRORS):
-        folder = folder_at(output + suffix)
-        for name in folder.names():
-            if name.startswith(("_", ".")):
-                continue
-            allowed = f"a new or empty folder, or one with a validation; {folder.shown} holds {name}"
-            if name != PART:
-                raise InputError("output", output, allowed)
-            try:
-                with folder.open(name) as file:
-                    held = pq.read_schema(file).metadata or {}
-            except (pa.ArrowInvalid, OSError):
-                held = {}
-            if b"fastflow.measurements" not in held:
-                raise InputError("output", output, f"{allowed} from something else")
-        remove_empty(folder.make())  # what cannot be written is not predicted first
+        check_table(output + suffix, VALIDATION)
 
 
 def write_tables(output: str, tables: ValidationTables) -> list[str]:

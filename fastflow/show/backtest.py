@@ -38,6 +38,8 @@ def show(found: Backtest, asked: Asked) -> None:
     out.print(_gains(found.gains, asked))
     if len(found.files):
         out.print(_errors(found.files))
+    elif asked.measurements is not None:
+        print(f"No file of {asked.measurements} has products, attention or experts of backtest.devices")
     if len(found.measured):
         out.print(_measured(found.measured))
     print()

@@ -118,7 +118,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     shown = [*head[: _FIRST if grid.points > _MOST_ROWS else None], *best]
     if serves:
         results = with_values(results, shown)
-    columns = [*_with_winners(columns, shown), *results]
+    columns = [*with_winners(columns, shown), *results]
     judged = best if grid.points > _MOST_ROWS else head
     verdict = _judge(grid, best[0], judged)
     if verdict:
@@ -202,7 +202,7 @@ def _title(serves: bool, is_feasible: bool) -> str:
     return "Fastest feasible points" if is_feasible else "Fastest points, none feasible"
 
 
-def _with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def with_winners(columns: list[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns with those of the strategy and of own cuts, unless what was asked for says it."""
     cuts = ["cuts"] if any(row.get("cuts") for row in rows) and not _OWN & {*columns} else []
     if "strategy" in columns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastflow.charts.overview import AxisSummary, axes_of, best_first, columns_of, draw, shown_of, title_of
 from fastflow.charts.style import LIMITERS
 from fastflow.configuration.wording import counted
+from fastflow.show.grid import with_winners
 from fastflow.show.tables import console, listing, new_sheet, quantity, records
 from fastflow.units import percent
 
@@ -24,15 +25,16 @@ _BEST = 10  # points listed
 
 def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> None:
     """Print tables on a dataset, and draw its axes; raises InputError."""
-    frame = dataset.read(columns_of(dataset.schema.names))
-    axes = axes_of(frame)
+    asked = dataset.texts("axes") if dataset.about("axes") else []
+    frame = dataset.read(columns_of(dataset.schema.names, asked))
+    axes = axes_of(frame, asked)
     out = console()
     for line in _counts(dataset, frame, axes):
         out.print(line)
-    columns = [*(axis.key for axis in axes), "time_s", "bound_by", "feasible"]
     title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
-    best = best_first(frame).head(_BEST)
-    out.print(listing(title, columns, records(best[["point", *columns]])))
+    best = records(best_first(frame).head(_BEST))
+    columns = [*with_winners([axis.key for axis in axes], best), "time_s", "bound_by", "feasible"]
+    out.print(listing(title, columns, best))
     for axis in axes:
         out.print(_sheet(axis))
     out.print()
