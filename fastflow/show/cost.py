@@ -16,7 +16,7 @@ def cost_sheet(row: Mapping[str, Any]) -> Sheet:
     """Return what a point's device and system cost, an hour of it, and what that makes."""
     sheet = new_sheet("Cost", [("", False), ("USD", True), ("", False)])
     q = {name: quantity(name, row[name]).removesuffix(" USD") for name in row if "usd" in name}
-    dies = f"dies {q['die_usd']}, of which {row['die_yield']:.0%} work, memory {q['memory_usd']}"
+    dies = f"dies {q['die_usd']} (yield with cores {row['die_yield']:.0%}), memory {q['memory_usd']}"
     sheet.add_row("device", q["device_usd"], f"{dies}, package {q['package_usd']}")
     sheet.add_row("system", q["system_usd"], f"{row['devices']:,} of them, hosts and networks")
     sheet.add_row("an hour", q["usd_per_h"], f"of which electricity {q['power_usd_per_h']}")
