@@ -329,6 +329,52 @@ def test_a_later_file_that_sets_a_figure_makes_it_exact(tmp_path):
     assert "mem/other mem.price" in other.draws
 
 
+CELL = "tech.memory.cache.cell_area"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"{CELL}=0.05 um2/bit",
+        "tech.memory.cache={cell_area: 0.05 um2/bit}",
+        f"{CELL}=0.05 um2/bit,0.06 um2/bit",
+    ],
+)
+def test_a_range_of_the_library_is_of_its_own_value_alone(override):
+    """That of cells is 0.064 to 0.08: it says nothing of a value that is set after."""
+    point = ("tech=n12", "mem=hbm3", POINT[2], "uncertainty=on")
+    assert CELL in spreads(*point)[0]
+    assert CELL not in spreads(*point, override)[0]
+
+
+def test_a_range_beside_a_value_that_is_set_holds_it():
+    said = "tech.memory.cache.uncertainty.cell_area"
+    point = ("tech=n12", "uncertainty=on", f"{CELL}=0.05 um2/bit")
+    found = spreads(*point, f"{said}=0.04 um2/bit to 0.06 um2/bit")[0][CELL]
+    assert (found.low[0], found.high[0]) == pytest.approx((0.8, 1.2))
+    for wrong in ("0.06 um2/bit to 0.08 um2/bit", "some"):
+        with pytest.raises(InputError, match=f"{said}={wrong} .*range that holds the value"):
+            spreads(*point, f"{said}={wrong}")
+
+
+def test_a_range_in_a_later_file_holds_the_value_of_the_file_that_it_builds_on(tmp_path):
+    (tmp_path / "tech").mkdir()
+    start = "defaults: [n12, _self_]\nmemory: {cache: {uncertainty: {cell_area: "
+    (tmp_path / "tech" / "wide.yaml").write_text(f"{start}0.05 um2/bit to 0.1 um2/bit}}}}}}\n")
+    (tmp_path / "tech" / "wrong.yaml").write_text(f"{start}0.08 um2/bit to 0.1 um2/bit}}}}}}\n")
+    (tmp_path / "tech" / "lab.yaml").write_text(
+        "defaults: [n12, _self_]\nmemory: {cache: {cell_area: 0.05 um2/bit}}\n"
+    )
+    with hydra_rules():
+        composer = Composer.of_library(tmp_path)
+        wide, lab = (plan(composer, (f"tech={name}", "uncertainty=on")).grid for name in ("wide", "lab"))
+        with pytest.raises(InputError, match="wrong.yaml.*range that holds the value"):
+            plan(composer, ("tech=wrong", "uncertainty=on"))
+    (said,) = (one for one in wide.uncertainty.spreads[0] if one.key == CELL)
+    assert (said.low[0], said.high[0]) == pytest.approx((5 / 7, 10 / 7))
+    assert CELL not in {one.key for one in lab.uncertainty.spreads[0]}
+
+
 def test_points_of_one_file_share_its_draws():
     grid = grid_of("tech=n7,n5", "uncertainty=on")
     by_key = {one.key: one.draw for one in grid.uncertainty.spreads[0]}

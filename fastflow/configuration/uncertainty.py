@@ -1,9 +1,9 @@
 """What a configuration says of its own uncertainty: blocks beside figures, and the group `uncertainty`.
 
 `uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
-and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. It holds for the value
-beside it, or in a file that its own builds on: what a later file or the command line sets is exact, unless
-they say something of it too.
+and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. A file says it of values
+of its own and of the files in its `defaults`. A value that a later file or the command line sets is exact,
+unless they say something of it too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.columns import find_input
+from fastflow.configuration import plain
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import INT64_MAX, Scalar, convert
@@ -109,11 +110,15 @@ def _stated(
     inputs: Mapping[str, Scalar],
     swept: set[str],
 ) -> Iterator[Stated]:
-    set_there = [
-        override.key_or_group
-        for override in composer.read(composition.overrides)
-        if not composer.is_group(override.key_or_group)
-    ]
+    set_there = list(
+        plain.flat(
+            {
+                override.key_or_group: override.value()
+                for override in composer.read(composition.overrides)
+                if not composer.is_group(override.key_or_group)
+            }
+        )
+    )
     files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
 
     def place(key: str) -> int:
@@ -129,9 +134,11 @@ def _stated(
         column, of = find_input(figure), inputs.get(figure)
         if column is None or column.kind != "float" or not isinstance(of, float):
             raise InputError(key, value, "the uncertainty of a figure beside it that is a real number")
-        low, high = _read(key, value, figure, of)
         at = place(figure)
-        if figure not in swept and place(key) >= at and low < high:
+        if place(key) < at:
+            continue  # said of a value that is no longer there
+        low, high = _read(key, value, figure, of)
+        if figure not in swept and low < high:
             yield Stated(figure, f"{files[at][0] if at < len(files) else ''} {figure}", low, high)
 
 
