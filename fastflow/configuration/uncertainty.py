@@ -25,10 +25,12 @@ from fastflow.workload import WORK
 
 BLOCK = "uncertainty"
 """What a block is called, and the group."""
+_WHOLE = 100.0  # percent: no figure is so far below its value
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
-_MOST_PERCENT = 900.0
-_MOST_SAMPLES = 65_536
-_ALLOWED = "a percentage such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
+_LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
+_ALLOWED = (
+    "a percentage below 100% such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
+)
 
 
 class Stated(NamedTuple):
@@ -63,19 +65,19 @@ def figure_of(key: str) -> str:
 def sampling(composer: Composer, composition: Composition) -> Sampling | None:
     """Return how results are sampled, None where they are not; raises InputError."""
     leaves = composer.resolved(composition, lambda key: key.startswith(f"{BLOCK}."))
+    if leaves.keys() <= {f"{BLOCK}.name"}:
+        return None
     with composer.naming_origins(composition):
-        samples = _whole(f"{BLOCK}.samples", leaves, _MOST_SAMPLES)
-        if not samples:
-            return None
-        seed = _whole(f"{BLOCK}.seed", leaves, INT64_MAX)
+        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MOST_SAMPLES)
+        seed = _whole(f"{BLOCK}.seed", leaves, 0, INT64_MAX)
         return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
 
 
-def _whole(key: str, leaves: Mapping[str, Any], most: int) -> int:
+def _whole(key: str, leaves: Mapping[str, Any], least: int, most: int) -> int:
     value = leaves.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    raise InputError(key, "null" if value is None else value, f"a whole number from 0 to {most:,}")
+    raise InputError(key, "null" if value is None else value, f"a whole number from {least} to {most:,}")
 
 
 def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
@@ -85,9 +87,9 @@ def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
         key = f"{BLOCK}.model.{work}.{name}"
         value = leaves.get(key)
         read = _PERCENT.fullmatch(str(value))
-        if read is None or float(read[1]) > 100.0:
+        if read is None or float(read[1]) > _WHOLE:
             raise InputError(key, "null" if value is None else value, "a percentage from 0% to 100%")
-        found.append(float(read[1]) / 100.0)
+        found.append(float(read[1]) / _WHOLE)
     return ModelError(*found)
 
 
@@ -145,8 +147,8 @@ def _stated(
 def _read(key: str, value: Any, figure: str, of: float) -> tuple[float, float]:
     """Return 10th and 90th percentile over the value; raises InputError."""
     percent = _PERCENT.fullmatch(str(value))
-    if percent is not None and float(percent[1]) <= _MOST_PERCENT:
-        above = 1.0 + float(percent[1]) / 100.0
+    if percent is not None and float(percent[1]) < _WHOLE:
+        above = 1.0 + float(percent[1]) / _WHOLE
         return 1.0 / above, above
     ends = str(value).split(" to ")
     if len(ends) != len(("low", "high")):
