@@ -50,10 +50,11 @@ def chances(
 ) -> pd.DataFrame:
     """Say how likely each point of a grid is better than each other, by what is uncertain of both.
 
-    overrides: as for `evaluate`, of 512 points at most, under `uncertainty=on`. objective: a result column
-    that has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is
-    better than that of the column, NaN on the diagonal, and where neither has a result. Figures that two
-    points share are drawn alike for both. Raises InputError.
+    overrides: as for `evaluate`, of 2 to 512 points, under `uncertainty=on`. objective: a result column that
+    has bands (docs/uncertainty.md). Returns a square frame: the chance that the point of the row is better
+    than that of the column, both called as what is swept. NaN on the diagonal, and for a point without this
+    result; `DataFrame.attrs["reason"]` says why, a text for each point. Figures that two points share are
+    drawn alike for both. Raises InputError, also where no point has the result.
     """
     from fastflow.configuration.given import check_call
 

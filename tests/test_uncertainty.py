@@ -227,6 +227,32 @@ def test_whatever_is_predicted_has_bands(point):
     assert row["samples_failed"] < 8  # some have less memory
 
 
+SERVED = (
+    "chip=h100_sxm", "model=llama3_8b", "serve=continuous", "serve.concurrency=8", "system.devices=1",
+    "uncertainty=on", "uncertainty.samples=64",
+)  # fmt: skip
+
+
+def test_a_served_result_errs_as_its_own_times_do():
+    """Each error alone, set to 20%: that per token reaches times per token and rates, not first tokens."""
+    kinds = {"serving": ("tpot_s", "time_s", "tokens_per_s", "requests_per_s"), "first_token": ("ttft_s",)}
+    every = {name for names in kinds.values() for name in names}
+    for work, names in kinds.items():
+        others = [text for text in CERTAIN if f".{work}.error" not in text]
+        row = fastflow.evaluate(*SERVED, *others, f"uncertainty.model.{work}.error=20%").iloc[0]
+        drawn = model_factors(work, ["any"], Uncertainty(64, 0, {work: ModelError(0.2, 0.0)}, (), ()))[0]
+        for name in sorted(every):
+            model = drawn ** BANDED[name] if name in names else np.ones(64)
+            expected = [row[name] * naive.percentile(model.tolist(), nth) for nth in (10, 50, 90)]
+            assert [row[band] for band in band_of(name)] == pytest.approx(expected, rel=1e-9), (work, name)
+
+
+def test_first_tokens_are_less_certain_than_further_ones():
+    row = fastflow.evaluate(*SERVED).iloc[0]
+    first, further = (math.log(row[f"{name}_p90"] / row[f"{name}_p10"]) for name in ("ttft_s", "tpot_s"))
+    assert first > 2.0 * further
+
+
 def test_every_family_has_a_kind_of_work():
     assert {one.work for one in FAMILIES.values()} <= set(WORK)
 
@@ -235,25 +261,81 @@ def test_every_family_has_a_kind_of_work():
 
 
 def test_what_two_designs_share_does_not_tell_them_apart():
-    """The same chip with a little more memory bandwidth: the error of the model is common to both."""
-    found = fastflow.chances(*POINT, "chip.power.dram=0.29,0.30", *CERTAIN)
-    both = found.to_numpy()
-    assert both[0, 1] + both[1, 0] == pytest.approx(1.0)
-    assert max(both[0, 1], both[1, 0]) > 0.9  # though their bands overlap almost wholly
+    """The same chip with a little more power."""
+    found = fastflow.chances(*POINT, "chip.tdp=300 W,303 W", *CERTAIN)
+    assert found.loc[300.0, 303.0] + found.loc[303.0, 300.0] == pytest.approx(1.0)
+    assert found.loc[303.0, 300.0] > 0.9  # though their bands overlap almost wholly
+    assert found.attrs["reason"] == ["", ""]
 
 
 def test_what_nothing_tells_apart_has_even_chances():
     found = fastflow.chances("tech=n7", "mem=hbm3", POINT[2], "net=xdr_x8", "cost=public,market", *CERTAIN)
-    assert found[1][0] == found[0][1] == 0.5
+    assert found.loc["public", "market"] == found.loc["market", "public"] == 0.5
 
 
 def test_chances_take_any_result_with_bands():
     usd = fastflow.chances(*POINT, "cost=public,market", objective="device_usd")
-    assert usd[1][0] == 1.0
+    assert usd.loc["public", "market"] == 1.0
     rate = fastflow.chances(*POINT, "tech=n7,n3", objective="compute_flops")
-    assert rate[0][1] > 0.9
+    assert rate.loc["n3", "n7"] > 0.9
     with pytest.raises(InputError, match="objective=mfu is invalid: expected one of time_s"):
         fastflow.chances(*POINT, objective="mfu")
+
+
+def test_chances_are_called_as_what_is_swept():
+    one = fastflow.chances(*POINT, "uncertainty.samples=16", "chip.tdp=300 W,400 W")
+    assert list(one.index) == list(one.columns) == [300.0, 400.0]
+    assert one.index.name == "chip.tdp"
+    both = fastflow.chances("tech=n7,n3", "mem=hbm3,hbm4", *FEW[2:])
+    assert both.index.names == both.columns.names == ["tech", "mem"]
+    alone = fastflow.chances("tech=n7,n3", "mem=hbm4", *FEW[2:])
+    assert both.loc[("n3", "hbm4"), ("n7", "hbm4")] == alone.loc["n3", "n7"]
+
+
+def test_a_point_that_cannot_be_made_is_in_no_pair_and_keeps_its_reason():
+    found = fastflow.chances(*FEW, "chip.tdp=1 W,300 W,400 W")
+    assert found.loc[1.0].isna().all()
+    assert found[1.0].isna().all()
+    assert found.loc[300.0, 400.0] + found.loc[400.0, 300.0] == pytest.approx(1.0)
+    reason = fastflow.evaluate(*FEW, "chip.tdp=1 W").iloc[0]["reason"]
+    assert reason
+    assert found.attrs["reason"] == [reason, "", ""]
+
+
+def test_a_point_that_exceeds_its_memory_is_compared_and_keeps_its_reason():
+    found = fastflow.chances("tech=n7,n3", "mem=hbm3", "parallel.strategy=d512", *FEW[3:])
+    assert found.loc["n3", "n7"] > 0.5
+    assert all("of memory a device" in reason for reason in found.attrs["reason"])
+
+
+def test_a_point_of_a_model_without_tokens_is_in_no_pair():
+    models = ("model=lstm_lm,llama3_8b,llama3_70b", "system.devices=64", "parallel.strategy=auto")
+    found = fastflow.chances("tech=n3", "mem=hbm4", *models, *FEW[3:], objective="token_usd")
+    assert found.loc["lstm_lm"].isna().all()
+    assert found.attrs["reason"][0] == "has no token_usd"
+    assert found.loc["llama3_8b", "llama3_70b"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "objective", "message"),
+    [
+        (
+            ("tech=n7,n5",),
+            "token_usd",
+            "objective=token_usd is invalid: expected a result of these points, which",
+        ),
+        (
+            ("chip.tdp=1 W,2 W",),
+            "time_s",
+            "objective=time_s is invalid: expected points that have it, and none",
+        ),
+        ((), "time_s", "points=1 is invalid: expected two points or more"),
+    ],
+)
+def test_chances_of_nothing_are_refused(overrides, objective, message):
+    with pytest.raises(InputError) as error:
+        fastflow.chances("mem=hbm3", *FEW[2:], *overrides, objective=objective)
+    assert str(error.value).startswith(message)
 
 
 # --- what files say
@@ -329,6 +411,52 @@ def test_a_later_file_that_sets_a_figure_makes_it_exact(tmp_path):
     assert "mem/other mem.price" in other.draws
 
 
+CELL = "tech.memory.cache.cell_area"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"{CELL}=0.05 um2/bit",
+        "tech.memory.cache={cell_area: 0.05 um2/bit}",
+        f"{CELL}=0.05 um2/bit,0.06 um2/bit",
+    ],
+)
+def test_a_range_of_the_library_is_of_its_own_value_alone(override):
+    """That of cells is 0.064 to 0.08: it says nothing of a value that is set after."""
+    point = ("tech=n12", "mem=hbm3", POINT[2], "uncertainty=on")
+    assert CELL in spreads(*point)[0]
+    assert CELL not in spreads(*point, override)[0]
+
+
+def test_a_range_beside_a_value_that_is_set_holds_it():
+    said = "tech.memory.cache.uncertainty.cell_area"
+    point = ("tech=n12", "uncertainty=on", f"{CELL}=0.05 um2/bit")
+    found = spreads(*point, f"{said}=0.04 um2/bit to 0.06 um2/bit")[0][CELL]
+    assert (found.low[0], found.high[0]) == pytest.approx((0.8, 1.2))
+    for wrong in ("0.06 um2/bit to 0.08 um2/bit", "some"):
+        with pytest.raises(InputError, match=f"{said}={wrong} .*range that holds the value"):
+            spreads(*point, f"{said}={wrong}")
+
+
+def test_a_range_in_a_later_file_holds_the_value_of_the_file_that_it_builds_on(tmp_path):
+    (tmp_path / "tech").mkdir()
+    start = "defaults: [n12, _self_]\nmemory: {cache: {uncertainty: {cell_area: "
+    (tmp_path / "tech" / "wide.yaml").write_text(f"{start}0.05 um2/bit to 0.1 um2/bit}}}}}}\n")
+    (tmp_path / "tech" / "wrong.yaml").write_text(f"{start}0.08 um2/bit to 0.1 um2/bit}}}}}}\n")
+    (tmp_path / "tech" / "lab.yaml").write_text(
+        "defaults: [n12, _self_]\nmemory: {cache: {cell_area: 0.05 um2/bit}}\n"
+    )
+    with hydra_rules():
+        composer = Composer.of_library(tmp_path)
+        wide, lab = (plan(composer, (f"tech={name}", "uncertainty=on")).grid for name in ("wide", "lab"))
+        with pytest.raises(InputError, match=r"wrong\.yaml.*range that holds the value"):
+            plan(composer, ("tech=wrong", "uncertainty=on"))
+    (said,) = (one for one in wide.uncertainty.spreads[0] if one.key == CELL)
+    assert (said.low[0], said.high[0]) == pytest.approx((5 / 7, 10 / 7))
+    assert CELL not in {one.key for one in lab.uncertainty.spreads[0]}
+
+
 def test_points_of_one_file_share_its_draws():
     grid = grid_of("tech=n7,n5", "uncertainty=on")
     by_key = {one.key: one.draw for one in grid.uncertainty.spreads[0]}
@@ -342,13 +470,21 @@ def test_points_of_one_file_share_its_draws():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("mem.uncertainty.price=some", "mem.uncertainty.price=some: expected a percentage such as 10%"),
-        ("mem.uncertainty.price=2000%", "mem.uncertainty.price=2000%: expected a percentage such as 10%"),
+        (
+            "mem.uncertainty.price=some",
+            "mem.uncertainty.price=some: expected a percentage below 100% such as 10%",
+        ),
+        ("mem.uncertainty.price=120%", "mem.uncertainty.price=120%: expected a percentage below 100%"),
+        ("mem.uncertainty.price=100%", "mem.uncertainty.price=100%: expected a percentage below 100%"),
         ("mem.uncertainty.price='1 USD/GB to 2 USD/GB'", "range that holds the value"),
         ("mem.uncertainty.price='1 W to 2 W'", "mem.uncertainty.price=1 W to 2 W: expected a percentage"),
         ("+mem.uncertainty.prize=10%", "mem.uncertainty.prize=10%: expected the uncertainty of a figure"),
         ("+mem.uncertainty.links_per_device=10%", "that is a real number"),
-        ("uncertainty.samples=-1", "uncertainty.samples=-1: expected a whole number from 0 to 65,536"),
+        ("uncertainty.samples=-1", "uncertainty.samples=-1: expected a whole number from 2 to 65,536"),
+        ("uncertainty.samples=0", "uncertainty.samples=0: expected a whole number from 2 to 65,536"),
+        ("uncertainty.samples=1", "uncertainty.samples=1: expected a whole number from 2 to 65,536"),
+        ("~uncertainty.samples", "uncertainty.samples=null: expected a whole number from 2 to 65,536"),
+        ("uncertainty.seed=-1", "uncertainty.seed=-1: expected a whole number from 0 to"),
         ("uncertainty.samples=1.5", "uncertainty.samples=1.5: expected a whole number"),
         ("uncertainty.seed=x", "uncertainty.seed=x: expected a whole number"),
         ("uncertainty.model.products.error=2", "uncertainty.model.products.error=2: expected a percentage"),

@@ -11,11 +11,14 @@ from fastflow.columns import BANDED, find_result
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.configuration.wording import one_of
+from fastflow.dataset.schema import frame_of
 from fastflow.errors import InputError
+from fastflow.evaluation.execute import collect
 from fastflow.evaluation.sampled import samples_of
 from fastflow.grid import limits
 from fastflow.grid.plan import plan
 from fastflow.grid.run import explaining, refuse_others
+from fastflow.tables import Ints
 from fastflow.uncertainty.bands import chance
 
 _MOST = 512  # points
@@ -39,15 +42,42 @@ def chances(
         limits.check(
             "points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared"
         )
+        if run.grid.points == 1:
+            raise InputError("points", 1, "two points or more: chances are of one against another")
         with explaining(composer, run):
-            found = samples_of(run.grid, range(run.grid.points), [objective])
+            exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
+            known = _known(exact, objective)
+            found = samples_of(run.grid, known.tolist(), [objective])
     samples = np.array([one[objective] for one in found])
     more = objective in _MORE_IS_BETTER
-    matrix = np.array([chance(one[None], samples, more) for one in samples])
+    matrix = np.full((len(exact), len(exact)), np.nan)
+    matrix[np.ix_(known, known)] = [chance(one[None], samples, more) for one in samples]
     np.fill_diagonal(matrix, np.nan)
     column = find_result(objective)
     assert column is not None
-    points = pd.RangeIndex(run.grid.points, name="point")
+    points = _names(exact, run.grid.keys)
     frame = pd.DataFrame(matrix, index=points, columns=points)
-    frame.attrs = {"objective": objective, "unit": column.unit}
+    lacking = np.setdiff1d(np.arange(len(exact)), known)
+    reason = exact["reason"].tolist()
+    for place in lacking.tolist():
+        reason[place] = reason[place] or f"has no {objective}"
+    frame.attrs = {"objective": objective, "unit": column.unit, "reason": reason}
     return frame
+
+
+def _known(exact: pd.DataFrame, objective: str) -> Ints:
+    """Return the points that have an objective at their own figures; raises InputError where none has."""
+    if objective in exact and exact[objective].notna().any():
+        return np.flatnonzero(exact[objective].notna())
+    if exact["reason"].all() and exact["time_s"].isna().all():
+        reason = exact["reason"].iloc[0]
+        raise InputError("objective", objective, f"points that have it, and none has; point 0: {reason}")
+    others = [name for name in BANDED if name in exact and exact[name].notna().any()]
+    raise InputError("objective", objective, f"a result of these points, which have none: {one_of(others)}")
+
+
+def _names(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
+    """Return what points are called: the values of what is swept."""
+    if len(keys) == 1:
+        return pd.Index(exact[keys[0]], name=keys[0])
+    return pd.MultiIndex.from_frame(exact[keys])

@@ -1,9 +1,9 @@
 """What a configuration says of its own uncertainty: blocks beside figures, and the group `uncertainty`.
 
 `uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
-and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. It holds for the value
-beside it, or in a file that its own builds on: what a later file or the command line sets is exact, unless
-they say something of it too.
+and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. A file says it of values
+of its own and of the files in its `defaults`. A value that a later file or the command line sets is exact,
+unless they say something of it too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.columns import find_input
+from fastflow.configuration import plain
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import INT64_MAX, Scalar, convert
@@ -24,10 +25,12 @@ from fastflow.workload import WORK
 
 BLOCK = "uncertainty"
 """What a block is called, and the group."""
+_WHOLE = 100.0  # percent: no figure is so far below its value
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
-_MOST_PERCENT = 900.0
-_MOST_SAMPLES = 65_536
-_ALLOWED = "a percentage such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
+_LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
+_ALLOWED = (
+    "a percentage below 100% such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
+)
 
 
 class Stated(NamedTuple):
@@ -62,19 +65,19 @@ def figure_of(key: str) -> str:
 def sampling(composer: Composer, composition: Composition) -> Sampling | None:
     """Return how results are sampled, None where they are not; raises InputError."""
     leaves = composer.resolved(composition, lambda key: key.startswith(f"{BLOCK}."))
+    if leaves.keys() <= {f"{BLOCK}.name"}:
+        return None
     with composer.naming_origins(composition):
-        samples = _whole(f"{BLOCK}.samples", leaves, _MOST_SAMPLES)
-        if not samples:
-            return None
-        seed = _whole(f"{BLOCK}.seed", leaves, INT64_MAX)
+        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MOST_SAMPLES)
+        seed = _whole(f"{BLOCK}.seed", leaves, 0, INT64_MAX)
         return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
 
 
-def _whole(key: str, leaves: Mapping[str, Any], most: int) -> int:
+def _whole(key: str, leaves: Mapping[str, Any], least: int, most: int) -> int:
     value = leaves.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
-    raise InputError(key, "null" if value is None else value, f"a whole number from 0 to {most:,}")
+    raise InputError(key, "null" if value is None else value, f"a whole number from {least} to {most:,}")
 
 
 def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
@@ -84,9 +87,9 @@ def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
         key = f"{BLOCK}.model.{work}.{name}"
         value = leaves.get(key)
         read = _PERCENT.fullmatch(str(value))
-        if read is None or float(read[1]) > 100.0:
+        if read is None or float(read[1]) > _WHOLE:
             raise InputError(key, "null" if value is None else value, "a percentage from 0% to 100%")
-        found.append(float(read[1]) / 100.0)
+        found.append(float(read[1]) / _WHOLE)
     return ModelError(*found)
 
 
@@ -109,11 +112,15 @@ def _stated(
     inputs: Mapping[str, Scalar],
     swept: set[str],
 ) -> Iterator[Stated]:
-    set_there = [
-        override.key_or_group
-        for override in composer.read(composition.overrides)
-        if not composer.is_group(override.key_or_group)
-    ]
+    set_there = list(
+        plain.flat(
+            {
+                override.key_or_group: override.value()
+                for override in composer.read(composition.overrides)
+                if not composer.is_group(override.key_or_group)
+            }
+        )
+    )
     files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
 
     def place(key: str) -> int:
@@ -129,17 +136,19 @@ def _stated(
         column, of = find_input(figure), inputs.get(figure)
         if column is None or column.kind != "float" or not isinstance(of, float):
             raise InputError(key, value, "the uncertainty of a figure beside it that is a real number")
-        low, high = _read(key, value, figure, of)
         at = place(figure)
-        if figure not in swept and place(key) >= at and low < high:
+        if place(key) < at:
+            continue  # said of a value that is no longer there
+        low, high = _read(key, value, figure, of)
+        if figure not in swept and low < high:
             yield Stated(figure, f"{files[at][0] if at < len(files) else ''} {figure}", low, high)
 
 
 def _read(key: str, value: Any, figure: str, of: float) -> tuple[float, float]:
     """Return 10th and 90th percentile over the value; raises InputError."""
     percent = _PERCENT.fullmatch(str(value))
-    if percent is not None and float(percent[1]) <= _MOST_PERCENT:
-        above = 1.0 + float(percent[1]) / 100.0
+    if percent is not None and float(percent[1]) < _WHOLE:
+        above = 1.0 + float(percent[1]) / _WHOLE
         return 1.0 / above, above
     ends = str(value).split(" to ")
     if len(ends) != len(("low", "high")):

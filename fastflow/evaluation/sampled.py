@@ -17,6 +17,8 @@ from fastflow.workload import family_of
 _ROWS = 8192  # evaluated at once, about
 _DESIGN = ("tech", "mem", "net", "chip", "system")
 """The choices that a design's own part of the model's error is of."""
+_OWN_ERROR = {"ttft_s": "first_token"}
+"""Results whose times err as another kind of work than their points."""
 _TIME, _FEASIBLE = "time_s", "feasible"
 
 
@@ -90,12 +92,14 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
         key: column[:1] if is_repeated(column) else column[some] for key, column in one.settled.items()
     }
     results = results_of(varied(settled, *_rows(grid, share), grid.uncertainty))
-    model = model_factors(_work(settled), _designs(grid, share), grid.uncertainty)
+    designs = _designs(grid, share)
+    model = model_factors(_work(settled), designs, grid.uncertainty)
+    own = {name: model_factors(work, designs, grid.uncertainty) for name, work in _OWN_ERROR.items()}
     found: dict[str, Floats] = {"model": model}
     for name in (*BANDED, _FEASIBLE):
         if name in results:
             values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
-            found[name] = values.reshape(model.shape) * model ** BANDED.get(name, 0)
+            found[name] = values.reshape(model.shape) * own.get(name, model) ** BANDED.get(name, 0)
     return found
 
 

@@ -15,8 +15,11 @@ from fastflow.workload.kernels import backward, forward, kernels
 from fastflow.workload.layers import Network
 from fastflow.workload.precision import Precision
 
-WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "others")
-"""Kinds of work whose errors are known apart; what serves is of one kind, whatever its family."""
+WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "first_token", "others")
+"""Kinds of work whose errors are known apart.
+
+What serves is of one kind, whatever its family; its time to the first token has errors of its own.
+"""
 Rows = Callable[[Inputs], tuple[Ints, Bools]]
 
 
