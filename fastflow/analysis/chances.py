@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,6 +79,8 @@ def _known(exact: pd.DataFrame, objective: str) -> Ints:
 
 def _names(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
     """Return what points are called: the values of what is swept."""
-    if len(keys) == 1:
-        return pd.Index(exact[keys[0]], name=keys[0])
-    return pd.MultiIndex.from_frame(exact[keys])
+    names: pd.Index[Any]
+    names = (
+        pd.Index(exact[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(exact[keys])
+    )
+    return names
