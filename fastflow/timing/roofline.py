@@ -193,7 +193,7 @@ def _limit(
             out.times[row, level + 1] = serving
             if longest < serving or np.isnan(serving) > np.isnan(longest):
                 longest, limiter = serving, level + 1
-        out.times[row, last], out.lift[row] = launch[p], 1.0
+        out.lift[row], out.times[row, last] = 1.0, launch[p]
         if headroom[p] > 1.0 and idle[row] > 1.0:
             pace, out.lift[row] = lift_of(idle[row], threshold[p], headroom[p])
             if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
