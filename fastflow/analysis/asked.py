@@ -88,9 +88,8 @@ def _refuse_unknown(composer: Composer, chips: dict[str, str]) -> None:
         for group, name in (("chip", chip), ("net", net)):
             known = composer.choices(group)
             if name not in known:
-                allowed = f"a choice of the group {group}: {', '.join(known)}"
-                value = chip if group == "chip" else net
-                raise InputError(f"{_SECTION}.chips.{chip}", value, allowed, composer.origin_of_overrides)
+                allowed = f"a choice of the group {group}, {one_of(known)}"
+                raise InputError(f"{_SECTION}.chips.{chip}", name, allowed, composer.origin_of_overrides)
 
 
 def _chips_of(
