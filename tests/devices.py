@@ -63,6 +63,7 @@ def devices(designs, blocks=None, batched_blocks=None):
         instances=each("bundles"),
         threshold=column([_supply(d)[1] / _supply(d)[0] for d in designs]),
         headroom=column([power(_supply(d)[2], *_supply(d)[:2]) for d in designs]),
+        boosts=each("boosts", np.bool_),
         library=Library(
             each("peak"),
             each("registers"),
@@ -77,6 +78,11 @@ def devices(designs, blocks=None, batched_blocks=None):
 
 @st.composite
 def _chips(draw, levels):
+    boosts = draw(st.booleans())
+    own = {}
+    if boosts:
+        own["spare"] = tuple(draw(st.sampled_from(SPARE)) for _ in range(levels))
+        own["supply"] = draw(st.sampled_from(SUPPLIES))
     return attention.Chip(
         unit=draw(st.sampled_from([(1, 1, 8), (4, 4, 4), (8, 4, 16)])),
         dataflow=draw(st.sampled_from(sorted(DATAFLOW_CODES))),
@@ -97,8 +103,8 @@ def _chips(draw, levels):
         persistent=draw(st.booleans()),
         launch=draw(st.sampled_from([0.0, 4e-6])),
         drive=draw(st.sampled_from([0.0, 0.8, 30.0])),
-        spare=tuple(draw(st.sampled_from(SPARE)) for _ in range(levels)),
-        supply=draw(st.sampled_from(SUPPLIES)),
+        boosts=boosts,
+        **own,
     )
 
 

@@ -139,6 +139,32 @@ def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_w
 
 
 @given(
+    st.integers(2, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides, st.booleans(), st.booleans(),
+)  # fmt: skip
+@cases(120)
+def test_tiles_are_chosen_for_mean_loads_or_where_idle_bundles_leave_power_for_these(
+    chip, groups, inner, cols, of_weights, boosts
+):
+    chip = chip._replace(order=ORDER, boosts=boosts)
+    local = many = sum(number for _, number in groups)
+    mean = -(-sum(tokens * number for tokens, number in groups) // many)
+    tiles = [(32, 128), (64, 128), (128, 128)]
+
+    def time(of, tile):
+        return naive.one(chip, of, inner, cols, cols, of_weights, local, *tile, OF_SINGLE, VISIT).time
+
+    got = grouped_run(
+        chip, groups, inner, cols, cols, of_weights, local, " ".join(f"{a}x{b}" for a, b in tiles)
+    )
+    compared = [time(groups if boosts else [(mean, many)], tile) for tile in tiles]
+    quickest = [tile for tile, each in zip(tiles, compared, strict=True) if near(each, min(compared), 1e-9)]
+    assert any(near(got.time[0], time(groups, tile), 1e-9) for tile in quickest)
+    assert got.candidates[0] == len(tiles)
+
+
+@given(
     st.integers(2, 3).flatmap(chips), st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=3)
 )
 @cases(60)

@@ -2,10 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastflow.evaluation.points import results_of
 from fastflow.hardware.chip import generate
+from fastflow.timing.attention_pairs import Attentions
+from fastflow.timing.device import device
+from fastflow.timing.flash_attention import time_attention
+from fastflow.timing.flash_attention_backward import time_attention_backward
+from fastflow.timing.flash_decoding import Decodes, time_decoding
+from fastflow.timing.grouped import GroupedProducts, time_grouped
+from fastflow.timing.loads import Routings
 from tests.checks import BUDGETS, cases
 from tests.conftest import columns_of
 
@@ -18,20 +26,24 @@ BUDGET_KEYS = (*BUDGETS, "chip.tdp", "chip.node_area", "whole die")
 
 
 @pytest.fixture(scope="module")
-def bases(compose):
-    """Every node under both scalings, every memory, and real chips from their budgets."""
-    points = [
+def generated(compose):
+    """Every node under both scalings, every memory."""
+    return [
         compose(f"tech={node}", f"mem={mem}", f"scaling={scaling}", "net=gdr_x8")
         for node in NODES
         for mem in MEMORIES
         for scaling in ("paper", "foundry")
     ]
-    points += [
+
+
+@pytest.fixture(scope="module")
+def bases(compose, generated):
+    """These, and real chips from their budgets."""
+    return generated + [
         unpinned(compose(f"chip={chip}", f"scaling={scaling}"))
         for chip in CHIPS
         for scaling in ("paper", "foundry")
     ]
-    return points
 
 
 def unpinned(point):
@@ -104,22 +116,126 @@ def test_a_node_more_is_never_worse(compose, chip, scaling):
     check(some, NODES[1:])
 
 
-def check_times(summary, ladder, what):
-    """No step of a ladder takes longer than the one before it."""
-    time = summary(ladder)["time_s"]
+def check_rising(time, what):
+    """No step of a ladder takes longer than any before it."""
     assert not np.isnan(time).any(), what
-    assert not (time[1:] > time[:-1] * (1.0 + WHOLE)).any(), (what, np.round(time, 6).tolist())
+    least = np.minimum.accumulate(time)
+    assert not (time > least * (1.0 + WHOLE)).any(), (what, (1e6 * time).round(3).tolist())
+
+
+def check_times(ladder, what):
+    """No point of a ladder takes longer than any before it: iterations, or passes of a server."""
+    check_rising(results_of(columns_of(ladder))["time_s"], what)
+
+
+@st.composite
+def ladders(draw, budgets=BUDGETS):
+    """Which chip of a list, at what power, with what share of its budgets, and 20 amounts of one of them."""
+    return (
+        draw(st.integers(0, 10**6)), draw(st.sampled_from([150.0, 300.0, 700.0])),
+        draw(st.sampled_from([0.4, 1.0])), draw(st.sampled_from(budgets)), draw(st.sampled_from([0.2, 1.0])),
+        draw(st.sampled_from([1.01, 1.05, 1.1])),
+    )  # fmt: skip
+
+
+def devices_of(generated, ladder):
+    """Return the device of every point of a ladder, and what the ladder is."""
+    which, tdp, share, key, start, factor = ladder
+    base = generated[which % len(generated)]
+    base = base | {"chip.tdp": tdp} | {name: share * base[name] for name in BUDGETS}
+    inputs = columns_of([base | {key: base[key] * start * factor**step} for step in range(20)])
+    made = generate(inputs)
+    return device(inputs, made, lasts=False), (base["tech.name"], base["mem.name"], *ladder[1:])
+
+
+def on_each(values):
+    """Lay a kernel out on every point of a ladder."""
+    return {name: np.full(20, value) for name, value in values.items()}
+
+
+lengths = st.floats(0.0, 14.0).map(lambda power: int(2.0**power))
+heads = st.sampled_from([(64, 64), (128, 128), (256, 256), (576, 512)])
+
+
+@st.composite
+def attentions(draw):
+    """Columns that kernels of few and of many queries have."""
+    (d, dv), keys = draw(heads), draw(st.sampled_from([1, 2, 8, 32]))
+    return {
+        "sequences": draw(lengths.filter(lambda n: n <= 512)), "kv_len": draw(lengths),
+        "heads": keys * draw(st.sampled_from([1, 4, 8, 16])), "kv_heads": keys, "head_dim": d, "value_dim": dv,
+        "window": draw(st.sampled_from([0, 0, 0, 1024])), "size": 2.0,
+        "cache": draw(st.sampled_from([1.0, 2.0, 2.0])), "output": 2.0,
+    }  # fmt: skip
+
+
+CORES = (
+    "chip.area.core", "chip.area.core", "chip.power.core", "chip.area.l0", "chip.area.l1", "chip.area.l2",
+    "chip.tdp",
+)  # fmt: skip
+
+
+@given(ladders(CORES), attentions(), st.sampled_from([1, 1, 4]), st.booleans())
+@cases(400)
+def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, shared):
+    """Attention of few queries, alone."""
+    chips, what = devices_of(generated, ladder)
+    task = task | {"q_len": min(queries, task["kv_len"]), "shared": shared}
+    got = time_decoding(chips, Decodes(np.arange(20), **on_each(task)))
+    check_rising(got.time, (what, task))
+
+
+@given(ladders(CORES), attentions(), lengths, st.booleans(), st.sampled_from([0, 0, 0, 1, 2]))
+@cases(400)
+@example(
+    (73, 700.0, 0.4, "chip.area.core", 0.2, 1.05),
+    {
+        "sequences": 5, "kv_len": 174, "heads": 128, "kv_heads": 32, "head_dim": 128, "value_dim": 128,
+        "window": 0, "size": 2.0, "cache": 2.0, "output": 2.0,
+    },
+    51, False, 0,
+)  # fmt: skip
+def test_no_budget_more_makes_attention_slower(generated, ladder, task, queries, causal, flash):
+    """Of many queries, both ways; once more blocks at once no longer had all keys in L2."""
+    chips, what = devices_of(generated, ladder)
+    task = task | {"q_len": min(queries, task["kv_len"]), "causal": causal, "flash": flash}
+    for time in (time_attention, time_attention_backward):
+        check_rising(time(chips, Attentions(np.arange(20), **on_each(task))).time, (what, task))
+
+
+@given(
+    ladders(CORES), st.integers(1, 10000), st.sampled_from([1, 2, 8]), st.sampled_from([8, 64, 256]),
+    st.sampled_from([1, 2, 8]), st.sampled_from([0.0, 0.6, 1.2]), st.tuples(*[st.integers(64, 9000)] * 2),
+    st.booleans(),
+)  # fmt: skip
+@cases(150)
+@example((36, 300.0, 0.4, "chip.area.l1", 0.2, 1.1), 269, 2, 8, 2, 1.2, (2048, 4096), False)
+def test_no_budget_more_makes_experts_slower(
+    generated, ladder, tokens, topk, experts, ways, exponent, sides, of_weights
+):
+    """Uneven loads; once larger tiles were taken for their mean."""
+    chips, what = devices_of(generated, ladder)
+    routing = {
+        "tokens": tokens, "topk": topk, "experts": experts, "local": experts // ways, "exponent": exponent,
+        "least": 0,
+    }  # fmt: skip
+    product = {
+        "inner": sides[0], "cols": sides[1], "stored": sides[1], "of_weights": of_weights, "size": 2.0,
+        "output": 2.0,
+    }  # fmt: skip
+    grouped = GroupedProducts(np.arange(20), Routings(**on_each(routing)), **on_each(product))
+    check_rising(time_grouped(chips, grouped).time, (what, routing, product))
 
 
 @pytest.mark.parametrize("mem", ["hbm2", "hbm3", "hbm4"])
 @pytest.mark.parametrize("tech", NODES)
-def test_no_share_more_makes_an_iteration_slower(compose, summary, tech, mem):
+def test_no_share_more_makes_an_iteration_slower(compose, tech, mem):
     """The study's own workload, over a ladder of every area and power of another chip's room."""
     for strategy in ("d512", "RC-1-16-d32"):
         base = compose(f"tech={tech}", f"mem={mem}", "net=gdr_x8", f"parallel.strategy={strategy}")
         base |= {"chip.tdp": 400.0, **{key: 0.75 * base[key] for key in BUDGETS}}
         for key in BUDGETS:
-            check_times(summary, [base | {key: base[key] * 1.2**step} for step in range(-4, 3)], key)
+            check_times([base | {key: base[key] * 1.2**step} for step in range(-4, 3)], key)
 
 
 @given(
@@ -127,7 +243,7 @@ def test_no_share_more_makes_an_iteration_slower(compose, summary, tech, mem):
     st.tuples(*[st.integers(1, 20000)] * 3), st.sampled_from([150.0, 300.0, 700.0]),
 )  # fmt: skip
 @cases(60)
-def test_no_share_more_makes_a_product_slower(compose, summary, tech, scaling, key, sides, tdp):
+def test_no_share_more_makes_a_product_slower(compose, tech, scaling, key, sides, tdp):
     """Products of any shape, which leave bundles idle: a ladder of 25 amounts of a budget.
 
     All tiles are tried: a few random ones of a larger memory are others.
@@ -137,18 +253,29 @@ def test_no_share_more_makes_a_product_slower(compose, summary, tech, scaling, k
     )
     base |= dict(zip(("model.m", "model.k", "model.n"), sides, strict=True)) | {"chip.tdp": tdp}
     base |= {name: 0.4 * base[name] for name in BUDGETS}
-    check_times(summary, [base | {key: base[key] * 1.05**step} for step in range(25)], key)
+    check_times([base | {key: base[key] * 1.05**step} for step in range(25)], key)
 
 
-@pytest.mark.parametrize("tech", ["n12", "n5", "n2"])
-def test_no_share_more_makes_a_transformer_slower(compose, summary, tech):
-    """Its attention is a library's kernel, and takes the power of idle bundles as well."""
-    base = compose(
-        "model=llama3_8b", "system.devices=8", "parallel.strategy=TP-8", f"tech={tech}", "mem=hbm3"
-    ) | {"chip.tdp": 400.0}
+@pytest.mark.parametrize(
+    "model",
+    [
+        ("model=llama3_8b", "system.devices=8", "parallel.strategy=TP-8"),
+        ("model=llama3_8b", "system.devices=8", "parallel.strategy=TP-8-d1", "serve=decode"),
+        ("model=llama3_8b", "parallel.strategy=d1", "serve=decode", "serve.batch=1", "serve.context=32768"),
+        ("model=mixtral_8x7b", "system.devices=8", "parallel.strategy=TP-8-d1", "serve=decode"),
+        ("model=llama3_8b", "system.devices=8", "parallel.strategy=TP-8-d1", "serve=prefill"),
+    ],
+    ids=["trained", "decoded", "alone", "experts", "prompts"],
+)
+@pytest.mark.parametrize("tech", ["n12", "n5", "n1"])
+def test_no_share_more_makes_a_transformer_slower(compose, tech, model):
+    """Its attention is a library's kernel, and takes what idle bundles leave as well."""
+    base = compose(*model, f"tech={tech}", "mem=hbm3", "tiling=divisors") | {"chip.tdp": 400.0}
     base |= {key: 0.6 * base[key] for key in BUDGETS}
     for key in BUDGETS:
-        check_times(summary, [base | {key: base[key] * 1.1**step} for step in range(8)], key)
+        check_times([base | {key: base[key] * 1.1**step} for step in range(8)], key)
+    many = [base | {"chip.area.core": base["chip.area.core"] * 0.2 * 1.2**step} for step in range(12)]
+    check_times(many, "from a fifth")
 
 
 def test_a_chip_that_does_not_boost_leaves_the_power_of_idle_bundles_unused(compose, summary):

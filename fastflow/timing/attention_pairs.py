@@ -184,7 +184,9 @@ def _move(pairs: Pairs, bundles: Bundles, library: Library, p: int, moved: Float
         moved[level] = pairs.pairs * (pairs.registers if level == 0 else pairs.inner)
     moved[dealt + 1] = pairs.once + pairs.pairs * (pairs.outer + pairs.added)
     running = min(pairs.blocks, bundles.number[p] * _together(pairs, bundles, library, p))
-    again = pairs.pairs * pairs.outer / min(pairs.of_a_head, running)
+    # Of a tile that keys do not fill, only these are read
+    every = min(pairs.pairs * pairs.outer, pairs.streamed * pairs.of_a_head)
+    again = every / min(pairs.of_a_head, running)
     heads = np.ceil(running / pairs.of_a_head)
     held = pairs.streamed * heads * pairs.of_a_head / pairs.blocks
     for level in range(dealt + 2, len(moved)):

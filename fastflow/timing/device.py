@@ -66,6 +66,7 @@ class Device(NamedTuple):
     instances: Floats  # of that level
     threshold: Floats  # of the cores' voltage, over their supply; 0 where their clock stays
     headroom: Floats  # power of a core at its highest supply, over that with all at work; 1: its clock stays
+    boosts: Bools  # whether idle bundles leave what they have to those at work
     library: Library
     blocks: Texts  # tiles that the library has for single products
     batched_blocks: Texts  # and for batched ones
@@ -138,6 +139,7 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
         instances=instances,
         threshold=np.where(headroom > 1.0, inputs["tech.core.threshold_voltage"] / chip.cores.voltage, 0.0),
         headroom=headroom,
+        boosts=boosts,
         library=Library(
             peak_flops=peak,
             registers=registers,

@@ -17,6 +17,12 @@ into parts where blocks are too few, as these libraries do it. A block's time is
 Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
 kernel. Matrix units are far from busy, so that the clock is not lowered.
 
+How many parts and threads these libraries take, and when tiles, goes by the number of bundles of their own
+chips. Where idle bundles leave their power (`timing/boost.py`), a library takes what is quickest instead: tiles
+wherever heads share keys, one of several numbers of parts and threads up to these, and rounds of equal length.
+There idle bundles leave their part of L2's bandwidth as well, as those of products do. So more bundles slow
+no kernel.
+
 What runs beside is memory-bound: rotary embedding with the write of the cache, a kernel of its own but where
 `rotates` says that this one does it.
 """
@@ -42,6 +48,7 @@ MOST_ROWS = 32  # heads of a query that share keys, for tiles
 FEWEST_TOKENS = 128  # of a part
 ENOUGH = 4.0  # times the possible parts, over bundles, for tiles
 ROUNDS = 8.0  # of parts, at most
+FINENESS = 0.25  # of numbers of parts that are compared: 1 to 8, 10, 12, 15, 18, 22, ...
 PARTS_AT_ONCE = 8.0  # no more parts than sqrt(so many times the parts possible)
 ROWS, ROWS_OF_UNIT = 64.0, 16.0  # of a tile at most; of a matrix instruction
 TOKENS, TOKENS_OF_TILE = 64.0, 128.0  # of a step: where units read L1 or heads are wide; otherwise
@@ -93,6 +100,7 @@ class _Bundles(NamedTuple):
     number: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
+    boosts: Bools
 
 
 class _Split(NamedTuple):
@@ -113,18 +121,19 @@ class _Split(NamedTuple):
     parts: float
     merging: float  # that the parts take beside being read [s]
     merged: float  # parts that one block reads [B]
+    sums: float  # all parts [B]
     launches: float
     rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
 
 
 @kernel
-def _takes_tiles(work: Decodes, g: int, bundles: float, reads_l1: bool) -> bool:
+def _takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
     """Return whether a library takes matrix units for kernel g."""
     if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
         return True
     if work.heads[g] == work.kv_heads[g] or work.heads[g] > MOST_ROWS * work.kv_heads[g]:
         return False
-    if reads_l1 and work.cache[g] < work.size[g]:
+    if boosts or (reads_l1 and work.cache[g] < work.size[g]):
         return True
     parts = max(1.0, np.floor(work.kv_len[g] / FEWEST_TOKENS))
     return bool(work.sequences[g] * work.kv_heads[g] * parts * ENOUGH >= bundles)
@@ -146,18 +155,39 @@ def _convert(work: Decodes, g: int) -> float:
 
 
 @kernel
-def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _Split:
-    """Return the blocks of kernel g on vector lanes: a head each, with more threads where heads are few."""
-    p = work.point[g]
-    number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
-    heads = float(work.sequences[g] * work.heads[g])
-    threads, wanted = THREADS, THREADS * np.ceil(MOST_THREADS / THREADS * number / heads)
+def _count_threads(work: Decodes, g: int, number: float) -> float:
+    """Return the threads of a block on vector lanes: more where heads are few."""
+    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
+    threads = THREADS
     while 2.0 * threads <= min(wanted, MOST_THREADS):
         threads *= 2.0
-    together = MOST_THREADS / threads
-    least = threads / max(1.0, d * work.size[g] / VECTOR_BYTES) * UNROLLED
-    parts = min(np.ceil(number * together / heads), np.ceil((work.kv_len[g] + 1.0) / least))
-    parts = max(1.0, parts)
+    return threads
+
+
+@kernel
+def _part_lanes(work: Decodes, g: int, number: float, threads: float) -> float:
+    """Return the parts of a head's keys that different blocks of so many threads read."""
+    heads = float(work.sequences[g] * work.heads[g])
+    least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
+    parts = min(np.ceil(number * MOST_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
+    return float(max(1.0, parts))
+
+
+@kernel
+def _all_parts(work: Decodes, g: int, parts: float) -> float:
+    """Return the bytes of the sums of all parts, each of all rows."""
+    rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
+    return PARTIAL_SUM_BYTES * rows * work.value_dim[g] * parts
+
+
+@kernel
+def _lay_lanes(
+    work: Decodes, g: int, bundles: _Bundles, library: Library, threads: float, parts: float
+) -> _Split:
+    """Return the blocks of kernel g on vector lanes: of a part of a head's keys each."""
+    p = work.point[g]
+    number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
+    heads, together = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
     tokens = np.ceil(_seen(work, g) / parts)
     both, blocks = d + dv, heads * parts
     running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
@@ -179,14 +209,31 @@ def _lay_lanes(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         parts=parts,
         merging=MERGING_OF_LANES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * dv,
+        sums=_all_parts(work, g, parts),
         launches=1.0,
         rereads=running * tokens * d * work.cache[g],
     )
 
 
 @kernel
-def _count_parts(work: Decodes, g: int, units: float, number: float, reads_l1: bool) -> float:
-    """Return the parts of a sequence's keys that different blocks read; units: blocks without parts."""
+def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
+    """Return the rows of a tile on matrix units, the tiles of heads that share keys, and blocks of a tile.
+
+    Several blocks share a tile where its sums need more registers than one has.
+    """
+    p, wide = work.point[g], work.head_dim[g] > WIDEST
+    packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    rows = ROWS if wide else ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
+    sums = SHARE_OF_SUMS * (2.0 if library.shared[p] else 1.0) * library.registers[p]
+    return rows, np.ceil(packed / ROWS), np.ceil(PARTIAL_SUM_BYTES * rows * work.value_dim[g] / sums)
+
+
+@kernel
+def _part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
+    """Return the parts of a sequence's keys that different blocks on matrix units read."""
+    reads_l1 = library.shared[work.point[g]]
+    _, tiles, columns = _cut_rows(work, g, library)
+    units = work.sequences[g] * work.kv_heads[g] * tiles * columns
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
         return float(max(1.0, min(number / units, most)))
@@ -206,19 +253,18 @@ def _count_together(work: Decodes, g: int, bundles: _Bundles, own: bool, step: f
 
 
 @kernel
-def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _Split:
-    """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys."""
+def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library, parts: float) -> _Split:
+    """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys.
+
+    parts: of a sequence's keys; as many as see a key where warps of their own load.
+    """
     p = work.point[g]
     number, reads_l1 = bundles.number[p], library.shared[p]
     d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
     own = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
     packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
-    tiles = np.ceil(packed / ROWS)
-    rows = ROWS if wide else ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
-    sums = SHARE_OF_SUMS * (2.0 if reads_l1 else 1.0) * library.registers[p]
-    columns = np.ceil(PARTIAL_SUM_BYTES * rows * dv / sums)  # blocks that share a tile's values
+    rows, tiles, columns = _cut_rows(work, g, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
-    parts = _count_parts(work, g, units, number, reads_l1)
     tokens = TOKENS if wide or own else TOKENS_OF_TILE
     with_keys = min(parts, np.ceil(_seen(work, g) / tokens))  # others have only keys beyond the window
     steps = np.ceil(_seen(work, g) / with_keys / tokens)
@@ -236,7 +282,7 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return _Split(
-        blocks=units * parts,
+        blocks=np.round(units * parts),
         together=_count_together(work, g, bundles, own, tokens * width),
         rows=rows,
         tokens=tokens,
@@ -251,6 +297,7 @@ def _lay_tiles(work: Decodes, g: int, bundles: _Bundles, library: Library) -> _S
         parts=parts,
         merging=MERGING_OF_TILES * library.latency[p],
         merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
+        sums=_all_parts(work, g, parts),
         launches=launches,
         rereads=0.0,
     )
@@ -283,28 +330,68 @@ def _time_round(
 
 
 @kernel
-def _time_split(
-    work: Decodes, g: int, split: _Split, idle: float, bundles: _Bundles, launch: float, times: Floats,
-    moved: Floats,
-) -> float:  # fmt: skip
-    """Time kernel g as these blocks [s]; writes `times` and `moved` as `Launched` has them.
+def _time_even(
+    split: _Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: _Bundles
+) -> tuple[float, float, float]:
+    """Return the time of blocks in rounds of equal length [s], and how many rounds and waves these are.
 
-    idle: bundles there for each that works.
+    All of bandwidth serves the blocks at work. carry, beyond: as `_time_round` has them.
+    """
+    number, at_once = bundles.number[p], bundles.number[p] * split.together
+    if split.dealt:
+        rounds = max(1.0, split.blocks / at_once)
+        blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
+    else:
+        rounds = np.ceil(split.blocks / at_once)
+        blocks = split.blocks / rounds
+        waves = rounds * np.ceil(blocks / number)
+    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    port = np.ceil(blocks / number) * bandwidth / blocks
+    once = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    return rounds * once, rounds, waves
+
+
+@kernel
+def _time_rounds(
+    split: _Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: _Bundles
+) -> tuple[float, float, float]:
+    """Return the same of rounds of as many blocks as there is room for, on bundles of a part of it each."""
+    number = bundles.number[p]
+    at_once, port = number * split.together, bandwidth / number
+    rounds = np.floor(split.blocks / at_once)
+    rest = split.blocks - rounds * at_once
+    total, begins = 0.0, rounds
+    if rounds > 0.0:
+        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.dealt and rounds > 0.0):
+        total += _time_round(split, split.work, rest, number, port, carry, beyond)
+        begins += 1.0
+    return total, begins, np.ceil(split.blocks / number)
+
+
+@kernel
+def _time_split(
+    work: Decodes, g: int, split: _Split, bundles: _Bundles, launch: float, times: Floats, moved: Floats
+) -> tuple[float, float]:
+    """Time kernel g as these blocks [s], and return how many waves these are.
+
+    Writes `times` and `moved` as `Launched` has them.
     """
     p, last = work.point[g], len(moved) - 1
     number, bandwidth, dealt = bundles.number[p], bundles.bandwidth[p], max(bundles.dealt[p], 0)
     sequences = float(work.sequences[g] * work.kv_heads[g]) * _seen(work, g)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
-    port = bandwidth[dealt + 1] / number
+    port = bandwidth[dealt + 1]
     cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
     if work.shared[g] and split.rereads > cached:
         streamed *= 2.0
-    merge = split.merging + split.merged / port if split.parts > 1.0 else 0.0
-    reads = split.blocks * (split.steps * split.read + split.carried)
+    merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
     if split.parts > 1.0:  # written, and read
-        rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
-        reads += 2.0 * PARTIAL_SUM_BYTES * rows * work.value_dim[g] * split.parts
+        merge = split.sums / port if bundles.boosts[p] else split.merged / (port / number)
+        merge += split.merging
+        reads += 2.0 * split.sums
     for level in range(last + 1):
         moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
         times[level + 1] = moved[level] / bandwidth[level]
@@ -315,21 +402,14 @@ def _time_split(
     carry = split.fresh / outer if has_cache else 0.0
     beyond = streamed / split.blocks / outer if has_cache else 0.0
 
-    pace, _ = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
-    step = split.work * pace
-    at_once = number * split.together
-    rounds = np.floor(split.blocks / at_once)
-    rest = split.blocks - rounds * at_once
-    total, begins = merge, rounds
-    if rounds > 0.0:
-        whole = rounds + (rest / at_once if split.dealt else 0.0)
-        total += whole * _time_round(split, step, at_once, number, port, carry, beyond)
-    if rest > 0.0 and not (split.dealt and rounds > 0.0):
-        total += _time_round(split, step, rest, number, port, carry, beyond)
-        begins += 1.0
-    times[0] = split.blocks * split.steps * step / number
+    if bundles.boosts[p]:
+        total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)
+    else:
+        total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
+    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    times[0] = split.blocks * split.steps * split.work * pace / number
     times[last + 2] = split.launches * launch + merge + begins * split.begin
-    return float(total + split.launches * launch)
+    return float(merge + total + split.launches * launch), waves
 
 
 @kernel
@@ -337,37 +417,58 @@ def run_decodes(work: Decodes, bundles: _Bundles, library: Library) -> Launched:
     """Return how a library runs each kernel."""
     kernels, levels = work.kv_len.size, bundles.capacity.shape[1]
     out = empty_launched(kernels, levels)
-    out.candidates[:] = 1
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
     for g in range(kernels):
         p = work.point[g]
-        number = bundles.number[p]
-        if _takes_tiles(work, g, number, library.shared[p]):
-            split = _lay_tiles(work, g, bundles, library)
-        else:
-            split = _lay_lanes(work, g, bundles, library)
-        waves = np.ceil(split.blocks / number)
-        idle = waves * number / split.blocks
-        out.time[g] = _time_split(
-            work, g, split, idle, bundles, library.launch[p], out.times[g], out.bytes[g]
-        )
-        _, out.lift[g] = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
-        out.parts[g], out.waves[g] = int(split.parts), int(min(waves, 2.0**62))
-        out.busy[g] = split.blocks / (waves * number)
-        for level in range(levels):
-            whole = level > bundles.dealt[p]
-            out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
-            out.tile[g, level, 1] = work.head_dim[g]
-            out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
+        number, boosts = bundles.number[p], bundles.boosts[p]
+        on_tiles = _takes_tiles(work, g, number, boosts, library.shared[p])
+        most_threads = THREADS if on_tiles else _count_threads(work, g, number)
+        threads = THREADS if boosts else most_threads
+        out.candidates[g] = 0
+        while threads <= most_threads:
+            most = _part_tiles(work, g, number, library) if on_tiles else _part_lanes(work, g, number, threads)
+            parts = 1.0 if boosts else most
+            while True:
+                if on_tiles:
+                    split = _lay_tiles(work, g, bundles, library, parts)
+                else:
+                    split = _lay_lanes(work, g, bundles, library, threads, parts)
+                time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
+                if out.candidates[g] == 0 or time < out.time[g]:
+                    _write(work, g, split, time, waves, bundles, out)
+                    out.times[g], out.bytes[g] = times, moved
+                out.candidates[g] += 1
+                if parts >= most:
+                    break
+                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most)
+            threads *= 2.0
     return out
 
 
 @kernel
-def _rotate(work: Decodes, number: Floats, reads_l1: Bools) -> Bools:
+def _write(
+    work: Decodes, g: int, split: _Split, time: float, waves: float, bundles: _Bundles, out: Launched
+) -> None:
+    """Write that kernel g runs as these blocks."""
+    p = work.point[g]
+    idle = waves * bundles.number[p] / split.blocks
+    _, out.lift[g] = lift_of(idle, bundles.threshold[p], bundles.headroom[p])
+    out.time[g], out.busy[g] = time, 1.0 / idle
+    out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
+    for level in range(out.tile.shape[1]):
+        whole = level > bundles.dealt[p]
+        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
+        out.tile[g, level, 1] = work.head_dim[g]
+        out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
+
+
+@kernel
+def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bools:
     """Return whether the kernel itself does the rotary embedding."""
     fused = np.empty(work.kv_len.size, dtype=np.bool_)
     for g in range(work.kv_len.size):
         p = work.point[g]
-        tiles = _takes_tiles(work, g, number[p], reads_l1[p])
+        tiles = _takes_tiles(work, g, number[p], boosts[p], reads_l1[p])
         narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
         fused[g] = narrow and (not tiles or (reads_l1[p] and work.cache[g] < work.size[g]))
     return fused
@@ -378,7 +479,7 @@ def rotates(device: Device, work: Decodes) -> Bools:
 
     TensorRT-LLM's do on vector lanes, and on Hopper over caches of fp8.
     """
-    return _rotate(work, device.instances, device.library.shared)
+    return _rotate(work, device.instances, device.boosts, device.library.shared)
 
 
 def time_decoding(device: Device, work: Decodes) -> Launched:
@@ -396,5 +497,6 @@ def time_decoding(device: Device, work: Decodes) -> Launched:
         number=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,
+        boosts=device.boosts,
     )
     return run_decodes(work, bundles, device.library)

@@ -6,7 +6,8 @@ rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k
 summed over an expert's tokens instead. It takes what `timing/blocks.py` says of a product, but for this:
 
 - one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
-  even loads), from those of the library that have `LEAST_COLUMNS` columns or more;
+  even loads), from those of the library that have `LEAST_COLUMNS` columns or more. Where idle bundles leave
+  their power (`timing/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
 - blocks of all experts run in waves together, and the inner dimension is never split;
 - every expert that has tokens has its operands read once, or more often where they exceed the cache
   outside; one without tokens moves nothing;
@@ -227,8 +228,9 @@ def _run_groups(
             some[0] += count[i]
         mean[0] = np.ceil(mean[0] / some[0])
         listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        of, each = (tokens, count) if machines.boosts[p] else (mean, some)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, listed, mean, some, of_weights, kept, capacity, bandwidth, driven, times, moved
+            gemm, catalogue, listed, of, each, of_weights, kept, capacity, bandwidth, driven, times, moved
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])

@@ -36,6 +36,7 @@ class Machines(NamedTuple):
     bundles: Floats
     threshold: Floats  # as `Device` has them
     headroom: Floats
+    boosts: Bools
     unit_m: Ints
     unit_k: Ints
     unit_n: Ints
@@ -61,6 +62,7 @@ def machines_of(device: Device, size: Floats, output: Floats, order: Floats, par
         bundles=device.instances,
         threshold=device.threshold,
         headroom=device.headroom,
+        boosts=device.boosts,
         unit_m=device.unit_m,
         unit_k=device.unit_k,
         unit_n=device.unit_n,

@@ -35,6 +35,7 @@ class Chip(NamedTuple):
     drive: float
     spare: tuple = ()  # as blocks' chip has them
     supply: tuple = (1.0, 0.3, 1.0)
+    boosts: bool = False  # whether idle bundles leave what they have
 
 
 class Task(NamedTuple):
@@ -260,7 +261,7 @@ def _run(
     idle = inside / work if work else 1
 
     running = min(len(blocks), each * together)
-    again = pairs * outer / min(of_a_head, running)
+    again = min(pairs * outer, streamed * of_a_head) / min(of_a_head, running)
     held = streamed * ceil(running / of_a_head) * of_a_head / len(blocks)
     moved = [pairs * registers, *(pairs * inner for _ in range(chip.dealt))]
     moved.append(once + pairs * (outer + added))

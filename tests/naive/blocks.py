@@ -45,6 +45,7 @@ class Chip(NamedTuple):
     parts: int
     spare: tuple = ()  # what banks could move over what they do, of each level; empty: 1
     supply: tuple = (1.0, 0.3, 1.0)  # of the cores with all at work, threshold, highest [V]
+    boosts: bool = False  # whether idle bundles leave what they have
 
 
 class Run(NamedTuple):

@@ -15,6 +15,7 @@ LINE = 128  # bytes along a row that a step of the pipeline takes
 SLOW, FAST = 12.5, 22.0  # dependent trips of a block on matrix units, on vector lanes
 MERGE_SLOW, MERGE_FAST = 7.0, 20.0  # and of merging
 READING = 1.12  # of main memory's bandwidth
+BLOCK_THREADS = (256, 512, 1024)  # on vector lanes
 
 
 class Task(NamedTuple):
@@ -52,6 +53,7 @@ class Run(NamedTuple):
     moved: list
     blocks: float
     parts: float
+    waves: float
 
 
 def seen(task):
@@ -71,29 +73,46 @@ def takes_tiles(chip, task):
     group = task.heads // task.kv_heads
     if not 1 < group <= 32:
         return False
-    if chip.shared and task.cache < task.size:
+    if chip.boosts or (chip.shared and task.cache < task.size):
         return True
     return 4 * task.sequences * task.kv_heads * max(1, task.kv_len // 128) >= chip.bundles
 
 
-def on_lanes(chip, task):
+def threads_of(chip, task):
+    share = ceil(4 * chip.bundles / (task.sequences * task.heads))  # of a bundle's 1024 threads, in 256
+    return 1024 if share >= 4 else 512 if share >= 2 else 256
+
+
+def parts_on_lanes(chip, task, threads):
+    at_once = threads / max(1, task.head_dim * task.size / 16) * 8  # keys that a block loads at once
+    most = ceil(chip.bundles * (1024 // threads) / (task.sequences * task.heads))
+    return max(1, min(most, ceil((task.kv_len + 1) / at_once)))
+
+
+def on_lanes(chip, task, threads, parts):
     """Return one of the blocks, how many there are, parts, blocks on a bundle, merging."""
-    every, d, dv = task.sequences * task.heads, task.head_dim, task.value_dim
-    share = ceil(4 * chip.bundles / every)  # of a bundle's 1024 threads, in 256
-    threads = 1024 if share >= 4 else 512 if share >= 2 else 256
-    together = 1024 // threads
-    at_once = threads / max(1, d * task.size / 16) * 8  # keys that a block loads at once
-    parts = max(1, min(ceil(chip.bundles * together / every), ceil((task.kv_len + 1) / at_once)))
+    d, dv = task.head_dim, task.value_dim
     steps = ceil(seen(task) / parts)
     operations = (2 + (2 if task.cache < task.size else 0)) * (d + dv)
     block = Block(
         1, steps, (d + dv) * task.cache, 0.0, operations * chip.bundles / chip.vector, False, d * task.size,
         dv * task.output, 1, parts, FAST * chip.latency,
     )  # fmt: skip
-    return block, every * parts, parts, together, (MERGE_FAST * chip.latency, parts * SUM * dv)
+    blocks = task.sequences * task.heads * parts
+    return block, blocks, parts, 1024 // threads, (MERGE_FAST * chip.latency, parts * SUM * dv)
 
 
-def parts_of(chip, task, units):
+def units_of(chip, task):
+    """Return the rows of a tile, a sequence's tiles, blocks that share one, and blocks without parts."""
+    packed = task.q_len * task.heads / task.kv_heads
+    rows = 64 if is_latent(task) else 16 * ceil(min(packed, 64) / 16)
+    sums = chip.registers * (0.5 if chip.shared else 0.25)
+    tiles, columns = ceil(packed / 64), ceil(SUM * rows * task.value_dim / sums)
+    return rows, tiles, columns, task.sequences * task.kv_heads * tiles * columns
+
+
+def parts_on_tiles(chip, task):
+    *_, units = units_of(chip, task)
     if is_latent(task):
         return max(1, min(chip.bundles / units, ceil(task.kv_len / 64))) if chip.shared else 1
     possible = task.kv_len // 128
@@ -101,17 +120,12 @@ def parts_of(chip, task, units):
     return max(1, floor(min(wanted, 8 * chip.bundles / units)))
 
 
-def on_tiles(chip, task):
+def on_tiles(chip, task, parts):
     """Return the same of matrix units."""
     latent, d, dv = is_latent(task), task.head_dim, task.value_dim
     own = chip.shared and (latent or task.cache < task.size)
     packed = task.q_len * task.heads / task.kv_heads
-    tiles = ceil(packed / 64)
-    rows = 64 if latent else 16 * ceil(min(packed, 64) / 16)
-    sums = chip.registers * (0.5 if chip.shared else 0.25)
-    columns = ceil(SUM * rows * dv / sums)
-    units = task.sequences * task.kv_heads * tiles * columns
-    parts = parts_of(chip, task, units)
+    rows, tiles, columns, units = units_of(chip, task)
     tokens = 64 if latent or own else 128
     busy = min(parts, ceil(seen(task) / tokens))
     steps = ceil(seen(task) / busy / tokens)
@@ -137,12 +151,14 @@ def on_tiles(chip, task):
     if latent and own:  # by a kernel of its own, on all bundles
         rows_merged = ceil(task.sequences * task.kv_heads * packed / chip.bundles)
     merge = (MERGE_SLOW * chip.latency, parts * SUM * rows_merged * dv / columns)
-    return block, units * parts, parts, together, merge
+    return block, round(units * parts), parts, together, merge
 
 
-def time_round(chip, block, blocks, streamed):
-    """Return how long blocks take that run at once; streamed: a block's bytes of main memory."""
-    bandwidth = chip.bandwidths[chip.dealt + 1] / chip.bundles
+def time_round(chip, block, blocks, streamed, bandwidth):
+    """Return how long blocks take that run at once.
+
+    streamed: a block's bytes of main memory; bandwidth: that the fullest bundle has of the next level.
+    """
     is_cached = len(chip.capacities) > chip.dealt + 1
     memory = READING * chip.bandwidths[-1]
     fullest = ceil(blocks / chip.bundles)
@@ -165,28 +181,84 @@ def streamed_bytes(chip, task, block, blocks, together, on_matrix):
     return 2 * once if task.shared and not on_matrix and running * keys > cached else once
 
 
-def run(chip, task):
-    """Time one attention."""
-    on_matrix = takes_tiles(chip, task)
-    block, blocks, parts, together, (trips, merged) = (on_tiles if on_matrix else on_lanes)(chip, task)
-    idle = ceil(blocks / chip.bundles) * chip.bundles / blocks
-    block = block._replace(work=block.work / gain(chip, idle))
-    streamed = streamed_bytes(chip, task, block, blocks, together, on_matrix)
-    merging = trips + merged * chip.bundles / chip.bandwidths[chip.dealt + 1] if parts > 1 else 0.0
-    launches = 2 if block.overlaps else 1
-    total, left, rounds, at_once = launches * chip.launch + merging, blocks, 0, chip.bundles * together
+def time_rounds(chip, block, blocks, at_once, streamed):
+    """Return the time of all blocks, the rounds that they begin, and the waves."""
+    part = chip.bandwidths[chip.dealt + 1] / chip.bundles
+    total, left, rounds = 0.0, blocks, 0
     while left >= at_once:
-        total += time_round(chip, block, at_once, streamed / blocks)
+        total += time_round(chip, block, at_once, streamed, part)
         left, rounds = left - at_once, rounds + 1
     if left and block.overlaps and rounds:  # dealt evenly
-        total += left / at_once * time_round(chip, block, at_once, streamed / blocks)
+        total += left / at_once * time_round(chip, block, at_once, streamed, part)
     elif left:
-        total += time_round(chip, block, left, streamed / blocks)
+        total += time_round(chip, block, left, streamed, part)
         rounds += 1
+    return total, rounds, ceil(blocks / chip.bundles)
 
-    rows = task.sequences * task.q_len * task.heads
+
+def time_even(chip, block, blocks, at_once, streamed):
+    """Return the same in rounds of equal length, whose blocks have all of the next level's bandwidth."""
+    if block.overlaps:
+        rounds = max(1, blocks / at_once)
+        each = min(blocks, at_once)
+    else:
+        rounds = ceil(blocks / at_once)
+        each = blocks / rounds
+    of_fullest = ceil(each / chip.bundles) / each  # of what a round's blocks read
+    bandwidth = chip.bandwidths[chip.dealt + 1] * of_fullest
+    waves = max(1, blocks / chip.bundles) if block.overlaps else rounds * ceil(each / chip.bundles)
+    idle = waves * chip.bundles / blocks
+    block = block._replace(work=block.work / gain(chip, idle))
+    return rounds * time_round(chip, block, each, streamed, bandwidth), rounds, waves
+
+
+def numbers_of_parts(most):
+    """Return which are compared: 1 to 8, a quarter more of these, and the most."""
+    found = [min(1, most)]
+    while found[-1] < most:
+        found.append(min(found[-1] + max(1, floor(found[-1] / 4)), most))
+    return found
+
+
+def run(chip, task):
+    """Time one attention as the library runs it: of what it compares the quickest, and of these the first."""
+    return min(runs(chip, task), key=lambda run: run.time)
+
+
+def runs(chip, task):
+    """Return what a library compares: one run, or several where idle bundles leave what they have."""
+    if takes_tiles(chip, task):
+        most = parts_on_tiles(chip, task)
+        numbers = numbers_of_parts(most) if chip.boosts else [most]
+        laid = [on_tiles(chip, task, parts) for parts in numbers]
+        return [one(chip, task, True, *split) for split in laid]
+    threads = threads_of(chip, task)
+    found = []
+    for number in [n for n in BLOCK_THREADS if n <= threads] if chip.boosts else [threads]:
+        most = parts_on_lanes(chip, task, number)
+        for parts in numbers_of_parts(most) if chip.boosts else [most]:
+            found.append(one(chip, task, False, *on_lanes(chip, task, number, parts)))
+    return found
+
+
+def one(chip, task, on_matrix, block, blocks, parts, together, merge):
+    """Time these blocks."""
+    trips, merged = merge
+    streamed = streamed_bytes(chip, task, block, blocks, together, on_matrix)
+    every = SUM * task.sequences * task.q_len * task.heads * task.value_dim * parts  # bytes of parts
+    merging = 0.0
+    if parts > 1:
+        shares = every if chip.boosts else merged * chip.bundles
+        merging = trips + shares / chip.bandwidths[chip.dealt + 1]
+    launches = 2 if block.overlaps else 1
+    time = time_even if chip.boosts else time_rounds
+    total, rounds, waves = time(chip, block, blocks, chip.bundles * together, streamed / blocks)
+    total += launches * chip.launch + merging
+    idle = waves * chip.bundles / blocks
+    block = block._replace(work=block.work / gain(chip, idle))
+
     inside = blocks * (block.steps * block.read + block.queries + block.outputs)
-    inside += 2 * SUM * rows * task.value_dim * parts if parts > 1 else 0
+    inside += 2 * every if parts > 1 else 0
     outside = streamed + blocks * (block.queries / block.columns + block.outputs) / block.parts
     levels = len(chip.capacities)
     moved = [inside if level <= chip.dealt + 1 else outside for level in range(levels + 1)]
@@ -200,4 +272,5 @@ def run(chip, task):
         moved,
         blocks,
         parts,
+        waves,
     )
