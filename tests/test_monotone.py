@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from fastflow.evaluation.points import results_of
 from fastflow.hardware.chip import generate
 from fastflow.timing.attention_pairs import Attentions
+from fastflow.timing.decode_blocks import Decodes
 from fastflow.timing.device import device
 from fastflow.timing.flash_attention import time_attention
 from fastflow.timing.flash_attention_backward import time_attention_backward
-from fastflow.timing.flash_decoding import Decodes, time_decoding
+from fastflow.timing.flash_decoding import time_decoding
 from fastflow.timing.grouped import GroupedProducts, time_grouped
 from fastflow.timing.loads import Routings
 from tests.checks import BUDGETS, cases
@@ -123,9 +124,16 @@ def check_rising(time, what):
     assert not (time > least * (1.0 + WHOLE)).any(), (what, (1e6 * time).round(3).tolist())
 
 
-def check_times(ladder, what):
-    """No point of a ladder takes longer than any before it: iterations, or passes of a server."""
-    check_rising(results_of(columns_of(ladder))["time_s"], what)
+def check_times(base, steps):
+    """No more of a budget makes an iteration, or a pass of a server, take longer.
+
+    steps: pairs of a budget and its amounts, in those of `base`.
+    """
+    points = [base | {key: base[key] * step} for key, amounts in steps for step in amounts]
+    time, start = results_of(columns_of(points))["time_s"], 0
+    for key, amounts in steps:
+        check_rising(time[start : start + len(amounts)], key)
+        start += len(amounts)
 
 
 @st.composite
@@ -163,7 +171,8 @@ def attentions(draw):
     (d, dv), keys = draw(heads), draw(st.sampled_from([1, 2, 8, 32]))
     return {
         "sequences": draw(lengths.filter(lambda n: n <= 512)), "kv_len": draw(lengths),
-        "heads": keys * draw(st.sampled_from([1, 4, 8, 16])), "kv_heads": keys, "head_dim": d, "value_dim": dv,
+        "heads": keys * draw(st.sampled_from([1, 4, 8, 16])), "kv_heads": keys,
+        "head_dim": d, "value_dim": dv,
         "window": draw(st.sampled_from([0, 0, 0, 1024])), "size": 2.0,
         "cache": draw(st.sampled_from([1.0, 2.0, 2.0])), "output": 2.0,
     }  # fmt: skip
@@ -234,8 +243,7 @@ def test_no_share_more_makes_an_iteration_slower(compose, tech, mem):
     for strategy in ("d512", "RC-1-16-d32"):
         base = compose(f"tech={tech}", f"mem={mem}", "net=gdr_x8", f"parallel.strategy={strategy}")
         base |= {"chip.tdp": 400.0, **{key: 0.75 * base[key] for key in BUDGETS}}
-        for key in BUDGETS:
-            check_times([base | {key: base[key] * 1.2**step} for step in range(-4, 3)], key)
+        check_times(base, [(key, 1.2 ** np.arange(-4, 3)) for key in BUDGETS])
 
 
 @given(
@@ -253,7 +261,7 @@ def test_no_share_more_makes_a_product_slower(compose, tech, scaling, key, sides
     )
     base |= dict(zip(("model.m", "model.k", "model.n"), sides, strict=True)) | {"chip.tdp": tdp}
     base |= {name: 0.4 * base[name] for name in BUDGETS}
-    check_times([base | {key: base[key] * 1.05**step} for step in range(25)], key)
+    check_times(base, [(key, 1.05 ** np.arange(25))])
 
 
 @pytest.mark.parametrize(
@@ -272,10 +280,8 @@ def test_no_share_more_makes_a_transformer_slower(compose, tech, model):
     """Its attention is a library's kernel, and takes what idle bundles leave as well."""
     base = compose(*model, f"tech={tech}", "mem=hbm3", "tiling=divisors") | {"chip.tdp": 400.0}
     base |= {key: 0.6 * base[key] for key in BUDGETS}
-    for key in BUDGETS:
-        check_times([base | {key: base[key] * 1.1**step} for step in range(8)], key)
-    many = [base | {"chip.area.core": base["chip.area.core"] * 0.2 * 1.2**step} for step in range(12)]
-    check_times(many, "from a fifth")
+    cores = ("chip.area.core", 0.2 * 1.2 ** np.arange(12))
+    check_times(base, [cores, *((key, 1.1 ** np.arange(8)) for key in BUDGETS)])
 
 
 def test_a_chip_that_does_not_boost_leaves_the_power_of_idle_bundles_unused(compose, summary):

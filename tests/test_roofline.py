@@ -97,6 +97,7 @@ def test_kernels_on_their_devices(points, data):
         instances=column([p.instances for p in points]),
         threshold=column([p.threshold() for p in points]),
         headroom=column([p.headroom() for p in points]),
+        boosts=column([p.headroom() > 1.0 for p in points], np.bool_),
         launch=column(launch),
         unit_m=column([p.unit[0] for p in points], np.int64),
         unit_k=column([p.unit[1] for p in points], np.int64),

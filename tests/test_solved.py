@@ -99,6 +99,7 @@ def device_and_work(design):
         instances=one(design.instances),
         threshold=one(design.threshold()),
         headroom=one(design.headroom()),
+        boosts=one(design.headroom() > 1.0, np.bool_),
         library=Library(*[one(0.0)] * len(Library._fields)),
         blocks=one("1x1", np.str_),
         batched_blocks=one("1x1", np.str_),

@@ -19,10 +19,11 @@ from fastflow.distinct import once_a_row
 from fastflow.tables import Bools, Floats, Ints, take
 from fastflow.timing.attention_pairs import Attentions
 from fastflow.timing.blocks import Launched
+from fastflow.timing.decode_blocks import Decodes
 from fastflow.timing.device import Device
 from fastflow.timing.flash_attention import time_attention
 from fastflow.timing.flash_attention_backward import time_attention_backward
-from fastflow.timing.flash_decoding import Decodes, time_decoding
+from fastflow.timing.flash_decoding import time_decoding
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, ROWS, Share
 from fastflow.workload.graph import BATCHED, NO_GRADIENT, ON_ACTIVATIONS, Dims, Kernel
 from fastflow.workload.kernels import cols_of
