@@ -129,21 +129,27 @@ def show_choice(arguments: Sequence[str]) -> None:
         found = figures(composer, overrides)
         if not asked:
             raise InputError("show", " ".join(overrides), f"a choice in {one_of(groups)}", COMMAND_LINE)
-        for section in asked:
-            of = [one for one in found if one.key == section or one.key.startswith(f"{section}.")]
-            if not of:
-                known = {key for one in found for key in (one.key, one.key.rpartition(".")[0])}
-                near = suggestion(section, [*groups, *sorted(known)])
-                allowed = f"a group, or a section or a key of one{near}"
-                raise InputError("section", section, allowed, COMMAND_LINE)
+        chosen, cards = composer.compose(overrides).choices, [_section(section, found) for section in asked]
+        for section, card in zip(asked, cards, strict=True):
             group = section.partition(".")[0]
-            choice = composer.compose(overrides).choices.get(group, "")
+            choice = chosen.get(group, "")
             path = shelf.path_of(group, choice, own)
             words = [shelf.about(path)] if path else []
             if section == _CHIP:
                 words += _made(overrides, found, own)
-            title = f"{group}={choice}" + (f", {section}" if section != group else "")
-            show_card(title, words, of)
+            show_card(f"{group}={choice}" + (f", {section}" if section != group else ""), words, card)
+
+
+def _section(name: str, found: Sequence[Figure]) -> list[Figure]:
+    """Return the figures of a group, a section of one, or a key; raises InputError where there are none."""
+    of = [one for one in found if one.key == name or one.key.startswith(f"{name}.")]
+    if of:
+        return of
+    known = {
+        ".".join(names[:depth]) for one in found for names in [one.key.split(".")] for depth in range(1, 9)
+    }
+    allowed = f"a group, or a section or a key of one{suggestion(name, sorted(known))}"
+    raise InputError("section", name, allowed, COMMAND_LINE)
 
 
 def _made(overrides: Sequence[str], found: Sequence[Figure], own: Path | None) -> list[str]:
