@@ -27,26 +27,33 @@ __all__ = [
 # Everything heavy is imported when it is first used, so that `import fastflow` costs nothing.
 
 
-def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def evaluate(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
     """Predict every point of a grid; returns one row per point, in the order of the grid.
 
     overrides: as on the command line, such as `"tech=n7"`, `"mem=hbm2,hbm3"`, `"model.batch=range(1,9)"` or
-    `"+sweeps=fig09"`. config_dir: a folder with your own files, which add choices to any group.
+    `"+sweeps=fig09"`. config_dir: a folder with your own files, which add choices to any group. choices: the
+    same as keywords, `evaluate(tech=["n7", "n5"], mem="hbm3", chip__tdp="300 W", sweeps="fig09")`: a list, a
+    range or an array is an axis, two underscores are a dot. So do all functions that take overrides.
 
     The columns are those of `fastflow.columns.RESULTS`, and one for each swept key. Values are in SI units;
     `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, None, config_dir)
+    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api import evaluate
 
-    return evaluate(*overrides, config_dir=config_dir)
+    return evaluate(*texts, config_dir=config_dir)
 
 
 def chances(
-    *overrides: str, objective: str = "time_s", config_dir: str | os.PathLike[str] | None = None
+    *overrides: str,
+    objective: str = "time_s",
+    config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> pd.DataFrame:
     """Say how likely each point of a grid is better than each other, by what is uncertain of both.
 
@@ -56,18 +63,19 @@ def chances(
     result; `DataFrame.attrs["reason"]` says why, a text for each point. Figures that two points share are
     drawn alike for both. Raises InputError, also where no point has the result.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, None, config_dir)
+    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.analysis.chances import chances
 
-    return chances(*overrides, objective=objective, config_dir=config_dir)
+    return chances(*texts, objective=objective, config_dir=config_dir)
 
 
 def sweep(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Path | str:
     """Predict every point of a grid and write a Parquet dataset; returns its folder, or its URL.
 
@@ -76,12 +84,12 @@ def sweep(
     time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
     holds anything else.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.api import sweep
 
-    return sweep(*overrides, output=output, config_dir=config_dir)
+    return sweep(*texts, output=output, config_dir=config_dir)
 
 
 def predict_gemm(
@@ -153,7 +161,9 @@ def predict_collective(
     return predict_collective(collective, size, ranks, overrides)
 
 
-def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def explain_layout(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
     """Return how one point's kernels are laid out over its devices; one row per kernel, in order.
 
     `reads`, `weights` and `makes` are layouts along each axis of the mesh that has several devices, in the
@@ -172,32 +182,35 @@ def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = 
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, None, config_dir)
+    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api import explain_layout
 
-    return explain_layout(*overrides, config_dir=config_dir)
+    return explain_layout(*texts, config_dir=config_dir)
 
 
-def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def rank_strategies(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
     """Predict one point under every strategy for its devices; returns one row per strategy, the best first.
 
     Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, None, config_dir)
+    texts = asked_for(overrides, choices, None, config_dir)
     from fastflow.api import rank_strategies
 
-    return rank_strategies(*overrides, config_dir=config_dir)
+    return rank_strategies(*texts, config_dir=config_dir)
 
 
 def search(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Search:
     """Search for the best breakdown of area, power and die edge for the points of a grid (section 7).
 
@@ -209,18 +222,19 @@ def search(
     Returns the best design, the ranking of candidates, the history and the chips.
     Raises InputError as `evaluate` does.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.explore.api import search
 
-    return search(*overrides, output=output, config_dir=config_dir)
+    return search(*texts, output=output, config_dir=config_dir)
 
 
 def validate(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Validation:
     """Predict every row of a CSV file of measurements, and compute the errors of the predictions.
 
@@ -232,18 +246,19 @@ def validate(
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.measured.validation import validate
 
-    return validate(*overrides, output=output, config_dir=config_dir)
+    return validate(*texts, output=output, config_dir=config_dir)
 
 
 def sensitivity(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Sensitivity:
     """Say which figures of technology, chip and system a result of one point hangs on.
 
@@ -255,18 +270,19 @@ def sensitivity(
     figure, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.analysis.sensitivity import sensitivity
 
-    return sensitivity(*overrides, output=output, config_dir=config_dir)
+    return sensitivity(*texts, output=output, config_dir=config_dir)
 
 
 def backtest(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Backtest:
     """Try the generator on chips that exist: make each from its budgets, and hold it against the real one.
 
@@ -276,18 +292,19 @@ def backtest(
     Returns the chips' quantities, the gains of generations, and errors and gains on files of measurements.
     Raises InputError as `evaluate` does, and for a chip or folder that is not there.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.analysis.backtest import backtest
 
-    return backtest(*overrides, output=output, config_dir=config_dir)
+    return backtest(*texts, output=output, config_dir=config_dir)
 
 
 def calibrate(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    **choices: Any,
 ) -> Calibration:
     """Fit the few physical scalars of a chip to a CSV file of measurements, by robust least squares.
 
@@ -300,12 +317,12 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
-    from fastflow.configuration.given import check_call
+    from fastflow.configuration.given import asked_for
 
-    check_call(overrides, output, config_dir)
+    texts = asked_for(overrides, choices, output, config_dir)
     from fastflow.measured.calibration import calibrate
 
-    return calibrate(*overrides, output=output, config_dir=config_dir)
+    return calibrate(*texts, output=output, config_dir=config_dir)
 
 
 def clear_cache() -> None:

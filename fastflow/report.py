@@ -11,6 +11,7 @@ from typing import NoReturn
 from fastflow.charts import FORMATS
 from fastflow.errors import InputError
 from fastflow.studies import STUDIES
+from fastflow.version import version
 
 _ABOUT = """\
 Report on a dataset of fastflow.
@@ -55,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--figures", metavar="DIR", default="", help="folder of the figures; default: beside the dataset"
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"fastflow {version()}", help="which fastflow this is"
     )
     parser.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the figures; default: {FORMATS[0]}"

@@ -37,6 +37,7 @@ from fastflow.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_term
 from fastflow.grid.plan import check_path, plan
 from fastflow.grid.run import Run, explaining
 from fastflow.show.progress import Compiling
+from fastflow.version import version
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -67,6 +68,9 @@ def run_application(name: str = "sweep") -> int:
     use_plugins()
     precompile.tell(Compiling())
     mistakes: list[InputError] = []
+    if "--version" in sys.argv[1:]:  # Hydra would say its own
+        print(f"fastflow {version()}")
+        return 0
     try:
         arguments = read_arguments(name)
         check_arguments(arguments, name, PRIMARY[name])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
+import sys
 from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ _NOWHERE = re.compile(
 _LOG = re.compile(r"\+{0,2}hydra/job_logging=(.*)")
 _SWEEPER = re.compile(r"\+{0,2}hydra/sweeper=(.*)")
 _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write no file
+_MULTIRUN = ("-m", "--multirun")
 _OWN_WORDS = ("hydra", ".yaml")
 """Of overrides that choose what may speak to Hydra itself."""
 _SECTION = "output"
@@ -43,13 +46,24 @@ def read_arguments(name: str) -> Namespace:
     reason = complaint.getvalue().strip().rpartition("error: ")[2]
     split = _SPLIT.fullmatch(reason)
     if split is not None:
-        first = (
-            f"switches such as -m come before the first override: python -m fastflow.{name} -m tech=n7 ..."
-        )
         raise CompositionError(
-            f"{split.group(1)}: stands after a switch that other overrides come before; {first}"
+            f"{split.group(1)}: stands after a switch, with overrides before it; {_order(name)}"
         )
-    raise CompositionError(f"{reason}; see python -m fastflow.{name} --help")
+    raise CompositionError(f"{reason}; see {spoken(name)} --help")
+
+
+def spoken(name: str) -> str:
+    """Return how a command was called: `fastflow sweep`, or `python -m fastflow.sweep`."""
+    by_one_name = f"fastflow {name}"
+    return by_one_name if sys.argv[0] == by_one_name else f"python -m fastflow.{name}"
+
+
+def _order(name: str) -> str:
+    """Say where switches stand: the line as it should be, where -m is the only one."""
+    given = [text for text in sys.argv[1:] if text not in _MULTIRUN]
+    if any(text.startswith("-") for text in given):
+        return f"all switches come first: {spoken(name)} -m --config-dir mine tech=n7 ..."
+    return f"-m comes first: {spoken(name)} -m {shlex.join(given)}"
 
 
 def check_arguments(arguments: Namespace, name: str, primary: str) -> None:

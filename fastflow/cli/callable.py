@@ -25,11 +25,12 @@ def make_callable(module: str, where: str) -> None:
             *overrides: str,
             output: str | os.PathLike[str] | None = None,
             config_dir: str | os.PathLike[str] | None = None,
+            **choices: Any,
         ) -> Any:
             """Do what the function of the module's name does."""
-            from fastflow.configuration.given import check_call
+            from fastflow.configuration.given import asked_for
 
-            check_call(overrides, output, config_dir)
-            return getattr(import_module(home), name)(*overrides, output=output, config_dir=config_dir)
+            texts = asked_for(overrides, choices, output, config_dir)
+            return getattr(import_module(home), name)(*texts, output=output, config_dir=config_dir)
 
     sys.modules[module].__class__ = Command

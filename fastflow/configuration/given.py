@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,64 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONG = 100  # characters of a value that a line shows
+_STUDIES = "sweeps"
+_BARE = re.compile(r"[\w /+.%*@?|-]*", re.ASCII)  # what an element of an override may have without quotes
+_ENDING = re.compile(r"(\\*)('|$)")
+
+
+def asked_for(
+    overrides: Sequence[Any], choices: Mapping[str, Any], output: Any = None, config_dir: Any = None
+) -> tuple[str, ...]:
+    """Return what a call asks for as the texts of a command line; raises InputError.
+
+    choices: keywords, such as `tech=["n7", "n5"]`. Two underscores stand for a dot: `chip__tdp="300 W"`; so
+    does a mapping, `model={"batch": 512}`. A list, a range or an array is an axis of a grid.
+    """
+    check_call(overrides, output, config_dir)
+    return (*overrides, *_overrides_of(choices, ""))
+
+
+def _overrides_of(choices: Mapping[Any, Any], prefix: str) -> Iterator[str]:
+    """Yield the overrides of keywords, or of a mapping in one; raises InputError."""
+    for name, value in choices.items():
+        key = f"{prefix}{name}".replace("__", ".")
+        if isinstance(value, Mapping):
+            yield from _overrides_of(value, f"{key}.")
+            continue
+        several = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(several, str):
+            text = several
+        elif isinstance(several, Iterable) and not isinstance(several, bytes):
+            text = ",".join(_element(key, one) for one in several)
+            if not text:
+                raise InputError(key, repr(value)[:_LONG], "at least one value")
+        else:
+            text = _written(key, several)
+        yield f"{'+' if key == _STUDIES else ''}{key}={text}"
+
+
+def _element(key: str, value: Any) -> str:
+    """Write one value of an axis, in quotes where it would end too early without."""
+    text = value if isinstance(value, str) else _written(key, value)
+    if _BARE.fullmatch(text):
+        return text
+    # of Hydra's backslashes only those before a quote, or at the end, stand for another one
+    escaped = _ENDING.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def _written(key: str, value: Any) -> str:
+    """Write a value that is no text as a configuration does; raises InputError."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None:
+        return "null"
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, int | float):
+        return repr(plain)
+    raise InputError(key, repr(value)[:_LONG], "a text, a number, true, false, None, or a list of these")
 
 
 def check_call(overrides: Sequence[Any], output: Any = None, config_dir: Any = None) -> None:

@@ -1,0 +1,120 @@
+"""`fastflow`, or `python -m fastflow`: all commands under one name."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from fastflow.errors import CompositionError, InputError
+
+COMMANDS = {
+    "sweep": "predict one point, or a grid of points (-m)",
+    "search": "find the best chip, strategy or server",
+    "validate": "compare predictions with a file of measurements",
+    "calibrate": "fit a chip to a file of measurements",
+    "sensitivity": "say which figures a result hangs on",
+    "backtest": "make chips that exist from their budgets alone",
+    "report": "tables and figures of a dataset",
+}
+"""Those that are modules of their own, `python -m fastflow.NAME`."""
+_OWN = {
+    "list": "the groups of the library, or the choices of one",
+    "show": "the figures of a choice, each with its source",
+    "completion": "a script that completes this command in bash, zsh or fish",
+}
+_ABOUT = """\
+Predict how long training takes, or how fast servers answer, on hardware that may not exist yet.
+
+  fastflow COMMAND [-m] [group=choice ...] [key=value ...]
+
+Commands
+{commands}
+
+Examples
+  fastflow sweep tech=n7 mem=hbm3 parallel.strategy=auto
+  fastflow sweep -m tech=n12,n7,n3 mem=hbm2,hbm3
+  fastflow list chips
+  fastflow show chip=h100_sxm
+  eval "$(fastflow completion bash)"       Tab completes groups, choices and keys
+
+fastflow COMMAND --help explains a command; fastflow --version says which fastflow this is.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that a command line names; returns the exit code: 0, or 2 after a user's mistake."""
+    if "_ARGCOMPLETE" in os.environ:
+        from fastflow.cli.completion import complete
+
+        complete({**COMMANDS, **_OWN})
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(given)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(given: list[str]) -> int:
+    """Run a command; raises InputError."""
+    name, rest = given[0] if given else "--help", given[1:]
+    if name in ("--help", "-h", "help"):
+        print(_help(), end="")
+    elif name == "--version":
+        from fastflow.version import version
+
+        print(f"fastflow {version()}")
+    elif name in COMMANDS:
+        atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
+        sys.argv = [f"fastflow {name}", *rest]
+        run: Callable[[], int] = import_module(f"fastflow.{name}").main
+        return run()
+    elif name in _OWN:
+        _run_own(name, rest)
+    else:
+        raise _mistake(given)
+    sys.stdout.flush()
+    return 0
+
+
+def _help() -> str:
+    width = max(map(len, (*COMMANDS, *_OWN)))
+    lines = [f"  {name:{width}}  {what}" for name, what in (COMMANDS | _OWN).items()]
+    return _ABOUT.format(commands="\n".join(lines))
+
+
+def _run_own(name: str, rest: list[str]) -> None:
+    """Run a command that only `fastflow` has; raises InputError."""
+    if name == "completion":
+        from fastflow.cli.completion import print_script
+
+        print_script(rest)
+        return
+    from fastflow.cli.library import list_library, show_choice
+
+    (list_library if name == "list" else show_choice)(rest)
+
+
+def _mistake(given: list[str]) -> InputError:
+    """Return what to say where no command is named."""
+    name, named = given[0], [text for text in given if text in COMMANDS]
+    if named and name.startswith("-"):
+        first = [text for text in given if text != named[0]]
+        return CompositionError(f"{name}: comes after the command: fastflow {' '.join([named[0], *first])}")
+    if "=" in name or name.startswith("-"):
+        return CompositionError(f"{name}: a command comes first: fastflow sweep {' '.join(given)}")
+    from fastflow.configuration.wording import one_of, suggestion
+
+    every = [*COMMANDS, *_OWN]
+    return InputError("command", name, one_of(every) + suggestion(name, every), "the command line")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Completion at a prompt, by argcomplete: commands, groups, choices, keys, datasets."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import argcomplete
+from argcomplete.shell_integration import shellcode
+
+from fastflow.cli.library import PLURALS
+from fastflow.configuration import shelf
+from fastflow.configuration.wording import one_of
+from fastflow.errors import InputError
+
+SHELLS = ("bash", "zsh", "fish")
+_SWITCHES = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--resolve", "--package")
+"""Of Hydra's those that a user of fastflow needs."""
+
+
+def print_script(arguments: Sequence[str]) -> None:
+    """Print what a shell runs to complete `fastflow`; raises InputError."""
+    if len(arguments) != 1 or arguments[0] not in SHELLS:
+        raise InputError("completion", " ".join(arguments) or "null", one_of(SHELLS), "the command line")
+    print(shellcode(["fastflow"], shell=arguments[0]))
+
+
+def overrides(prefix: str, parsed_args: Namespace, **_: Any) -> Iterable[str]:
+    """Return how an override that begins with a prefix may go on."""
+    key, equals, value = prefix.partition("=")
+    bare = key.lstrip("+")
+    if equals:
+        before, comma, _last = value.rpartition(",")
+        return [f"{key}={before}{comma}{choice}" for choice in shelf.choices(bare)]
+    if key.startswith("+"):
+        return [f"+{shelf.STUDIES}="]
+    names = shelf.groups()[:-1]
+    if "." in key or not any(name.startswith(key) for name in names):
+        chosen = [text for text in parsed_args.overrides or [] if "=" in text]
+        names = [*names, *shelf.known_keys(chosen)]
+    return [f"{name}=" for name in names]
+
+
+def complete(commands: Mapping[str, str]) -> None:
+    """Answer a shell that asks how a line goes on, and end; commands: with what each does."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--help", action="store_true")
+    parser.add_argument("--version", action="store_true")
+    each = parser.add_subparsers()
+    for name, what in commands.items():
+        command = each.add_parser(name, help=what, add_help=False)
+        if name == "list":
+            command.add_argument("group", choices=[*shelf.groups(), *PLURALS])
+        elif name == "completion":
+            command.add_argument("shell", choices=SHELLS)
+        elif name == "report":
+            command.add_argument("datasets", nargs="*")
+        else:
+            for switch in _SWITCHES:
+                command.add_argument(switch, action="store_true")
+            command.add_argument("-m", action="store_true", dest="multirun")
+            command.add_argument("overrides", nargs="*").completer = overrides  # type: ignore[attr-defined]
+    argcomplete.autocomplete(parser)
