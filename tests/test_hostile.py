@@ -352,7 +352,7 @@ MISTAKES = [
     ("--package=mem", "--package=mem (from the command line) is invalid: expected given with --cfg"),
     ("-cn tech/n7", "--config-name=tech/n7"),
     ("-cd= tech=n7", "--config-dir= (from the command line)"),
-    ("tech=n7 -m mem=hbm2,hbm3", "switches such as -m come before the first override"),
+    ("tech=n7 -m mem=hbm2,hbm3", "-m comes first: python -m fastflow.sweep -m tech=n7 mem=hbm2,hbm3"),
     (
         "tech=n7 tech=n5",
         "tech=n5 (from the command line) is invalid: expected one value, or a list; it is set to n7",

@@ -185,7 +185,7 @@ CORES = (
 
 
 @given(ladders(CORES), attentions(), st.sampled_from([1, 1, 4]), st.booleans())
-@cases(400)
+@cases(250)
 def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, shared):
     """Attention of few queries, alone."""
     chips, what = devices_of(generated, ladder)
@@ -195,7 +195,7 @@ def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, 
 
 
 @given(ladders(CORES), attentions(), lengths, st.booleans(), st.sampled_from([0, 0, 0, 1, 2]))
-@cases(400)
+@cases(250)
 @example(
     (73, 700.0, 0.4, "chip.area.core", 0.2, 1.05),
     {
