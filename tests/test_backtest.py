@@ -95,6 +95,7 @@ def test_another_dataset_is_not_replaced(cli, tmp_path, suffix):
     assert (tmp_path / f"mine{suffix}" / "part-00000.parquet").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_report_is_what_the_command_said(cli, tmp_path):
     """Of each of its tables, and a back-test takes the place of an earlier one."""
     fastflow.backtest(*SOME, output="mine")
