@@ -7,8 +7,10 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 
+from fastflow.cli.without_hydra import exit_code
 from fastflow.errors import CompositionError, InputError
 
 COMMANDS = {
@@ -52,14 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         complete({**COMMANDS, **_OWN})
     given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        return _run(given)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return exit_code(partial(_run, given))
 
 
 def _run(given: list[str]) -> int:
@@ -80,7 +75,6 @@ def _run(given: list[str]) -> int:
         _run_own(name, rest)
     else:
         raise _mistake(given)
-    sys.stdout.flush()
     return 0
 
 
@@ -110,10 +104,10 @@ def _mistake(given: list[str]) -> InputError:
         return CompositionError(f"{name}: comes after the command: fastflow {' '.join([named[0], *first])}")
     if "=" in name or name.startswith("-"):
         return CompositionError(f"{name}: a command comes first: fastflow sweep {' '.join(given)}")
-    from fastflow.configuration.wording import one_of, suggestion
+    from fastflow.configuration.wording import COMMAND_LINE, one_of, suggestion
 
     every = [*COMMANDS, *_OWN]
-    return InputError("command", name, one_of(every) + suggestion(name, every), "the command line")
+    return InputError("command", name, one_of(every) + suggestion(name, every), COMMAND_LINE)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from functools import partial
 
 from fastflow.charts import FORMATS
-from fastflow.errors import InputError
+from fastflow.cli.without_hydra import Parser, exit_code
 from fastflow.studies import STUDIES
 from fastflow.version import version
 
@@ -29,16 +28,8 @@ examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print one line on standard error, and exit with code 2."""
-        self.exit(2, f"{message}; see python -m fastflow.report --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m fastflow.report",
         description=_ABOUT,
         epilog=_EXAMPLES,
@@ -68,19 +59,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Report on the datasets that a command line names; returns the exit code: 0, or 2 after a mistake."""
+    return exit_code(partial(_run, arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Report on the datasets; returns 0. Raises InputError."""
     given = _parser().parse_args(arguments)
     from fastflow.cli.report import report
 
-    try:
-        for name in given.datasets:
-            report(name, given.study, given.figures, given.format)
-        sys.stdout.flush()
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    for name in given.datasets:
+        report(name, given.study, given.figures, given.format)
     return 0
 
 

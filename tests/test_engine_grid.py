@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.errors import InputError
 from fastflow.grid.grid import Axis, Block, Share
 from fastflow.grid.plan import plan

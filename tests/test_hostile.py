@@ -13,8 +13,8 @@ import pytest
 import fastflow
 from fastflow.columns import SERVED as SERVED_COLUMNS
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.dataset.reader import find
 from fastflow.errors import InputError
 from fastflow.grid.plan import plan

@@ -26,11 +26,11 @@ from fastflow import precompile
 from fastflow.cli.arguments import check_arguments, check_folders, is_plain, read_arguments
 from fastflow.cli.point import run_point
 from fastflow.cli.sweep import check_single, run_grid
+from fastflow.cli.without_hydra import reader_gone
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE
 from fastflow.configuration.library import PACKAGE, hydra_rules, library_root, use_plugins
 from fastflow.configuration.refusals import translated
-from fastflow.configuration.wording import first_line, path_of, unwritable
+from fastflow.configuration.wording import COMMAND_LINE, first_line, path_of, unwritable
 from fastflow.dataset.folder import is_url
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
@@ -65,12 +65,12 @@ def run_application(name: str = "sweep") -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints exceptions itself, and exits with 1
     if sys.modules["__main__"].__package__ == PACKAGE.name:  # nobody else's process
         atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
-    use_plugins()
-    precompile.tell(Compiling())
-    mistakes: list[InputError] = []
     if "--version" in sys.argv[1:]:  # Hydra would say its own
         print(f"fastflow {version()}")
         return 0
+    use_plugins()
+    precompile.tell(Compiling())
+    mistakes: list[InputError] = []
     try:
         arguments = read_arguments(name)
         check_arguments(arguments, name, PRIMARY[name])
@@ -107,9 +107,8 @@ def run_application(name: str = "sweep") -> int:
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; {str(interrupt) or 'no file is left'}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output, `head` say, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:
+        return reader_gone()
     except Exception as error:
         if not _is_mistake(error):
             raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hydra._internal.utils import get_args_parser
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.overrides import STUDIES
 

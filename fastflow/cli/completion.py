@@ -12,7 +12,7 @@ from argcomplete.shell_integration import shellcode
 
 from fastflow.cli.library import PLURALS
 from fastflow.configuration import shelf
-from fastflow.configuration.wording import one_of
+from fastflow.configuration.wording import COMMAND_LINE, one_of
 from fastflow.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -23,7 +23,7 @@ _SWITCHES = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--in
 def print_script(arguments: Sequence[str]) -> None:
     """Print what a shell runs to complete `fastflow`; raises InputError."""
     if len(arguments) != 1 or arguments[0] not in SHELLS:
-        raise InputError("completion", " ".join(arguments) or "null", one_of(SHELLS), "the command line")
+        raise InputError("completion", " ".join(arguments) or "null", one_of(SHELLS), COMMAND_LINE)
     print(shellcode(["fastflow"], shell=arguments[0]))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from fastflow.cli.without_hydra import Parser
 from fastflow.configuration import shelf
-from fastflow.configuration.wording import one_of, suggestion
-from fastflow.errors import CompositionError, InputError
-
-COMMAND_LINE = "the command line"
+from fastflow.configuration.wording import COMMAND_LINE, one_of, suggestion
+from fastflow.errors import InputError
 
 if TYPE_CHECKING:
     from fastflow.configuration.cards import Figure
@@ -28,16 +27,8 @@ _RATE = "chip.rate."
 _WIDTH = 200  # characters of choices that a list of groups names: more than any terminal has
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what is to be said."""
-        raise CompositionError(f"{message}; see {self.prog} --help")
-
-
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=f"fastflow {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config-dir", metavar="DIR", default=None, help="a folder with your own files")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.errors import CompositionError
 from fastflow.grid.overrides import first_of_groups, read_terms
 from fastflow.grid.run import Run, refuse_others

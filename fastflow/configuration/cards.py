@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.uncertainty import figure_of, is_stated
+from fastflow.configuration.wording import written
 
 SOURCE = "source"
 _DEFAULT = "default"
@@ -30,7 +31,7 @@ def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
     values = composer.resolved(composition, lambda key: _is_figure(key, said))
     spreads = {figure_of(key): str(said[key]) for key in said if is_stated(key)}
     return [
-        Figure(key, _written(values.get(key, said[key])), _source(key, said), spreads.get(key, ""))
+        Figure(key, written(values.get(key, said[key])), _source(key, said), spreads.get(key, ""))
         for key in said
         if _is_figure(key, said)
     ]
@@ -56,12 +57,3 @@ def _source(key: str, said: Mapping[str, Any]) -> str:
         if isinstance(said.get(f"{block}.{_DEFAULT}"), str):
             return str(said[f"{block}.{_DEFAULT}"])
     return ""
-
-
-def _written(value: Any) -> str:
-    """Write a value as a file does."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

@@ -14,14 +14,13 @@ from omegaconf import OmegaConf
 from fastflow.configuration import plain
 from fastflow.configuration.hydra_composer import (
     COMPOSITION_ERRORS,
-    PROGRAM,
     Composition,
     HydraComposer,
     flatten,
 )
 from fastflow.configuration.library import library_root, use_plugins
 from fastflow.configuration.refusals import translated
-from fastflow.configuration.wording import first_line
+from fastflow.configuration.wording import PROGRAM, first_line
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:

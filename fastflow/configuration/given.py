@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastflow.configuration.wording import written
 from fastflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,14 +65,8 @@ def _element(key: str, value: Any) -> str:
 def _written(key: str, value: Any) -> str:
     """Write a value that is no text as a configuration does; raises InputError."""
     plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None:
-        return "null"
-    if isinstance(plain, bool):
-        return str(plain).lower()
-    if isinstance(plain, str):
-        return plain
-    if isinstance(plain, int | float):
-        return repr(plain)
+    if plain is None or isinstance(plain, str | bool | int | float):
+        return written(plain)
     raise InputError(key, repr(value)[:_LONG], "a text, a number, true, false, None, or a list of these")
 
 

@@ -22,16 +22,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.configuration import plain
 from fastflow.configuration.repository import Repository, group_of, path_of_config
-from fastflow.configuration.wording import first_line, path_of
+from fastflow.configuration.wording import COMMAND_LINE, first_line, path_of
 
 if TYPE_CHECKING:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.default_element import ResultDefault
     from hydra.core.override_parser.types import Override
 
-COMMAND_LINE = "the command line"
-PROGRAM = "the overrides"
-"""The origins of what a user and what a program asks for."""
 # what Hydra, OmegaConf and YAML raise when a configuration cannot be composed as asked; a plain
 # ValueError among them, which only counts as the user's where nothing but Hydra runs
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)

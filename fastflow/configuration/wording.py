@@ -8,10 +8,21 @@ from pathlib import Path
 
 from fastflow.errors import InputError
 
+COMMAND_LINE = "the command line"
+PROGRAM = "the overrides"
+"""The origins of what a user and what a program asks for."""
+
 
 def counted(count: int, what: str) -> str:
     """Write how many of something there are: "1 point", "2,000 points"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def written(value: object) -> str:
+    """Write a value as a configuration does."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -18,9 +18,9 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import OmegaConf
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import COMMAND_LINE, PROGRAM, shuffling_alike
+from fastflow.configuration.hydra_composer import shuffling_alike
 from fastflow.configuration.inputs import NOT_OF_THE_MODEL, is_documentation
-from fastflow.configuration.wording import one_of
+from fastflow.configuration.wording import COMMAND_LINE, PROGRAM, one_of
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid import limits
 

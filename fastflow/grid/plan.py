@@ -21,7 +21,7 @@ from fastflow.columns import ALL, SOME
 from fastflow.columns.serving import NO_SERVING
 from fastflow.configuration.chiplets import is_choice, with_chiplets
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import PROGRAM, Composition, related
+from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import (
     FILES,
     SETS_OTHERS,
@@ -36,7 +36,7 @@ from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import with_prefill_chip
 from fastflow.configuration.settings import settings
 from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, stated, uncertainty_of
-from fastflow.configuration.wording import one_of
+from fastflow.configuration.wording import PROGRAM, one_of
 from fastflow.errors import InputError
 from fastflow.grid import limits
 from fastflow.grid.grid import Axis, Block, Grid, batches_of
