@@ -6,9 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from fastflow.charts import FORMATS
 from fastflow.cli.without_hydra import Parser, exit_code
+from fastflow.errors import InputError
 from fastflow.studies import STUDIES
 from fastflow.version import version
 
@@ -19,10 +21,14 @@ For a study of the paper (python -m fastflow.sweep -m +sweeps=fig09), the comman
 paper: a line with the computed values, which ends in yes or no. For any other dataset, it prints how many
 points are feasible, the fastest points, and the best time and its limiter along every axis. Either way it
 draws a figure beside the dataset: results/mine-fig09.svg or results/mine-report.svg for results/mine.
+
+With html=FILE.html it writes a page instead, for a browser: linked charts of all columns, fronts, the
+breakdown of every point. The page is one file, which needs no network and no server.
 """
 _EXAMPLES = """\
 examples:
   python -m fastflow.report results/mine
+  python -m fastflow.report results/mine html=mine.html       a page to look at, turn, filter and send on
   python -m fastflow.report results/mine results/other --figures figures --format pdf
   python -m fastflow.report results/wider --study fig09       judge your own grid as a study
 """
@@ -36,7 +42,16 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "datasets", metavar="DATASET", nargs="+", help="the folder of a dataset, or any fsspec URL"
+        "datasets",
+        metavar="DATASET",
+        nargs="+",
+        help="the folder of a dataset, or any fsspec URL; html=FILE.html writes a page of it into a file",
+    )
+    parser.add_argument(
+        "--config-dir",
+        metavar="DIR",
+        default=None,
+        help="your own library, where the dataset was made with one; html= alone needs it",
     )
     parser.add_argument(
         "--study",
@@ -52,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"fastflow {version()}", help="which fastflow this is"
     )
     parser.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the figures; default: {FORMATS[0]}"
+        "--format", choices=FORMATS, default="", help=f"format of the figures; default: {FORMATS[0]}"
     )
     return parser
 
@@ -65,11 +80,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     """Report on the datasets; returns 0. Raises InputError."""
     given = _parser().parse_args(arguments)
-    from fastflow.cli.report import report
+    from fastflow.cli.report import report, write_page
 
-    for name in given.datasets:
-        report(name, given.study, given.figures, given.format)
+    datasets, page = _split(given.datasets)
+    if page is None:
+        if given.config_dir is not None:
+            raise InputError("config-dir", given.config_dir, "nothing without html=FILE.html")
+        for name in datasets:
+            report(name, given.study, given.figures, given.format or FORMATS[0])
+        return 0
+    if len(datasets) != 1:
+        raise InputError("html", page, f"one dataset for a page, not {len(datasets)}")
+    if given.figures or given.format:
+        raise InputError("html", page, "no --figures and no --format: the figure is in the page")
+    write_page(datasets[0], page, given.study, given.config_dir)
     return 0
+
+
+def _split(given: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the datasets, and the file of html=, None where there is none; raises InputError."""
+    datasets: list[str] = []
+    page = None
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier() or Path(text).exists():
+            datasets.append(text)
+        elif key != "html":
+            raise InputError(key, value, "html=FILE.html, the one key of this command", "the command line")
+        elif page is not None:
+            raise InputError(key, value, f"one file; {page} is given too", "the command line")
+        else:
+            page = value
+    return datasets, page
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fastflow.analysis.backtest import Backtest
     from fastflow.analysis.sensitivity import Sensitivity
 
+_PAGES = (".html", ".htm")
+
 
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
     """Report on the dataset at a path or URL; raises InputError.
@@ -67,6 +69,32 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         from fastflow.show import overview
 
         overview.report(dataset, partial(_save, dataset, "report", figures, kind))
+
+
+def write_page(name: str, file: str, study: str = "", config_dir: str | None = None) -> None:
+    """Write a page of the dataset at a path or URL into a file, and say where it lies; raises InputError.
+
+    study: the one to judge it as; config_dir: the user's own library, which its points need.
+    """
+    from fastflow.page.document import document
+    from fastflow.page.kinds import page_of
+
+    folder, base = _split(file)
+    if Path(base).suffix not in _PAGES:
+        raise InputError("html", file, f"a file whose name ends in {' or '.join(_PAGES)}", "the command line")
+    if not is_url(file) and not Path(folder).is_dir():
+        raise InputError(
+            "html", file, f"a file in a folder that exists; {folder} does not", "the command line"
+        )
+    if not is_url(file) and Path(file).is_dir():
+        raise InputError("html", file, "a file; this is a folder", "the command line")
+    page = page_of(_judged(find(name)), study, config_dir)
+    content = document(page)
+    _put(folder, base, "html", content)
+    for line in filter(None, (page.drawn, page.lacks)):
+        print(line)
+    points = counted(page.total, "point")
+    print(f"Page: {file} ({len(content) / 1e6:.1f} MB, {points}); open it in a browser")
 
 
 def is_of_servers(names: list[str]) -> bool:
@@ -237,9 +265,13 @@ def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> Non
     """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
     from fastflow.charts.style import render
 
+    print(f"Figure: {_put(folder, name, 'figure', render(draw, kind))}")
+
+
+def _put(folder: str, name: str, key: str, content: bytes) -> str:
+    """Write a file as a whole; returns where it lies. Raises InputError of a key where that fails."""
     where = folder_at(folder)
     shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
-    content = render(draw, kind)
 
     def into(file: IO[bytes]) -> None:
         file.write(content)
@@ -248,8 +280,8 @@ def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> Non
         where.make()
         where.write(name, into)
     except InputError as error:
-        raise InputError("figure", shown, error.allowed) from None
-    print(f"Figure: {shown}")
+        raise InputError(key, shown, error.allowed) from None
+    return shown
 
 
 def _split(shown: str) -> tuple[str, str]:

@@ -10,9 +10,11 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
@@ -81,8 +83,11 @@ class Dataset(NamedTuple):
             about = self.schema.field(name).metadata
             return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
 
-    def read(self, wanted: Collection[str]) -> pd.DataFrame:
-        """Return some columns of all points in point order, texts as categories; raises InputError."""
+    def read(self, wanted: Collection[str], only: NDArray[np.int64] | None = None) -> pd.DataFrame:
+        """Return some columns of all points in point order, texts as categories; raises InputError.
+
+        only: numbers of the points, or designs, that are read; None: all.
+        """
         lacks = [name for name in wanted if name not in self.schema.names]
         if lacks:
             version = self.about("version") or "unknown"
@@ -92,10 +97,10 @@ class Dataset(NamedTuple):
         names = [name for name in self.schema.names if name in {number, *wanted}]
         for name in names:
             self._check_kind(name)
-        table = pa.concat_tables([self._part(part, names) for part in self.parts])
+        table = pa.concat_tables([_among(self._part(part, names), number, only) for part in self.parts])
         with self.whole("one of its texts"):
             frame: pd.DataFrame = table.to_pandas(strings_to_categorical=True)
-        self._check_rows(table, number)
+        self._check_rows(table, number, only is None)
         if number == "point":
             return frame.sort_values("point", ignore_index=True)
         return frame[[name for name in names if name in wanted]]
@@ -143,7 +148,7 @@ class Dataset(NamedTuple):
             raise self._refusal(f"its {part} is of another one, with other {other}")
         return table
 
-    def _check_rows(self, table: pa.Table, number: str) -> None:
+    def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
         """Refuse a dataset of no rows or with a row twice, and a gap, infinity or NaN where none can be."""
         is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
         if not table.num_rows and not is_front:  # a search may have found nothing
@@ -168,7 +173,8 @@ class Dataset(NamedTuple):
             return
         if len(set(values.tolist())) < values.size:
             raise self._refusal(f"a {number} is there twice, as if a part had been copied")
-        last = self.asked if number == "point" else values.size if "step" in self.schema.names else 0
+        is_history = is_whole and "step" in self.schema.names
+        last = self.asked if number == "point" else values.size if is_history else 0
         if values.min() < 0 or (last and values.max() >= last):
             gap = (
                 f"a {number} is there that is none of its {last:,}"
@@ -176,6 +182,11 @@ class Dataset(NamedTuple):
                 else "a part is missing"
             )
             raise self._refusal(gap)
+
+
+def _among(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
+    """Return the rows of a part whose numbers are among some; all for None."""
+    return table if only is None else table.filter(pc.is_in(table[number], pa.array(only)))
 
 
 def find(name: str) -> Dataset:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastflow.dataset.schema import kind_of
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.points import serves
-from fastflow.grid.grid import Grid, Share
+from fastflow.grid.grid import Grid
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.objective import with_designs
 from fastflow.optimize.space import Space, space_of
@@ -49,22 +49,12 @@ class Candidates(NamedTuple):
 
         rows: which candidates, (designs,); designs: (designs, shares).
         """
-        for share in _shares(self.grid, self.point[rows]):
-            place, own = share.points, rows[share.points]
-            inputs = self.grid.inputs(share._replace(points=self.point[own]))
+        for place, share in self.grid.among(self.point[rows]):
+            own = rows[place]
+            inputs = self.grid.inputs(share)
             inputs[_STRATEGY] = self.strategy[own]
             inputs.update(take(self.beside, own))
             yield place, dict(with_designs(inputs, designs[place], self.space))
-
-
-def _shares(grid: Grid, points: Ints) -> Iterator[Share]:
-    """Yield the block and batch of points, with their places in the order given instead of their numbers."""
-    for block in grid.blocks:
-        inside = np.flatnonzero((points >= block.first_point) & (points < block.first_point + block.points))
-        if inside.size:
-            batch = grid.batch[block.combinations(points[inside])]
-            for number in np.unique(batch).tolist():
-                yield Share(block, number, inside[batch == number])
 
 
 def _of_points(grid: Grid, name: str) -> NDArray[Any]:

@@ -5,6 +5,7 @@ The first panel tells ranks apart; each of the others shows the load of one para
 
 from __future__ import annotations
 
+from io import BytesIO
 from math import ceil, floor, log2
 from pathlib import Path
 from textwrap import fill
@@ -64,11 +65,21 @@ def draw_placement(path: str | Path, prediction: Prediction, point: int) -> None
     suffix = Path(path).suffix
     if suffix not in ENDINGS:
         raise InputError("picture", str(path), "a file whose name ends in " + " or ".join(ENDINGS))
+    Path(path).write_bytes(render_placement(prediction, point, suffix))
+
+
+def render_placement(prediction: Prediction, point: int, suffix: str = ".svg") -> bytes:
+    """Return the file of a drawing of one point's placement, one of ENDINGS.
+
+    Raises ValueError for a point without a time.
+    """
     shown = scene(prediction, point)
+    file = BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whatever this user's own settings are
         matplotlib.rcParams.update(_STYLE)
-        _figure(shown).savefig(path, dpi=150, metadata=_METADATA[suffix])
+        _figure(shown).savefig(file, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
+    return file.getvalue()
 
 
 def _figure(shown: Scene) -> Figure:

@@ -152,6 +152,18 @@ class Grid(NamedTuple):
                 for number in np.unique(batch).tolist():
                     yield Share(block, number, points[batch == number])
 
+    def among(self, points: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Share]]:
+        """Yield the places of points that are given in any order, by block and batch, and their share."""
+        for block in self.blocks:
+            inside = np.flatnonzero(
+                (points >= block.first_point) & (points < block.first_point + block.points)
+            )
+            if inside.size:
+                batch = self.batch[block.combinations(points[inside])]
+                for number in np.unique(batch).tolist():
+                    places = inside[batch == number]
+                    yield places, Share(block, number, points[places])
+
     def inputs(self, share: Share, section: str | tuple[str, ...] = "") -> Columns:
         """Return the model's inputs of some points, or sections of them: dotted key to array (points,)."""
         rows = self.row[share.block.combinations(share.points)]

@@ -50,11 +50,11 @@ def breakdown(
         show_layout(out, layouts)
     if "tokens_per_s" not in row:
         out.print(_phases(row))
-    merged = _merged(kernels)
-    out.print(_kernels(merged, wide=out.width >= 110))
-    out.print(_launches(merged, levels))
-    out.print(_bytes(merged, levels))
-    out.print(_tiles(merged, levels))
+    alike = merged(kernels)
+    out.print(_kernels(alike, wide=out.width >= 110))
+    out.print(_launches(alike, levels))
+    out.print(_bytes(alike, levels))
+    out.print(_tiles(alike, levels))
     _conclusion(out, row)
 
 
@@ -109,15 +109,15 @@ def _phases(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
+def merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
     """Merge identical kernels (the layers of a stack) into one row, the longest first."""
     keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    merged = {name: values[first] for name, values in kernels.items()}
+    found = {name: values[first] for name, values in kernels.items()}
     for name in ("repeat", "time_s", "comm_s"):
-        merged[name] = np.bincount(group, kernels[name])
-    order = np.argsort(-(merged["time_s"] + merged["comm_s"]), kind="stable")
-    return {name: values[order] for name, values in merged.items()}
+        found[name] = np.bincount(group, kernels[name])
+    order = np.argsort(-(found["time_s"] + found["comm_s"]), kind="stable")
+    return {name: values[order] for name, values in found.items()}
 
 
 def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:

@@ -1,0 +1,174 @@
+"""Points of a dataset predicted again: their kernels, the areas of their chips, drawings of placements.
+
+A dataset has a row a point; what is inside of it is predicted once more, from the overrides that
+the dataset holds. A point whose time comes out otherwise than the dataset says, as the library or the model
+has changed since, is left without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import counted
+from fastflow.dataset.reader import Dataset
+from fastflow.errors import InputError
+from fastflow.evaluation.points import predict
+from fastflow.figures.drawing import render_placement
+from fastflow.grid.plan import plan
+from fastflow.page.content import Details, Kernels
+from fastflow.parallelism.choices import CHOSEN
+from fastflow.results import explain
+from fastflow.show.point import merged
+from fastflow.tables import Columns, Floats, Ints, take
+
+if TYPE_CHECKING:
+    from fastflow.grid.grid import Grid
+    from fastflow.prediction import Prediction
+
+_AT_ONCE = 512  # points
+_MOST_KERNELS = 100_000  # of all points: more of them are a file of more than 5 MB
+_SAME = 1e-9  # relative difference of a time that is the same
+_MOST_PICTURES = 6  # each takes half a second
+_PLACED = ("system", "strategy", "placement", "devices")
+"""What a drawing follows from."""
+_STRATEGY = CHOSEN[0]
+_COMPETE = re.compile(r"\bcompete=(\w+)")
+
+
+def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) -> tuple[Details | None, str]:
+    """Predict points again; returns their details, or None and why there are none.
+
+    frame: rows of a grid, or of a search, with all columns. config_dir: the user's own library.
+    """
+    found = _Found(frame)
+    try:
+        with hydra_rules():
+            grid = plan(Composer.of_library(config_dir), dataset.texts("overrides")).grid
+            for places, inputs in _inputs(dataset, grid, frame):
+                for start in range(0, places.size, _AT_ONCE):
+                    some = np.arange(start, min(start + _AT_ONCE, places.size))
+                    predicted = predict(take(inputs, some))
+                    found.add(places[some], predicted.inputs, predicted.prediction)  # type: ignore[arg-type]
+    except InputError as error:
+        return None, f"Kernels are not shown: the points cannot be predicted again ({error})."
+    timed = int(frame["time_s"].notna().sum())
+    if not found.kernels:
+        changed = "the library or the model has changed since, and their times with it"
+        return None, f"Kernels are not shown: {changed}." if timed else ""
+    told = []
+    if found.changed:
+        told.append(f"{counted(found.changed, 'point')} would have another time today: without kernels.")
+    if found.crowded:
+        told.append(f"{counted(found.crowded, 'point')} without kernels: the page would be too large.")
+    return found.details(), " ".join(told)
+
+
+def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple[Ints, Columns]]:
+    """Yield places of rows that share a call of the model, and their inputs; raises InputError."""
+    if "candidate" in frame:
+        from fastflow.explore.candidates import candidates_of
+
+        compete = _COMPETE.search(dataset.about("search"))
+        candidates = candidates_of(grid, compete[1] if compete else "software")
+        rows = np.flatnonzero(frame["time_s"].notna())  # a design without shares was not scored
+        designs = frame[list(candidates.space.keys)].to_numpy(dtype=np.float64)[rows]
+        of = frame["candidate"].to_numpy(dtype=np.int64)[rows]
+        if of.size and of.max() >= candidates.point.size:
+            raise InputError("candidate", int(of.max()), f"one of {candidates.point.size:,}")
+        for places, inputs in candidates.inputs(of, designs):
+            yield rows[places], inputs
+        return
+    points = frame["point"].to_numpy(dtype=np.int64)
+    if points.size and points.max() >= grid.points:
+        raise InputError("point", int(points.max()), f"one of {grid.points:,}")
+    strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
+    for places, share in grid.among(points):
+        inputs = grid.inputs(share)
+        if not grid.stacked:  # of which the strategy is all that `auto` chooses
+            inputs[_STRATEGY] = strategy[places]
+        yield places, inputs
+
+
+class _Found:
+    """What has been found of the rows of a frame."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        """Take the rows."""
+        self.rows = len(frame)
+        self.time = frame["time_s"].to_numpy(dtype=np.float64)
+        self.kernels: dict[int, Columns] = {}
+        self.room, self.changed, self.crowded = _MOST_KERNELS, 0, 0
+        self.areas: dict[str, Floats] = {}
+        self.levels: dict[str, None] = {}
+        keys = list(frame[[name for name in _PLACED if name in frame]].astype(str).itertuples(index=False))
+        often = Counter(key for key, devices in zip(keys, frame["devices"], strict=True) if devices > 1)
+        wanted = [key for key, _ in often.most_common(_MOST_PICTURES)]
+        self.wanted = np.array([wanted.index(key) if key in wanted else -1 for key in keys])
+        self.pictures: dict[int, bytes] = {}
+
+    def add(self, places: Ints, inputs: Columns, prediction: Prediction) -> None:
+        """Take points that were predicted; places: of their rows, (points,)."""
+        again = np.full(places.size, np.nan)
+        again[prediction.timed] = prediction.timeline.total
+        self._add_areas(places, inputs)
+        same = np.abs(again - self.time[places]) <= _SAME * self.time[places]
+        self.changed += int((~same & np.isfinite(self.time[places])).sum())
+        for point in np.flatnonzero(same).tolist():
+            row = int(places[point])
+            if self.room <= 0:
+                self.crowded += 1
+                continue
+            self.kernels[row] = merged(explain(prediction, point))
+            self.room -= self.kernels[row]["kernel"].size
+            self.levels |= dict.fromkeys(_levels_of(self.kernels[row]))
+            number = int(self.wanted[row])
+            if number >= 0 and number not in self.pictures:
+                self.pictures[number] = render_placement(prediction, point)
+
+    def _add_areas(self, places: Ints, inputs: Columns) -> None:
+        for key in inputs:
+            if key.startswith("chip.area."):
+                area = self.areas.setdefault(key.removeprefix("chip.area."), np.full(self.rows, np.nan))
+                area[places] = inputs[key] * inputs["chip.die_area"]
+
+    def details(self) -> Details:
+        """Return all of it."""
+        order = sorted(self.pictures)
+        shown = {number: place for place, number in enumerate(order)}
+        picture = np.array([shown.get(int(number), -1) for number in self.wanted])
+        picture[[row not in self.kernels for row in range(self.rows)]] = -1
+        pictures = tuple(self.pictures[number] for number in order)
+        return Details(self._kernels(), self.areas, pictures, picture)
+
+    def _kernels(self) -> Kernels:
+        """Return the kernels of all rows, one after the other."""
+        levels = sorted(self.levels, key=lambda level: (level == "dram", level))
+        each = [self.kernels.get(row) for row in range(self.rows)]
+        sizes = [0 if one is None else one["kernel"].size for one in each]
+        known = [one for one in each if one is not None]
+
+        def joined(name: str) -> Any:
+            return np.concatenate([one[name] for one in known])
+
+        launches = joined("repeat").astype(np.float64)
+        numbers = {"launches": launches, "time_s": joined("time_s"), "comm_s": joined("comm_s")}
+        numbers["flop"] = launches * joined("flop")
+        for level in levels:
+            moved = [one.get(f"{level}_B", np.zeros(one["kernel"].size)) for one in known]
+            numbers[f"{level}_B"] = launches * np.concatenate(moved)
+        offset = np.concatenate([[0], np.cumsum(sizes)])
+        name, phase, bound_by = (joined(one) for one in ("kernel", "phase", "bound_by"))
+        return Kernels(offset, name, phase, bound_by, numbers, tuple(levels))
+
+
+def _levels_of(kernels: Columns) -> list[str]:
+    """Return the memory levels that kernels have bytes of."""
+    return [name.removesuffix("_B") for name in kernels if name.endswith("_B")]

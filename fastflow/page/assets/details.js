@@ -1,0 +1,217 @@
+// What is inside one point: its time, roofline, memory, chip and placement.
+
+const PHASES = { forward: "#a9cce8", backward: "#6ea8d4", update: "#4a86b8" };
+const WAITS = { "exposed communication": LIMITERS.network, bubble: LIMITERS.pipeline };
+const COMPONENTS = { core: "#3d4f60", l0: "#b9e2d2", l1: "#5fc0a0", l2: "#009e73", l3: "#00694c", dram: "#d55e00", intra: "#b79ad1", inter: "#5b4a8a", link: "#c9a227" };
+const PALE = new Set(["#b9e2d2", "#5fc0a0", "#a9cce8", "#e6c300", "#e69f00", "#56b4e9", "#cc79a7", "#b79ad1", "#c9a227", "#6ea8d4", GREY, "#eef1f4"]);
+const inkFor = (fill) => (PALE.has(fill) ? "#111" : "#fff");
+const AXES = { kp1: "kernel", kp2: "kernel", tp: "tensor", cp: "context", ep: "experts", dp: "data", lp: "pipeline" };
+
+class PointDetails {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.drawn = -1;
+    this.made = [];
+    this.level = null;
+  }
+
+  value(name) {
+    const column = this.explorer.column(name);
+    return column && column.isNumber ? column.values[this.drawn] : NaN;
+  }
+
+  text(name) {
+    return this.explorer.column(name)?.text(this.drawn) ?? "";
+  }
+
+  async refresh() {
+    const i = this.explorer.picked;
+    byId("point").hidden = i < 0;
+    if (i === this.drawn || i < 0) return;
+    this.drawn = i;
+    for (const made of this.made) made.finalize();
+    this.made = [];
+    byId("pointname").textContent = this.explorer.name(i);
+    byId("pointsaid").textContent = this.said();
+    const room = Math.max(Math.min(byId("explore").clientWidth, 1280), 320), box = byId("pointcharts");
+    box.replaceChildren();
+    const kernels = this.kernels();
+    if (kernels.length) {
+      await this.icicle(box, kernels, room);
+      await this.roofline(box, kernels, Math.min(room, 620));
+    }
+    const beside = Object.assign(document.createElement("div"), { className: "part" });
+    box.append(beside);
+    for (const parts of this.explorer.points.view.parts) await this.bar(beside, parts, Math.min(room, 560));
+    await this.chip(beside, Math.min(room, 560));
+    this.placement(box);
+    this.columns();
+  }
+
+  said() {
+    const reason = this.text("reason"), bound = this.text("bound_by");
+    return [Number.isNaN(this.value("time_s")) ? "" : `Time ${this.text("time_s")}`, bound && `limited by ${bound}`, reason].filter(Boolean).join("; ");
+  }
+
+  kernels() {
+    const details = this.explorer.points.details;
+    if (!details) return [];
+    const rows = [];
+    for (let k = details.offset[this.drawn]; k < details.offset[this.drawn + 1]; k++) {
+      const row = { name: details.name(k), phase: details.phase(k), bound: details.bound_by(k) };
+      for (const [name, values] of Object.entries(details.numbers)) row[name] = values[k];
+      rows.push(row);
+    }
+    return rows;
+  }
+
+  part(box, title, wide = false) {
+    const part = document.createElement("div"), chart = document.createElement("div");
+    part.className = wide ? "part wide" : "part";
+    part.append(Object.assign(document.createElement("h3"), { textContent: title }), chart);
+    box.append(part);
+    return chart;
+  }
+
+  async chart(element, what, label) {
+    const made = await embed(element, what);
+    element.firstElementChild?.setAttribute("aria-label", label);
+    explainOn(made.view, (datum) => datum.tip ?? "");
+    this.made.push(made);
+  }
+
+  key(element, names, colours) {
+    const key = document.createElement("p");
+    key.className = "key";
+    for (const name of names) {
+      const one = document.createElement("span");
+      one.append(Object.assign(document.createElement("i"), { style: `background:${colours[name]}` }), name);
+      key.append(one);
+    }
+    element.after(key);
+  }
+
+  // The iteration, its phases, their kernels, and what limits each of them, from top to bottom.
+  async icicle(box, kernels, room) {
+    const total = this.value("time_s"), busy = this.value("compute_s"), sum = kernels.reduce((all, row) => all + row.time_s, 0);
+    const scale = sum > 0 && busy > 0 ? busy / sum : 1, width = room - 20, tall = 30, boxes = [];
+    const add = (x, time, depth, fill, name, more = "") => boxes.push({ x0: (x / total) * width, x1: ((x + time) / total) * width, y0: depth * tall, y1: (depth + 1) * tall, fill, ink: inkFor(fill), t: name, tip: `${name}: ${show(time, "s")}, ${digits((100 * time) / total)}% of the iteration${more}` });
+    add(0, total, 0, "#3d4f60", `iteration ${show(total, "s")}`);
+    let x = 0;
+    const limits = new Set();
+    for (const phase of Object.keys(PHASES)) {
+      const own = kernels.filter((row) => row.phase === phase && row.time_s > 0).sort((a, b) => b.time_s - a.time_s), time = own.reduce((all, row) => all + row.time_s, 0) * scale;
+      if (!time) continue;
+      add(x, time, 1, PHASES[phase], `${phase} kernels`);
+      for (const row of own) {
+        const part = row.time_s * scale, more = `\n${digits(row.launches)} launches; limited by ${row.bound}${row.comm_s > 0 ? `\nits communication takes ${show(row.comm_s, "s")}` : ""}`;
+        add(x, part, 2, GREY, row.name, more);
+        add(x, part, 3, LIMITERS[row.bound] ?? OTHERS, row.bound, `\nof ${row.name}`);
+        limits.add(row.bound);
+        x += part;
+      }
+    }
+    for (const [name, column] of [["exposed communication", "exposed_comm_s"], ["bubble", "bubble_s"]]) {
+      const time = this.value(column);
+      if (!(time > 0)) continue;
+      add(x, time, 1, WAITS[name], name);
+      if (name !== "bubble") this.waits(x, time, add);
+      x += time;
+    }
+    const several = this.value("bubble_s") > 0 ? " (kernels of all pipeline stages, in proportion)" : "";
+    const chart = this.part(box, `Where the time goes: phases, kernels, limiters${several}`, true);
+    await this.chart(chart, boxSpec(width, 4 * tall, boxes.filter((one) => one.x1 - one.x0 > 0.4)), `Time of one iteration, ${show(total, "s")}: ${boxes.filter((one) => one.y0 === tall).map((one) => one.tip).join("; ")}`);
+    this.key(chart, [...limits], LIMITERS);
+  }
+
+  // What is waited for, by kind, where the columns say so.
+  waits(x, time, add) {
+    const kinds = [...this.explorer.points.columns.keys()].filter((name) => name.endsWith("_wait_s") && this.value(name) > 0);
+    const sum = kinds.reduce((all, name) => all + this.value(name), 0);
+    for (const name of kinds.sort((a, b) => this.value(b) - this.value(a))) {
+      const part = (this.value(name) / sum) * time;
+      add(x, part, 2, GREY, name.slice(0, -"_wait_s".length));
+      x += part;
+    }
+  }
+
+  async roofline(box, kernels, room) {
+    const { levels } = this.explorer.points.details, peak = this.value("compute_flops");
+    const level = this.level ?? (levels.includes("dram") ? "dram" : levels.at(-1)), rate = this.value(`${level}_Bps`);
+    const dots = kernels.filter((row) => row.flop > 0 && row[`${level}_B`] > 0 && row.time_s > 0);
+    if (!dots.length || !(peak > 0) || !(rate > 0)) return;
+    const all = kernels.reduce((sum, row) => sum + row.time_s, 0), places = dots.map((row) => row.flop / row[`${level}_B`]);
+    const knee = peak / rate, low = Math.min(...places, knee) / 3, high = Math.max(...places, knee) * 3;
+    const least = Math.min(...dots.map((row) => row.flop / row.time_s), low * rate) / 2;
+    const roofs = [[low, low * rate, "rate"], [knee, peak, "rate"], [knee, peak, "peak"], [high, peak, "peak"]].map(([x, y, name]) => ({ x, y: y / 1e12, name, c: name === "rate" ? COMPONENTS[level] ?? INK : COMPONENTS.core }));
+    Object.assign(roofs[0], { end: true, t: `${level} ${show(rate, "B/s")}`, dx: 14, align: "left" });
+    Object.assign(roofs[3], { end: true, t: `peak ${show(peak, "flop/s")}`, dx: -6, align: "right" });
+    const points = dots.map((row, k) => ({ x: places[k], y: row.flop / row.time_s / 1e12, c: LIMITERS[row.bound] ?? OTHERS, size: 25 + 1500 * (row.time_s / all), tip: `${row.name} (${row.phase})\n${show(row.flop / row.time_s, "flop/s")} at ${digits(places[k])} flop/B of ${level}\nlimited by ${row.bound}; ${digits((100 * row.time_s) / all)}% of kernel time` })).sort((a, b) => b.size - a.size);
+    const chart = this.part(box, "Roofline: kernels by share of time"), menu = document.createElement("select"), label = document.createElement("label");
+    for (const name of levels.toReversed()) menu.add(new Option(name, name, false, name === level));
+    label.append("bytes of ", menu);
+    chart.before(label);
+    menu.addEventListener("change", async () => {
+      this.level = menu.value;
+      const again = this.drawn;
+      this.drawn = -1;
+      this.explorer.picked = again;
+      await this.refresh();
+      byId("pointcharts").querySelector("select")?.focus();
+    });
+    const x = { kind: "log", domain: [low, high], title: `flop per byte of ${level}` }, y = { kind: "log", domain: [least / 1e12, (peak * 2) / 1e12], title: "rate [Tflop/s]" };
+    await this.chart(chart, rooflineSpec(room - 90, 300, x, y, roofs, points), `Roofline of ${dots.length} kernels over bytes of ${level}`);
+  }
+
+  async bar(box, { title, columns, limit }, room) {
+    const parts = Object.entries(columns).map(([name, column]) => ({ name, column: this.explorer.column(column), value: this.value(column) })).filter((part) => part.value > 0);
+    if (!parts.length) return;
+    const sum = parts.reduce((all, part) => all + part.value, 0), room0 = limit ? this.value(limit) : NaN, most = Math.max(sum, room0 > 0 ? room0 : 0), width = room - 20;
+    let x = 0;
+    const boxes = parts.map((part, k) => {
+      const fill = LIMITERS[part.name] ?? COMPONENTS[part.name] ?? APART[k % APART.length], from = x;
+      x += part.value;
+      return { x0: (from / most) * width, x1: (x / most) * width, y0: 0, y1: 34, fill, ink: inkFor(fill), t: part.name, tip: `${part.name}: ${show(part.value, part.column.unit)}, ${digits((100 * part.value) / sum)}%` };
+    });
+    const unit = parts[0].column.unit, is = room0 > 0 ? `${show(sum, unit)} of ${show(room0, unit)}` : show(sum, unit);
+    if (room0 > 0) boxes.push({ x0: 0, x1: (room0 / most) * width, y0: 38, y1: 46, fill: "#3d4f60", ink: "#fff", t: "", tip: `there is room for ${show(room0, unit)}` });
+    const chart = this.part(box, unit ? `${title}: ${is}` : title);
+    await this.chart(chart, boxSpec(width, room0 > 0 ? 46 : 34, boxes), `${title}: ${boxes.map((one) => one.tip).join("; ")}`);
+    this.key(chart, parts.map((part) => part.name), Object.fromEntries(parts.map((part, k) => [part.name, boxes[k].fill])));
+  }
+
+  async chip(box, room) {
+    const areas = Object.entries(this.explorer.points.details?.areas ?? {}).map(([name, values]) => ({ name, area: values[this.drawn] * 1e6 })).filter((part) => part.area > 0);
+    if (!areas.length) return;
+    const die = areas.reduce((all, part) => all + part.area, 0);
+    const parts = areas.map(({ name, area }) => ({ name, area, fill: COMPONENTS[name] ?? OTHERS, ink: inkFor(COMPONENTS[name] ?? OTHERS), t: `${name} ${digits(area)} mm2`, tip: `${name}: ${digits(area)} mm2, ${digits((100 * area) / die)}% of the parts${Number.isNaN(this.value(`${name}_B`)) ? "" : `\n${this.text(`${name}_B`)}`}` }));
+    const chart = this.part(box, `Floor plan of the die: budgets to scale, ${digits(die)} mm2 (where a part lies is not modelled)`);
+    await this.chart(chart, dieSpec(room - 20, Math.round((room - 20) * 0.55), parts), `Areas of the die: ${parts.map((part) => part.tip).join("; ")}`);
+  }
+
+  placement(box) {
+    const rows = Object.entries(AXES).map(([axis, what]) => [axis, what, this.value(`${axis}_hops`), this.text(`${axis}_Bps`)]).filter(([, , hops]) => hops > 0);
+    const details = this.explorer.points.details, number = details ? details.picture[this.drawn] : -1;
+    if (!rows.length && number < 0) return;
+    const element = this.part(box, `Placement ${this.text("placement")}: neighbours along each dimension`, number >= 0);
+    if (rows.length) {
+      const table = document.createElement("table"), head = table.createTHead().insertRow();
+      for (const name of ["dimension", "links apart", "bandwidth"]) head.append(Object.assign(document.createElement("th"), { textContent: name }));
+      for (const [axis, what, hops, rate] of rows) for (const [k, text] of [`${axis} (${what})`, digits(hops), rate].entries()) {
+        const row = k ? table.tBodies[0].rows[table.tBodies[0].rows.length - 1] : (table.tBodies[0] ?? table.createTBody()).insertRow();
+        Object.assign(row.insertCell(), { textContent: text, className: k ? "" : "text" });
+      }
+      element.append(table);
+    }
+    if (number >= 0) element.append(Object.assign(document.createElement("img"), { alt: `Placement of ${this.text("strategy")}: devices and the load of links`, src: `data:image/svg+xml;base64,${details.pictures[number]}` }));
+  }
+
+  columns() {
+    const table = byId("pointcolumns").querySelector("table"), body = document.createElement("tbody");
+    for (const column of this.explorer.points.columns.values()) {
+      const row = body.insertRow();
+      for (const [text, name] of [[column.name, "text"], [column.text(this.drawn), ""], [column.meaning, "text"]]) Object.assign(row.insertCell(), { textContent: text, className: name });
+    }
+    table.replaceChildren(body);
+  }
+}

@@ -1,0 +1,477 @@
+// The linked charts: what is chosen in one of them is seen in all.
+
+const byId = (id) => document.getElementById(id);
+const embed = (element, what, renderer = "svg") => vegaEmbed(element, what, { mode: "vega", actions: false, renderer, tooltip: false });
+const JITTER = 0.22; // of points with the same choice, to either side
+const MOST_PANELS = 12;
+const BINS = 36;
+
+function spansMuch(values) {
+  let least = Infinity, most = -Infinity;
+  for (const value of values) {
+    if (Number.isNaN(value)) continue;
+    least = Math.min(least, value);
+    most = Math.max(most, value);
+  }
+  return least > 0 && most > 30 * least;
+}
+
+function extent(values, isLog) {
+  let least = Infinity, most = -Infinity;
+  for (const value of values) {
+    if (Number.isNaN(value) || (isLog && !(value > 0))) continue;
+    least = Math.min(least, value);
+    most = Math.max(most, value);
+  }
+  return [least, most];
+}
+
+// A side of a chart: the scale of a column, and the place of every row on it (NaN for none). Choices run
+// downwards where the side is an upright one.
+function sideOf(column, isLog, isUpwards = false) {
+  if (!column.isNumber) {
+    const { names, codes } = column.levels, shown = names.slice(0, MOST_LEVELS);
+    const at = Float64Array.from(codes, (code, i) => (code < shown.length ? code + JITTER * (2 * (((i * 0.618) % 1)) - 1) : NaN));
+    return { kind: "names", names: shown, domain: isUpwards ? [shown.length - 0.5, -0.5] : [-0.5, shown.length - 0.5], title: column.title, at, size: 1, left: names.length - shown.length };
+  }
+  const [least, most] = extent(column.values, isLog);
+  const [size, letter] = prefixOf(Math.max(Math.abs(least), Math.abs(most)) * (isLog ? Math.sqrt(Math.max(least, 1e-300) / most) : 1), column.unit);
+  const title = column.unit ? `${column.name} [${letter}${column.unit}]` : column.name;
+  const at = Float64Array.from(column.values, (value) => (isLog && !(value > 0) ? NaN : value / size));
+  if (!(most >= least)) return { kind: "linear", domain: [0, 1], title, at, size, left: 0 };
+  const pad = isLog ? (most / least) ** 0.04 || 1 : 0.04 * (most - least);
+  let domain = isLog ? [least / pad / size, most * pad / size] : [(least - pad) / size, (most + pad) / size];
+  if (!(domain[1] > domain[0])) domain = isLog ? [domain[0] / 2, domain[1] * 2] : [domain[0] - Math.max(1e-9, Math.abs(domain[0]) * 0.1), domain[1] + Math.max(1e-9, Math.abs(domain[1]) * 0.1)];
+  if (!isLog && least >= 0 && least < 0.5 * most) domain[0] = 0;
+  return { kind: isLog ? "log" : "linear", domain, title, at, size, left: 0 };
+}
+
+// The state of the page: points, what the charts show, filters, and what they leave.
+class Explorer {
+  constructor(points) {
+    this.points = points;
+    this.filters = new Map();
+    this.chosen = new Uint8Array(points.rows).fill(1);
+    this.picked = -1;
+    this.listeners = [];
+    const feasible = points.columns.get("feasible");
+    this.fits = Uint8Array.from({ length: points.rows }, (_, i) => (feasible && feasible.text(i) !== "yes" ? 0 : 1));
+    this.anyFits = this.fits.includes(1);
+  }
+
+  column(name) {
+    return this.points.columns.get(name);
+  }
+
+  weight(i) {
+    return this.points.weight ? this.points.weight[i] : 1;
+  }
+
+  // Set a filter: a label, and a function that says whether a row stays; null removes it.
+  filter(key, label, keeps) {
+    if (keeps === null) this.filters.delete(key);
+    else {
+      const mask = new Uint8Array(this.points.rows);
+      for (let i = 0; i < mask.length; i++) mask[i] = keeps(i) ? 1 : 0;
+      this.filters.set(key, { label, mask });
+    }
+    this.choose();
+  }
+
+  clear() {
+    this.filters.clear();
+    this.choose();
+  }
+
+  choose() {
+    this.chosen.fill(1);
+    for (const { mask } of this.filters.values()) for (let i = 0; i < mask.length; i++) this.chosen[i] &= mask[i];
+    this.tell();
+  }
+
+  pick(i) {
+    this.picked = i;
+    this.tell();
+  }
+
+  tell() {
+    for (const listener of this.listeners) listener();
+  }
+
+  name(i) {
+    return this.points.view.named.filter((name) => this.column(name)).map((name) => `${name} ${this.column(name).text(i)}`).join(", ");
+  }
+
+  about(i, more = []) {
+    const lines = this.points.view.named.map((name) => [name, this.column(name)]).filter(([, column]) => column);
+    const seen = new Set(lines.map(([name]) => name));
+    for (const name of [...more, "reason"]) {
+      const column = this.column(name);
+      if (column && !seen.has(name) && (name !== "reason" || column.text(i))) lines.push([name, column]);
+      seen.add(name);
+    }
+    return lines.map(([name, column]) => `${name}: ${column.text(i)}`).join("\n");
+  }
+}
+
+// The tooltip of all charts. what: returns the text of an item's datum, "" for none.
+function explainOn(view, what) {
+  const tip = byId("tip");
+  view.addEventListener("mousemove", (event, item) => {
+    const text = item && item.datum ? what(item.datum) : "";
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+    tip.style.left = `${Math.max(left, 4)}px`;
+    tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
+  });
+  view.addEventListener("mouseout", () => (tip.hidden = true));
+}
+
+// Follow a signal, at most once a frame.
+function follow(view, signal, then) {
+  let next, waits = false;
+  view.addSignalListener(signal, (_, value) => {
+    next = value;
+    if (waits) return;
+    waits = true;
+    requestAnimationFrame(() => {
+      waits = false;
+      then(next);
+    });
+  });
+}
+
+class Scatter {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.element = byId("scatter");
+    this.panels = [];
+    this.element.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  setting() {
+    const column = (id) => this.explorer.column(byId(id).value);
+    return { x: column("x"), y: column("y"), colour: column("colour"), facet: column("facet"), logX: byId("logx").checked, logY: byId("logy").checked };
+  }
+
+  colours(column) {
+    const rows = this.explorer.points.rows;
+    if (!column) return { at: () => APART[0], legend: [] };
+    if (!column.isNumber || (column.isChoice && column.levels.names.length <= APART.length)) {
+      const { names, codes } = column.levels, colours = coloursOf(column.levels);
+      return { at: (i) => (codes[i] < 0 ? OTHERS : colours[codes[i]]), names, codes, colours };
+    }
+    const isLog = spansMuch(column.values), [least, most] = extent(column.values, isLog);
+    const share = (value) => (most > least ? (isLog ? Math.log(value / least) / Math.log(most / least) : (value - least) / (most - least)) : 0.5);
+    return { at: (i) => (Number.isNaN(column.values[i]) ? OTHERS : ramp(share(column.values[i]))), least, most, rows };
+  }
+
+  async draw() {
+    const { x, y, colour, facet, logX, logY } = this.setting(), { rows, view } = this.explorer.points;
+    this.x = sideOf(x, logX);
+    this.y = sideOf(y, logY, true);
+    this.paint = this.colours(colour);
+    const facets = facet ? facet.levels : null, counts = new Map();
+    if (facets) for (const code of facets.codes) counts.set(code, (counts.get(code) ?? 0) + 1);
+    const shown = facets ? facets.names.map((_, code) => code).filter((code) => counts.has(code)).slice(0, MOST_PANELS) : [-1];
+    const room = Math.max(this.element.clientWidth, 320), across = Math.min(shown.length, room > 900 ? 4 : room > 560 ? 3 : 1);
+    const margin = this.y.kind === "names" ? 190 : 78;
+    const width = Math.max(Math.floor(room / across) - margin - 12, 110), height = facets ? Math.max(Math.min(width * 0.8, 260), 150) : this.y.kind === "names" ? Math.min(Math.max(this.y.names.length * 17, 260), 620) : 430;
+    const place = new Map(shown.map((code, k) => [code, k])), members = shown.map(() => []);
+    let lost = 0;
+    for (let i = 0; i < rows; i++) {
+      const k = facets ? place.get(facets.codes[i]) : 0;
+      if (k === undefined || Number.isNaN(this.x.at[i]) || Number.isNaN(this.y.at[i])) lost++;
+      else members[k].push(i);
+    }
+    this.members = members;
+    const elements = shown.map((code) => {
+      const panel = document.createElement("div");
+      panel.className = "panel";
+      if (facets) panel.append(Object.assign(document.createElement("h3"), { textContent: `${facet.name} ${facets.names[code]}` }));
+      panel.append(document.createElement("div"));
+      return panel;
+    });
+    const before = this.panels;
+    this.element.replaceChildren(...elements);
+    this.panels = await Promise.all(shown.map(async (code, k) => {
+      const size = members[k].length > 3000 ? 14 : members[k].length > 600 ? 26 : 46;
+      const made = await embed(elements[k].lastChild, scatterSpec(width, height, this.x, this.y, { ...this.split(k), reference: this.reference(view) }, size), "canvas");
+      follow(made.view, "box", (box) => this.brushed(k, code, box));
+      made.view.addEventListener("click", (_, item) => item && item.datum && item.datum.i !== undefined && this.explorer.pick(item.datum.i));
+      explainOn(made.view, (datum) => (datum.i === undefined ? "" : this.explorer.about(datum.i, [x.name, y.name, colour ? colour.name : ""])));
+      return made;
+    }));
+    for (const made of before) made.finalize();
+    this.element.setAttribute("aria-label", `Points: ${y.title} over ${x.title}${colour ? `, colours by ${colour.name}` : ""}. Drag to choose; arrow keys move from point to point.`);
+    const left = this.explorer.anyFits && this.explorer.fits.includes(0) ? ["Hollow points are not feasible"] : [];
+    if (lost) left.push(`${lost.toLocaleString("en")} points have no place on these axes`);
+    if (facets && facets.names.length > shown.length) left.push(`the first ${shown.length} of ${facets.names.length} values of ${facet.name} have a panel`);
+    for (const [side, column] of [[this.x, x], [this.y, y]]) if (side.left) left.push(`${column.name} has ${side.left} further values`);
+    byId("undrawn").textContent = left.length ? `${left.join("; ")}.` : "";
+    this.legend(colour);
+  }
+
+  // The points of a panel, those that are chosen and the others, and the front of the chosen ones.
+  split(k) {
+    const { chosen, fits, picked } = this.explorer, on = [], off = [], kept = [];
+    for (const i of this.members[k]) {
+      const row = { i, x: this.x.at[i], y: this.y.at[i] };
+      if (chosen[i]) {
+        on.push({ ...row, c: this.paint.at(i), h: this.explorer.anyFits && !fits[i] });
+        if (fits[i] || !this.explorer.anyFits) kept.push(i);
+      } else off.push(row);
+    }
+    const mark = picked >= 0 && this.members[k].includes(picked) ? [{ i: picked, x: this.x.at[picked], y: this.y.at[picked] }] : [];
+    return { on, off, front: byId("front").checked ? this.front(kept) : [], picked: mark };
+  }
+
+  front(rows) {
+    if (this.x.kind === "names" || this.y.kind === "names") return [];
+    const [signX, signY] = ["betterx", "bettery"].map((id) => (byId(id).value === "less" ? 1 : -1));
+    const order = rows.slice().sort((a, b) => signX * (this.x.at[a] - this.x.at[b]) || signY * (this.y.at[a] - this.y.at[b]));
+    let least = Infinity;
+    return order.filter((i) => signY * this.y.at[i] < least && ((least = signY * this.y.at[i]), true)).map((i) => ({ i, x: this.x.at[i], y: this.y.at[i] }));
+  }
+
+  // The diagonal of a chart of the same quantity on both sides, and 20% to either side of it.
+  reference(view) {
+    const { x, y } = this.setting();
+    if (!view.diagonal || x.unit !== y.unit || x.name === y.name || this.x.kind === "names" || this.y.kind === "names") return [];
+    const [low, high] = this.x.domain, ratio = this.x.size / this.y.size, steps = Array.from({ length: 33 }, (_, k) => low + ((high - low) * k) / 32);
+    return [[1, []], [1.2, [2, 3]], [1 / 1.2, [2, 3]]].flatMap(([factor, dash]) => steps.map((at) => ({ name: String(factor), x: at, y: at * factor * ratio, dash })));
+  }
+
+  async refresh() {
+    await Promise.all(this.panels.map(({ view }, k) => {
+      for (const [name, rows] of Object.entries(this.split(k))) view.data(name, rows);
+      return view.runAsync();
+    }));
+    this.press();
+  }
+
+  brushed(k, code, box) {
+    const { x, y, facet } = this.setting();
+    if (box === null) return this.explorer.filter("box", "", null);
+    for (const [other, { view }] of this.panels.entries()) if (other !== k) view.signal("cleared", Math.random()).run();
+    this.choose(x, y, box, code < 0 ? null : { facet, code });
+  }
+
+  // Choose the points in a box [x0, x1, y0, y1], and of one panel where there are several.
+  choose(x, y, [x0, x1, ...ends], panel = null) {
+    const [y0, y1] = ends.sort((a, b) => a - b), atX = this.x.at, atY = this.y.at, codes = panel && panel.facet.levels.codes;
+    const told = (column, side, low, high) => (side.kind === "names" ? `${column.name} ${side.names.filter((_, i) => i + JITTER >= low && i - JITTER <= high).join(", ")}` : `${column.name} ${show(low * side.size, column.unit)} to ${show(high * side.size, column.unit)}`);
+    const label = `${told(x, this.x, x0, x1)}; ${told(y, this.y, y0, y1)}${panel ? `; ${panel.facet.name} ${panel.facet.levels.names[panel.code]}` : ""}`;
+    this.explorer.filter("box", label, (i) => atX[i] >= x0 && atX[i] <= x1 && atY[i] >= y0 && atY[i] <= y1 && (!panel || codes[i] === panel.code));
+  }
+
+  // Clear what is drawn of the brush once its filter is gone.
+  unbrush() {
+    for (const { view } of this.panels) if (view.signal("brush")) view.signal("cleared", Math.random()).runAsync();
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const along = event.key === "ArrowRight" || event.key === "ArrowLeft" ? this.x.at : this.y.at;
+    const order = this.members.flat().filter((i) => this.explorer.chosen[i]).sort((a, b) => along[a] - along[b] || a - b);
+    if (!order.length) return;
+    const at = order.indexOf(this.explorer.picked);
+    this.explorer.pick(order[at < 0 ? 0 : Math.min(Math.max(at + step, 0), order.length - 1)]);
+  }
+
+  legend(column) {
+    const box = byId("legend"), { names, codes, colours } = this.paint;
+    if (!column) return box.replaceChildren();
+    if (!names) {
+      const bar = document.createElement("span");
+      bar.className = "ramp";
+      bar.style.background = `linear-gradient(to right, ${RAMP.map((_, k) => ramp(k / (RAMP.length - 1))).join(", ")})`;
+      return box.replaceChildren(`${column.name}: ${show(this.paint.least, column.unit)}`, bar, show(this.paint.most, column.unit));
+    }
+    const there = new Set(codes);
+    const buttons = names.map((name, code) => [name, code]).filter(([, code]) => there.has(code)).slice(0, 24).map(([name, code]) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset.code = code;
+      button.append(Object.assign(document.createElement("i"), { style: `background:${colours[code]}` }), name);
+      button.addEventListener("click", () => toggle(this.explorer, column, code));
+      return button;
+    });
+    const rest = there.size > 24 ? [`and ${there.size - 24} others`] : [];
+    box.replaceChildren(`${column.name}: `, ...buttons, ...rest);
+    this.press();
+  }
+
+  // Show which choices are taken.
+  press() {
+    const { colour } = this.setting(), taken = colour && this.explorer.filters.get(`choice ${colour.name}`)?.codes;
+    for (const button of byId("legend").querySelectorAll("button")) button.setAttribute("aria-pressed", String(Boolean(taken && taken.has(Number(button.dataset.code)))));
+  }
+}
+
+// Take a choice of a column, or leave it.
+function toggle(explorer, column, code) {
+  const key = `choice ${column.name}`, codes = new Set(explorer.filters.get(key)?.codes);
+  if (!codes.delete(code)) codes.add(code);
+  const { names, codes: of } = column.levels;
+  if (!codes.size) return explorer.filter(key, "", null);
+  explorer.filter(key, `${column.name} ${[...codes].map((one) => names[one]).join(", ")}`, (i) => codes.has(of[i]));
+  explorer.filters.get(key).codes = codes;
+  explorer.tell();
+}
+
+class Bars {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.element = byId("barchart");
+  }
+
+  counts() {
+    const column = this.explorer.column(byId("bars").value), { names, codes } = column.levels, colours = coloursOf(column.levels);
+    const all = new Float64Array(names.length), on = new Float64Array(names.length);
+    for (let i = 0; i < codes.length; i++) {
+      if (codes[i] < 0) continue;
+      all[codes[i]] += this.explorer.weight(i);
+      if (this.explorer.chosen[i]) on[codes[i]] += this.explorer.weight(i);
+    }
+    const round = (value) => Math.round(value).toLocaleString("en");
+    const rows = names.map((k, code) => ({ k, code, all: all[code], on: on[code], c: colours[code], t: on[code] < all[code] ? `${round(on[code])} of ${round(all[code])}` : round(all[code]) }));
+    return rows.filter((row) => row.all).sort((a, b) => (column.isNumber ? a.code - b.code : b.all - a.all)).slice(0, 16);
+  }
+
+  async draw() {
+    const rows = this.counts(), before = this.made;
+    this.made = await embed(this.element, barSpec(230, rows));
+    before?.finalize();
+    this.made.view.addEventListener("click", (_, item) => item?.datum?.code !== undefined && toggle(this.explorer, this.explorer.column(byId("bars").value), item.datum.code));
+    explainOn(this.made.view, (datum) => (datum.k === undefined ? "" : `${datum.k}: ${datum.t} points`));
+    this.element.firstElementChild?.setAttribute("aria-label", `Points by ${byId("bars").value}: ${rows.map((row) => `${row.k} ${row.t}`).join(", ")}`);
+  }
+
+  async refresh() {
+    await this.made.view.data("bars", this.counts()).runAsync();
+  }
+}
+
+class Histogram {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.element = byId("histchart");
+  }
+
+  bins() {
+    const side = this.side, isLog = side.kind === "log", [low, high] = side.domain.map((end) => (isLog ? Math.log(end) : end));
+    const edge = (k) => (isLog ? Math.exp(low + ((high - low) * k) / BINS) : low + ((high - low) * k) / BINS);
+    const bins = Array.from({ length: BINS }, (_, k) => ({ a: edge(k), b: edge(k + 1), all: 0, on: 0 }));
+    for (let i = 0; i < side.at.length; i++) {
+      const value = isLog ? Math.log(side.at[i]) : side.at[i];
+      if (Number.isNaN(value)) continue;
+      const bin = bins[Math.min(Math.max(Math.floor(((value - low) / (high - low)) * BINS), 0), BINS - 1)];
+      bin.all += this.explorer.weight(i);
+      if (this.explorer.chosen[i]) bin.on += this.explorer.weight(i);
+    }
+    return bins;
+  }
+
+  async draw() {
+    const column = this.explorer.column(byId("histogram").value), before = this.made;
+    this.side = sideOf(column, spansMuch(column.values));
+    this.made = await embed(this.element, histogramSpec(280, 130, this.side, this.bins()));
+    before?.finalize();
+    follow(this.made.view, "box", (box) => {
+      const side = this.side;
+      if (box === null) this.explorer.filter("range", "", null);
+      else this.explorer.filter("range", `${column.name} ${show(box[0] * side.size, column.unit)} to ${show(box[1] * side.size, column.unit)}`, (i) => side.at[i] >= box[0] && side.at[i] <= box[1]);
+    });
+    const range = `${show(side0(this.side), column.unit)} to ${show(side1(this.side), column.unit)}`;
+    this.element.firstElementChild?.setAttribute("aria-label", `Values of ${column.name}, ${range}; drag to choose a range`);
+  }
+
+  async refresh() {
+    await this.made.view.data("bins", this.bins()).runAsync();
+  }
+
+  unbrush() {
+    if (this.made.view.signal("brush")) this.made.view.signal("cleared", Math.random()).runAsync();
+  }
+}
+
+const side0 = (side) => side.domain[0] * side.size;
+const side1 = (side) => side.domain[1] * side.size;
+
+// The best value of y for every pair of values of two choices.
+class BestMap {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.element = byId("mapchart");
+    this.cursor = [0, 0];
+    this.element.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  setting() {
+    return { rows: this.explorer.column(byId("rows").value), across: this.explorer.column(byId("across").value), y: this.explorer.column(byId("y").value) };
+  }
+
+  cells() {
+    const { rows, across, y } = this.setting(), { chosen, fits, anyFits } = this.explorer, best = new Map();
+    const less = byId("bettery").value === "less", of = rows.levels, over = across.levels, width = over.names.length;
+    for (let i = 0; i < chosen.length; i++) {
+      const value = y.isNumber ? y.values[i] : NaN;
+      if (!chosen[i] || (anyFits && !fits[i]) || Number.isNaN(value) || of.codes[i] < 0 || over.codes[i] < 0) continue;
+      const key = of.codes[i] * width + over.codes[i], held = best.get(key);
+      if (held === undefined || (less ? value < y.values[held] : value > y.values[held])) best.set(key, i);
+    }
+    const values = [...best.values()].map((i) => y.values[i]), isLog = spansMuch(values), [least, most] = extent(values, isLog);
+    const share = (value) => (most > least ? (isLog ? Math.log(value / least) / Math.log(most / least) : (value - least) / (most - least)) : 0.5);
+    const taken = this.explorer.filters.get("cell")?.cell;
+    return of.names.flatMap((r, code) => over.names.map((a, other) => {
+      const key = code * width + other, i = best.get(key);
+      if (i === undefined) return { key, r, a, code, other, t: "–", fill: "#eef1f4", ink: QUIET, marked: key === taken };
+      const at = less ? 1 - share(y.values[i]) : share(y.values[i]);
+      return { key, i, r, a, code, other, t: show(y.values[i], y.unit), fill: ramp(at), ink: inkOn(at), marked: key === taken };
+    }));
+  }
+
+  async draw() {
+    const { rows, across, y } = this.setting(), before = this.made;
+    const there = rows && across && rows !== across && y.isNumber;
+    byId("mapchart").hidden = !there;
+    if (!there) return;
+    const room = Math.max(this.element.clientWidth, 320) - 150, width = Math.min(Math.max(Math.floor(room / across.levels.names.length), 22), 92);
+    this.made = await embed(this.element, mapSpec({ width, height: 26 }, rows.levels.names, across.levels.names, this.cells(), [rows.name, across.name]));
+    before?.finalize();
+    this.made.view.addEventListener("click", (_, item) => item?.datum?.key !== undefined && this.take(item.datum));
+    explainOn(this.made.view, (datum) => (datum.key === undefined ? "" : datum.i === undefined ? `${datum.r}, ${datum.a}: no point` : `best of ${rows.name} ${datum.r} and ${across.name} ${datum.a}\n${this.explorer.about(datum.i, [y.name])}`));
+    this.element.setAttribute("aria-label", `Best ${y.name} by ${rows.name} and ${across.name}; arrow keys move from cell to cell, Enter chooses its points`);
+  }
+
+  // Choose the points of a cell and open the best one; the same cell again leaves it.
+  take({ key, i, code, other, r, a }) {
+    const { rows, across } = this.setting(), of = rows.levels.codes, over = across.levels.codes;
+    if (this.explorer.filters.get("cell")?.cell === key) return this.explorer.filter("cell", "", null);
+    this.explorer.filter("cell", `${rows.name} ${r}, ${across.name} ${a}`, (row) => of[row] === code && over[row] === other);
+    this.explorer.filters.get("cell").cell = key;
+    this.explorer.pick(i ?? -1);
+  }
+
+  key(event) {
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key], { rows, across } = this.setting();
+    if (!step && event.key !== "Enter") return;
+    event.preventDefault();
+    const size = [rows.levels.names.length, across.levels.names.length];
+    if (step) this.cursor = this.cursor.map((at, k) => Math.min(Math.max(at + step[k], 0), size[k] - 1));
+    const key = this.cursor[0] * size[1] + this.cursor[1];
+    this.made.view.signal("keyed", key).runAsync();
+    const cell = this.cells()[key];
+    byId("state").textContent = `${rows.name} ${cell.r}, ${across.name} ${cell.a}: ${cell.t}`;
+    if (!step) this.take(cell);
+  }
+
+  async refresh() {
+    if (!byId("mapchart").hidden) await this.made.view.data("cells", this.cells()).runAsync();
+  }
+}

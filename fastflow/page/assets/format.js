@@ -1,0 +1,64 @@
+// Numbers and colours as a person reads them.
+
+const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"]];
+const UNITS_WITHOUT_PREFIX = new Set(["", "USD", "1/s", "mm2"]);
+
+// The prefix of a unit that makes a value 1 to 1000: [its size, its letter].
+function prefixOf(value, unit) {
+  if (UNITS_WITHOUT_PREFIX.has(unit) || !(Math.abs(value) > 0)) return [1, ""];
+  return PREFIXES.find(([size]) => Math.abs(value) >= size * 0.9995) ?? PREFIXES.at(-1);
+}
+
+function digits(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(2).replace("e+", "e");
+  if (size >= 100) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(3)));
+}
+
+function show(value, unit) {
+  if (value === null || Number.isNaN(value)) return "–";
+  const [size, letter] = prefixOf(value, unit);
+  if (unit === "1/s") return `${digits(value)}/s`;
+  return unit ? `${digits(value / size)} ${letter}${unit}` : digits(value);
+}
+
+const LIMITERS = {
+  compute: "#0072b2", l0: "#b9e2d2", l1: "#5fc0a0", l2: "#009e73", l3: "#00694c", l4: "#00402f",
+  dram: "#d55e00", launch: "#8a8a8a", network: "#cc79a7", pipeline: "#e6c300", host: "#5b4a8a",
+};
+// Okabe and Ito's colours, which colour-blind people tell apart; yellow is darkened for white paper.
+const APART = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#bfae00", "#000000"];
+const OTHERS = "#9aa4ae";
+const RAMP = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+
+function ramp(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1), low = Math.min(Math.floor(at), RAMP.length - 2);
+  return `rgb(${RAMP[low].map((from, k) => Math.round(from + (RAMP[low + 1][k] - from) * (at - low)))})`;
+}
+
+function inkOn(share) {
+  return share > 0.55 ? "#111" : "#fff";
+}
+
+// A colour for each choice of a column; where there are more choices than colours, for the most common ones.
+function coloursOf({ names, codes }) {
+  const known = names.filter((name) => name in LIMITERS).length;
+  if (known && known >= names.length - 1) return names.map((name) => LIMITERS[name] ?? OTHERS);
+  if (names.length <= APART.length) return names.map((_, code) => APART[code]);
+  const counts = new Int32Array(names.length);
+  for (const code of codes) if (code >= 0) counts[code]++;
+  const order = names.map((_, code) => code).sort((a, b) => counts[b] - counts[a] || a - b);
+  return names.map((_, code) => APART[order.indexOf(code)] ?? OTHERS);
+}
+
+// Where a logarithmic axis is labelled: at powers of ten, and between them where there are few.
+function ticksOf([low, high]) {
+  const decades = Math.log10(high / low), steps = decades < 1 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : decades < 2.5 ? [1, 2, 5] : [1];
+  const every = decades > 12 ? 3 : decades > 7 ? 2 : 1, ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    if (power % every === 0) ticks.push(...steps.map((step) => Number(`${step}e${power}`)).filter((tick) => tick >= low && tick <= high));
+  }
+  return ticks;
+}

@@ -1,0 +1,23 @@
+"""Pages of datasets, a file for each kind."""
+
+from __future__ import annotations
+
+from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
+from fastflow.dataset.reader import Dataset
+from fastflow.page.content import Page
+from fastflow.page.kinds import backtest, grid, search, sensitivity, validation
+
+
+def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) -> Page:
+    """Return the page of any dataset of fastflow; raises InputError.
+
+    study: the one that a grid is judged as; config_dir: the user's own library, which its points need.
+    """
+    if dataset.about("measurements"):
+        return validation.page_of(dataset)
+    kind = kind_of_table(dataset.schema)
+    if kind:
+        return sensitivity.page_of(dataset) if kind == SENSITIVITY else backtest.page_of(dataset)
+    if "score" in dataset.schema.names and not study:
+        return search.page_of(dataset, config_dir)
+    return grid.page_of(dataset, study, config_dir)

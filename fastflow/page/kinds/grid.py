@@ -1,0 +1,196 @@
+"""Pages of grids: points of training, points that serve, and studies with their claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fastflow.charts import overview, serving
+from fastflow.charts.overview import CHOICES
+from fastflow.charts.style import render
+from fastflow.configuration.wording import counted
+from fastflow.dataset.reader import Dataset
+from fastflow.page.again import details_of
+from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
+from fastflow.page.content import Details, Headline, Page, Parts, View
+from fastflow.page.rows import Drawn, drawn_of
+from fastflow.show.tables import quantity
+from fastflow.studies import report_of
+
+if TYPE_CHECKING:
+    from fastflow.studies.claims import Claim
+
+MEMORY = Parts(
+    "Memory of one device",
+    {
+        "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
+        "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
+    },
+    "dram_capacity_B",
+)  # fmt: skip
+TIME = Parts(
+    "Time of one iteration",
+    {"kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s"},
+)
+LATENCY = Parts("What a request waits for", {"first token": "ttft_s", "each further token": "tpot_s"})
+_BEST = {
+    "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
+    "tokens_per_s_per_device": "Most tokens a device", "tokens_per_s_per_user": "Most tokens a user",
+    "ttft_s": "Soonest first token", "token_usd": "Cheapest token",
+}  # fmt: skip
+_RESULTS = (
+    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user",
+    "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu", "feasible", "reason",
+)  # fmt: skip
+_MOST_HEADLINES = 5
+
+
+def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
+    """Return the page of a grid; raises InputError."""
+    names = dataset.schema.names
+    serves = "tpot_s" in names and "bound_by" not in names
+    axes = overview.stored(dataset.texts("axes")) if dataset.about("axes") else []
+    chosen = [name for name in (*axes, *CHOICES) if name in names]
+    better = compared(names)
+    first = dataset.read([name for name in {*chosen, *better, "feasible", "reason"} if name in names])
+    better = {name: which for name, which in better.items() if varying(first, [name])}
+    apart = _apart(first, axes)
+    main = first_of(("tokens_per_s_per_device",) if serves else ("time_s",), better) or "time_s"
+    drawn = drawn_of(first, better or {"time_s": "less"}, apart, main)
+    frame = _drawn_rows(dataset, first, drawn)
+    details, lacks = (None, "") if serves else details_of(dataset, frame, config_dir)
+    study = study or dataset.about("report")
+    return Page(
+        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        what=_what(dataset, first, apart, study),
+        asked=asked_of(dataset, "sweep -m" if len(first) > 1 else "sweep"),
+        headlines=_headlines(first, apart),
+        claims=_claims(dataset, study),
+        figure=_figure(dataset, study, serves, axes),
+        points=quantities(dataset, frame),
+        total=len(first),
+        drawn=told_of(drawn, len(first), better, main),
+        weight=drawn.weight,
+        view=_view(frame, apart, main, better, details),
+        details=details,
+        lacks=lacks,
+    )
+
+
+def _apart(frame: pd.DataFrame, axes: list[str]) -> list[str]:
+    """Return what varies among points, the strategy that was found among it where it was asked for."""
+    keys = varying(frame, axes)
+    return keys or varying(frame, [name for name in CHOICES if name in frame])[:4]
+
+
+def _drawn_rows(dataset: Dataset, first: pd.DataFrame, drawn: Drawn) -> pd.DataFrame:
+    """Return the drawn points with all of their columns."""
+    names = dataset.schema.names
+    if drawn.weight is None or "point" not in first:
+        return dataset.read(names).iloc[drawn.rows].reset_index(drop=True)
+    return dataset.read(names, only=first["point"].to_numpy()[drawn.rows])
+
+
+def told_of(drawn: Drawn, rows: int, better: Iterable[str], main: str) -> str:
+    """Say which points are drawn of how many; "" where all are. better: columns with fronts."""
+    if drawn.weight is None:
+        return ""
+    sampled = drawn.rows.size - drawn.best
+    left = f" ({drawn.left:,} of them had no room)" if drawn.left else ""
+    return (
+        f"Drawn are {drawn.rows.size:,} of {rows:,} points: {drawn.best:,} on the front of any two of"
+        f" {', '.join(better)}, or the best in {main} for two values of what varies{left}; and a random"
+        f" sample of {sampled:,} of the others. Counts in the charts are estimates for all points."
+    )
+
+
+def _what(dataset: Dataset, frame: pd.DataFrame, apart: list[str], study: str) -> str:
+    """Say what the dataset is, and whether it is whole."""
+    short = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    spanned = " x ".join(f"{frame[key].nunique():,} {key}" for key in apart)
+    of_study = f"Study {study}: " if study else ""
+    return f"{of_study}{counted(len(frame), 'point')}{short}{f': {spanned}' if spanned else ''}"
+
+
+def _headlines(frame: pd.DataFrame, apart: list[str]) -> list[Headline]:
+    """Return how many points are feasible, and the best of each result that matters."""
+    usable = frame[frame["feasible"].astype(bool)]
+    told = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", _first_reason(frame))]
+    if not len(usable):
+        usable = frame[frame["time_s"].notna()]
+    for name, label in _BEST.items():
+        if varying(usable, [name]):
+            row = usable.iloc[best_row(usable, name)]
+            told.append(Headline(label, quantity(name, float(row[name])), _named(row, apart)))
+    return told[:_MOST_HEADLINES]
+
+
+def _first_reason(frame: pd.DataFrame) -> str:
+    others = frame[~frame["feasible"].astype(bool)]
+    if others.empty:
+        return "every point has a time and fits its memory"
+    row = others.iloc[0]
+    return f"point {row['point']:,}: {row['reason']}" if "point" in row else str(row["reason"])
+
+
+def _named(row: pd.Series[Any], apart: list[str]) -> str:
+    """Name a point by what tells it apart."""
+    told = ", ".join(f"{key}={quantity(key, row[key])}" for key in apart)
+    return f"point {row['point']:,}: {told}" if "point" in row else told
+
+
+def _claims(dataset: Dataset, study: str) -> list[Claim]:
+    if not study:
+        return []
+    how = report_of(study)
+    return how.claims(dataset.read(how.columns))
+
+
+def _figure(dataset: Dataset, study: str, serves: bool, axes: list[str]) -> bytes:
+    """Return the figure that the command draws of the dataset."""
+    if study:
+        how = report_of(study)
+        return render(lambda: how.draw(dataset.read(how.columns)))
+    name = dataset.folder.shown.rstrip("/").rpartition("/")[2]
+    if serves:
+        frame = dataset.read(serving.columns_of(dataset.schema.names))
+        lines = serving.lines_of(frame)
+        return render(lambda: serving.draw(lines, f"{counted(len(frame), 'point')} of {name}"))
+    frame = dataset.read(overview.columns_of(dataset.schema.names, axes))
+    summaries = overview.axes_of(frame, axes)
+    return render(lambda: overview.draw(summaries, f"{counted(len(frame), 'point')} of {name}"))
+
+
+def _view(
+    frame: pd.DataFrame, apart: list[str], main: str, better: dict[str, str], details: Details | None
+) -> View:
+    """Return what the charts show first."""
+    names = list(map(str, frame))
+    beside = first_of(("tokens_per_s_per_user", "iteration_usd", "energy_J", "device_usd"), better)
+    if main == "tokens_per_s_per_device":
+        x, y, colour = beside or "ttft_s", main, first_of(apart, names)
+    else:
+        x, y, colour = beside or first_of(apart, names) or "point", main, "bound_by"
+    across, rows = (*apart, "", "")[:2]
+    results = [name for name in _RESULTS if name in names and frame[name].notna().any()]
+    beside_asked = [
+        name for name in ("strategy", "cuts") if name in varying(frame, names) and name not in apart
+    ]
+    limiter = first_of(("bound_by", "decode_bound_by", "prefill_bound_by"), names)
+    parts = [MEMORY] if details else [TIME, LATENCY, MEMORY]
+    return View(
+        x=x,
+        y=y,
+        colour=colour,
+        bars=limiter or colour,
+        histogram=main,
+        sort=main,
+        rows=rows,
+        across=across if rows else "",
+        listed=("point", *apart, *beside_asked, *results),
+        named=tuple(name for name in ("point", *apart, *beside_asked) if name in names),
+        opened=best_row(frame, main),
+        parts=tuple(part for part in parts if any(name in names for name in part.columns.values())),
+    )

@@ -1,0 +1,163 @@
+"""Pages of searches: the designs that were scored, the ranking of candidates, and the front."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fastflow import units
+from fastflow.charts.search import columns_of, draw, draw_front
+from fastflow.charts.style import render
+from fastflow.configuration.wording import counted
+from fastflow.dataset.reader import Dataset
+from fastflow.optimize.space import BUDGETS
+from fastflow.page.again import details_of
+from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
+from fastflow.page.content import Headline, Page, Parts, View
+from fastflow.page.kinds.grid import told_of
+from fastflow.page.rows import drawn_of
+from fastflow.show.ranking import labels_of
+
+_LISTED = (
+    "objective", "second_objective", "gain", "own_objective", "time_s", "bound_by", "energy_J",
+    "iteration_usd", "feasible", "reason",
+)  # fmt: skip
+
+_COLOURS = 8  # that are told apart
+
+
+def page_of(dataset: Dataset, config_dir: str | None) -> Page:
+    """Return the page of a search's history, ranking or front; raises InputError."""
+    names = dataset.schema.names
+    whole = dataset.read(names)
+    if whole.empty:
+        return _empty(dataset)
+    better = {name: which for name, which in compared(names).items() if varying(whole, [name])}
+    labels = varying(whole, labels_of(names))
+    drawn = drawn_of(whole, better or {"objective": "less"}, labels, "objective")
+    frame = whole.iloc[drawn.rows].reset_index(drop=True)
+    details, lacks = details_of(dataset, frame, config_dir)
+    is_ranking, is_history = "rank" in names, "step" in names
+    what = counted(len(whole), "candidate" if is_ranking else "design")
+    number = first_of(("rank", "design"), names)
+    return Page(
+        title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
+        what=f"Search: {what}, {'ranked' if is_ranking else 'as scored' if is_history else 'of the front'}",
+        asked=[*asked_of(dataset, "search"), ("search", dataset.about("search"))],
+        headlines=_headlines(dataset, whole, labels),
+        claims=[],
+        figure=_figure(dataset, whole),
+        points=quantities(dataset, frame),
+        total=len(whole),
+        drawn=told_of(drawn, len(whole), better, "objective"),
+        weight=drawn.weight,
+        view=_view(whole, labels, number)._replace(opened=best_row(frame, "objective")),
+        details=details,
+        lacks=lacks,
+    )
+
+
+def _empty(dataset: Dataset) -> Page:
+    """Return the page of a front without designs."""
+    view = View(x="", y="", colour="", bars="", histogram="")
+    nothing = "Search: no design has a time"
+    asked = [*asked_of(dataset, "search"), ("search", dataset.about("search"))]
+    title = dataset.folder.shown.rstrip("/").rpartition("/")[2]
+    return Page(title, nothing, asked, [], [], b"", [], 0, "", None, view, None, "")
+
+
+def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
+    """Return the best design, what it gains over the chip's own breakdown, and how many fit."""
+    fits = frame["feasible"].astype(bool)
+    rows = frame[fits & frame["objective"].notna()]
+    told = [Headline("Feasible", f"{int(fits.sum()):,} of {len(frame):,}", "designs with a time that fit")]
+    if rows.empty:
+        return told
+    for name in ("objective", "second_objective"):
+        if name in rows and rows[name].notna().any():
+            best = rows.iloc[best_row(rows, name)]
+            told.append(
+                Headline(f"Best {_meaning(dataset, name)}", _value(dataset, best, name), _named(best, labels))
+            )
+    best = rows.iloc[best_row(rows, "objective")]
+    own = _own(frame, best)
+    if own and own == own:
+        told.append(
+            Headline(
+                "Gain over the chip's own shares", f"{own / best['objective']:.2f}x", "of the same candidate"
+            )
+        )
+    return told
+
+
+def _own(frame: pd.DataFrame, best: pd.Series[Any]) -> float:
+    """Return the objective of the candidate's own chip, NaN where it is not known."""
+    if "own_objective" in frame:
+        return float(best["own_objective"])
+    if "step" not in frame:
+        return float("nan")
+    first = frame[frame["candidate"] == best["candidate"]].iloc[0]  # a search begins with the chip as it is
+    return float(first["objective"])
+
+
+def _meaning(dataset: Dataset, name: str) -> str:
+    held = dataset.schema.field(name).metadata or {}
+    return str(held.get(b"meaning", b"objective").decode())
+
+
+def _value(dataset: Dataset, row: pd.Series[Any], name: str) -> str:
+    unit = (dataset.schema.field(name).metadata or {}).get(b"unit", b"").decode()
+    return units.show(float(row[name]), unit)
+
+
+def _named(row: pd.Series[Any], labels: list[str]) -> str:
+    return ", ".join(f"{label}={row[label]}" for label in labels) or str(row["strategy"])
+
+
+def _figure(dataset: Dataset, frame: pd.DataFrame) -> bytes:
+    """Return the figure that the command draws of a history or a front; a ranking has none."""
+    names = dataset.schema.names
+    if "rank" in names:
+        return b""
+    labels = labels_of(names)
+    rows = frame[[*labels, *(name for name in columns_of(names) if name not in labels)]]
+    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in rows]
+    if "step" in names:
+        return render(lambda: draw(rows, labels, *axes))
+    return render(lambda: draw_front(rows, labels, *axes))
+
+
+def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
+    """Return what the charts show first."""
+    names = list(map(str, frame))
+    shares = [name for name in names if name.startswith(tuple(f"chip.{budget}." for budget in BUDGETS))]
+    several = varying(frame, ["second_objective"])
+    x = several[0] if several else "chip.area.core" if "chip.area.core" in shares else number
+    few = [label for label in labels if frame[label].nunique() <= _COLOURS]
+    colour = first_of(few, names) or "bound_by"
+    rows, across = (*labels, "", "")[:2]
+    return View(
+        x=x,
+        y="objective",
+        colour=colour,
+        bars="bound_by",
+        histogram="objective",
+        sort="objective",
+        rows=rows if across else "",
+        across=across,
+        listed=(
+            *([number] if number else []),
+            *labels,
+            *(name for name in _LISTED if name in names and frame[name].notna().any()),
+        ),
+        named=tuple(dict.fromkeys((*([number] if number else []), *labels, "strategy"))),
+        parts=tuple(_shares_of(budget, shares) for budget in BUDGETS if _shares_of(budget, shares).columns),
+    )
+
+
+def _shares_of(budget: str, shares: list[str]) -> Parts:
+    """Return how a budget is shared, as parts of one bar."""
+    prefix = f"chip.{budget}."
+    columns = {name.removeprefix(prefix): name for name in shares if name.startswith(prefix)}
+    return Parts(f"Shares of the chip's {budget}", columns)

@@ -1,0 +1,258 @@
+"""Pages of datasets: what they hold, and what a browser makes of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastflow
+from fastflow.dataset.reader import find
+from fastflow.page import rows
+from fastflow.page.document import document, packed
+from fastflow.page.kinds import page_of
+from fastflow.report import main
+from tests.browser import PROGRAM, Browser, browser
+
+GRID = ("tech=n12,n7,n5", "mem=hbm2,hbm3", "parallel.strategy=d512,RC-8-8-d8")
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(fastflow.sweep(*GRID, output=tmp_path_factory.mktemp("page") / "grid"))
+
+
+def _header(content: bytes) -> dict[str, object]:
+    raw = gzip.decompress(content)
+    size = int.from_bytes(raw[:4], "little")
+    header: dict[str, object] = json.loads(raw[4 : 4 + size])
+    return header
+
+
+def test_page_of_a_grid_has_all_points_and_their_kernels(grid: Path) -> None:
+    page = page_of(find(str(grid)))
+    frame = pd.read_parquet(grid)
+    held = {quantity.name: quantity[3] for quantity in page.points}
+    assert page.total == len(frame) == 12
+    np.testing.assert_allclose(held["time_s"], frame["time_s"])
+    assert held["bound_by"].tolist() == frame["bound_by"].tolist()
+    assert page.details is not None
+    kernels = page.details.kernels
+    sums = np.add.reduceat(kernels.numbers["time_s"], kernels.offset[:-1])
+    np.testing.assert_allclose(sums, frame["compute_s"], rtol=1e-9)  # no pipeline: a device runs them all
+    assert page.details.areas["core"][0] > 0.0
+    assert page.details.pictures[0].startswith(b"<?xml")
+    assert page.headlines[0].value == f"{int(frame['feasible'].sum())} of 12"
+
+
+def test_a_point_that_comes_out_otherwise_today_has_no_kernels(grid: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    part = next(grid.glob("*.parquet"))
+    table = pq.read_table(part)
+    place = table.schema.get_field_index("time_s")
+    longer = table["time_s"].to_numpy() * np.array([2.0] + [1.0] * 11)
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(table.set_column(place, table.schema.field(place), [longer]), other / part.name)
+    page = page_of(find(str(other)))
+    assert page.details is not None
+    assert page.details.kernels.offset[1] == 0
+    assert page.lacks == "1 point would have another time today: without kernels."
+
+
+def test_data_of_a_page_says_where_arrays_are(grid: Path) -> None:
+    header = _header(packed(page_of(find(str(grid)))))
+    assert header["rows"] == 12
+    columns = {one["name"]: one for one in header["columns"]}  # type: ignore[attr-defined]
+    assert "constant" in columns["devices"]
+    assert columns["tech"]["texts"]["names"] == ["n12", "n7", "n5"]
+    assert columns["time_s"]["unit"] == "s"
+    assert columns["time_s"]["better"] == "less"
+
+
+def test_a_page_is_one_file_that_asks_for_nothing(grid: Path) -> None:
+    text = document(page_of(find(str(grid)))).decode()
+    assert "default-src 'none'" in text
+    assert ' src="http' not in text
+    assert "<link" not in text
+    assert len(text) < 5_000_000
+
+
+@pytest.fixture(scope="module")
+def large() -> pd.DataFrame:
+    draw = np.random.default_rng(1)
+    points = 20_000
+    frame = pd.DataFrame(
+        {
+            "point": np.arange(points),
+            "time_s": draw.lognormal(size=points).round(2),
+            "energy_J": draw.lognormal(size=points).round(2),
+            "mfu": draw.random(points).round(3),
+            "tech": draw.choice(["n7", "n5", "n3"], points),
+            "mem": draw.choice(["hbm2", "hbm3"], points),
+            "feasible": draw.random(points) < 0.7,
+        }
+    )
+    frame.loc[draw.random(points) < 0.05, "time_s"] = np.nan
+    return frame
+
+
+def test_drawn_points_hold_every_front_and_stand_for_all(large: pd.DataFrame) -> None:
+    better = {"time_s": "less", "energy_J": "less", "mfu": "more"}
+    drawn = rows.drawn_of(large, better, ["tech", "mem"], "time_s")
+    assert drawn.rows.size == rows.MOST
+    assert drawn.weight is not None
+    assert drawn.weight.sum() == pytest.approx(len(large))
+    usable = large[large["time_s"].notna() & large["feasible"]]
+    for first, second in (("time_s", "energy_J"), ("time_s", "mfu"), ("energy_J", "mfu")):
+        one = usable[first] * (1 if better[first] == "less" else -1)
+        two = usable[second] * (1 if better[second] == "less" else -1)
+        front = {  # the values of what nothing beats, by looking at every pair
+            (a, b)
+            for a, b in zip(one, two, strict=True)
+            if not ((one <= a) & (two <= b) & ((one < a) | (two < b))).any()
+        }
+        kept = set(zip(one.reindex(drawn.rows), two.reindex(drawn.rows), strict=True))
+        assert front <= kept
+    best = usable.groupby(["tech", "mem"])["time_s"].min()
+    there = usable[usable.index.isin(drawn.rows)].groupby(["tech", "mem"])["time_s"].min()
+    pd.testing.assert_series_equal(best, there)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["htm=x.html"], "htm=x.html (from the command line) is invalid: expected html=FILE.html"),
+        (["html=x.txt"], "expected a file whose name ends in .html or .htm"),
+        (["html=nowhere/x.html"], "expected a file in a folder that exists; nowhere does not"),
+        (["html=x.html", "--format", "pdf"], "the figure is in the page"),
+        (["html=x.html", "other"], "expected one dataset for a page, not 2"),
+        (["--config-dir", "mine"], "expected nothing without html=FILE.html"),
+    ],
+)
+def test_mistakes_are_one_line(
+    given: list[str], said: str, grid: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main([str(grid), *given]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: pages are not opened")
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def _written(dataset: Path, file: Path) -> Path:
+    assert main([str(dataset), f"html={file}"]) == 0
+    assert file.stat().st_size < 5_000_000
+    return file
+
+
+def _chosen(tab: Browser) -> int:
+    return int(tab.value("document.getElementById('state').textContent").split()[0].replace(",", ""))
+
+
+def _box(tab: Browser, selector: str) -> tuple[float, float, float, float]:
+    script = (
+        f"(() => {{ const e = document.querySelector('{selector}'); e.scrollIntoView({{block: 'center'}});"
+    )
+    script += " const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; })()"
+    left, top, right, bottom = tab.value(script)
+    return left, top, right, bottom
+
+
+@pytest.mark.long
+@needs_browser
+def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
+    tab.open(_written(grid, tmp_path / "grid.html"))
+    assert _chosen(tab) == 12
+    opened = tab.value("document.getElementById('pointname').textContent")
+    assert "point" in opened
+    assert (
+        tab.value("document.querySelectorAll('#pointcharts svg').length") >= 3
+    )  # time, roofline, memory, die
+
+    left, top, right, bottom = _box(tab, "#scatter canvas")
+    tab.drag((left + 85, top + 20), ((left + right) / 2, bottom - 60))
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    some = _chosen(tab)
+    assert 0 < some < 12
+    assert tab.value("document.querySelectorAll('#table tbody tr').length") == some
+    tab.key("Escape")
+    tab.until("document.querySelectorAll('#chips button').length === 0")
+    assert _chosen(tab) == 12
+
+    tab.value("document.querySelector('#legend button').click()")
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    assert _chosen(tab) < 12
+    tab.value("document.querySelector('#chips button').click()")
+    tab.until("document.querySelectorAll('#chips button').length === 0")
+
+    left, top, right, bottom = _box(tab, "#mapchart svg")
+    tab.click((left + 0.6 * (right - left), bottom - 15))
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    assert _chosen(tab) == 2  # of a cell, one a strategy
+    tab.key("Escape")
+
+    tab.value("document.querySelectorAll('#table tbody tr')[3].click()")
+    tab.until(f"document.getElementById('pointname').textContent !== {json.dumps(opened)}")
+    tab.value("document.getElementById('scatter').focus()")
+    before = tab.value("document.getElementById('pointname').textContent")
+    tab.key("ArrowLeft")
+    tab.key("ArrowLeft")
+    tab.until(f"document.getElementById('pointname').textContent !== {json.dumps(before)}")
+
+    tab.value(
+        "(() => { const e = document.getElementById('facet'); e.value = 'tech';"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+    tab.until("document.querySelectorAll('#scatter canvas').length === 3")
+    assert len(tab.picture()) > 20_000
+    assert tab.problems() == []
+    assert tab.requests() == []
+
+
+@pytest.mark.long
+@needs_browser
+def test_pages_of_every_kind_open_in_a_browser(tab: Browser, tmp_path: Path) -> None:
+    gemms = tmp_path / "gemms.csv"
+    gemms.write_text(
+        "device,dtype,m,n,k,seconds\n"
+        + "".join(f"a100,fp16,{m},{m},{m},{m**3 * 1e-14 + 5e-6}\n" for m in (256, 512, 1024, 2048, 4096))
+    )
+    made = {
+        "study": fastflow.sweep("+sweeps=fig09", output=tmp_path / "study"),
+        "served": fastflow.sweep("+sweeps=serving_front", output=tmp_path / "served"),
+        "bands": fastflow.sweep("tech=n5,n3", "uncertainty=on", output=tmp_path / "bands"),
+    }
+    fastflow.search("tech=n7", "steps=10", "pareto=energy", output=tmp_path / "search")
+    fastflow.validate(f"measurements={gemms}", "chip=a100", output=tmp_path / "validation")
+    fastflow.sensitivity("tech=n7", output=tmp_path / "sensitivity")
+    fastflow.backtest(output=tmp_path / "backtest")
+    names = [*made, "search", "search-ranking", "search-front", "validation", "sensitivity", "backtest"]
+    for name in names:
+        page = _written(tmp_path / name, tmp_path / f"{name}.html")
+        tab.open(page)
+        assert _chosen(tab) > 0, name
+        assert tab.value("document.querySelectorAll('#scatter canvas').length") >= 1, name
+        assert tab.problems() == [], name
+        assert tab.requests() == [], name
+        assert float(tab.value("document.documentElement.dataset.firstPicture")) > 0.0, name
+    assert tab.value("document.querySelectorAll('#table tbody tr').length") > 0
+    tab.open(tmp_path / "study.html")
+    assert tab.value("document.querySelectorAll('.claims li').length") > 0
