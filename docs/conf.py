@@ -36,6 +36,7 @@ html_css_files = ["fastflow.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_theme_options = {"top_of_page_buttons": []}
 copybutton_prompt_text = "$ "
 

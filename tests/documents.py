@@ -12,8 +12,7 @@ NOT_RUN = {
     "makes an environment",
     "changes this shell",
     "needs files of yours",
-    "needs a screen",
-    "takes minutes",
+    "takes long",
     "writes 60 MB",
 }
 """Why a block may be left out, after `<!-- not run: ` on the line before its fence."""

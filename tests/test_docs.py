@@ -1,7 +1,7 @@
 """The documents: their links, and all that they tell a reader to type.
 
 Every page's commands and Python blocks are run in their order, in a folder of their own, with the files that the page
-shows. Commands of fastflow run in this process, all others in a shell. A block of text right behind commands is what
+shows, and those of other pages that its commands name. Commands of fastflow run in this process, all others in a shell. A block of text right behind commands is what
 they print: each of its lines has to be there, in that order, where `...` stands for lines that are left out. Blanks, and
 what each run has of its own (times of this machine, the dated folder of a dataset), are not compared.
 """
@@ -21,7 +21,7 @@ from tests.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
 
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")
 RUN = ("sh", "python")
-MOST_NOT_RUN = 12
+MOST_NOT_RUN = 14
 OWN = (
     (re.compile(r"outputs/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d+"), "outputs/NOW"),
     (re.compile(r" in [\d.,]+ s: .*"), " in a time"),
@@ -121,10 +121,16 @@ def assert_shown(shown, printed, where):
 @pytest.mark.long
 @pytest.mark.parametrize("page", with_code(), ids=name_of)
 def test_what_a_page_says_can_be_typed(page, cli, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "110")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     namespace, variables, printed, expected = {}, {}, [], 0
+    shown = {block.file: block.text for other in pages() for block in blocks(other) if block.file}
+
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     def expanded(word):
         return re.sub(r"\$(\w+)", lambda found: variables.get(found[1], found[0]), word)
@@ -150,14 +156,15 @@ def test_what_a_page_says_can_be_typed(page, cli, monkeypatch, tmp_path, capsys)
     for block in blocks(page):
         where = f"{name_of(page)}:{block.line}"
         if block.file and block.language not in RUN:
-            path = tmp_path / block.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, encoding="utf-8")
+            write(block.file, block.text)
         elif block.mark.startswith("not run: "):
             printed = None
         elif block.language == "sh":
             expected, printed = (2 if block.mark == MISTAKE else 0), []
             for line in commands_of(block.text):
+                for name in shown:
+                    if name in line and not (tmp_path / name).exists():
+                        write(name, shown[name])
                 code, lines = run(line)
                 assert code == expected, f"{where}: {line} ended with {code}:\n" + "\n".join(lines[-20:])
                 printed += lines

@@ -33,7 +33,7 @@ _TITLES = {
     "server": "Servers", "uncertainty": "Uncertainty", "engine": "Engines", shelf.STUDIES: "Studies",
 }  # fmt: skip
 """Groups in the order of the pages, and their titles; a group that is not here comes last."""
-_SAME = "〃"
+_SAME = "as above"
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#$|~])")
 
 
