@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `python -m sphinx -W docs docs/_build`, then open docs/_build/index.html."""
+"""How Sphinx builds the site: `python -m sphinx -W docs docs/_build`, then open docs/_build/index.html."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The documents as tests read them: pages, their blocks of code, what is written to files, what is not run."""
+"""The documents as tests read them: pages, their blocks of code, files that they show, what is not run."""
 
 import re
 from collections.abc import Iterator

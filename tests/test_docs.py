@@ -1,14 +1,16 @@
 """The documents: their links, and all that they tell a reader to type.
 
-Every page's commands and Python blocks are run in their order, in a folder of their own, with the files that the page
-shows, and those of other pages that its commands name. Commands of fastflow run in this process, all others in a shell. A block of text right behind commands is what
-they print: each of its lines has to be there, in that order, where `...` stands for lines that are left out. Blanks, and
-what each run has of its own (times of this machine, the dated folder of a dataset), are not compared.
+Every page's commands and Python blocks are run in their order, in a folder of their own, with the files that
+the page shows, and those of other pages that its commands name. Commands of fastflow run in this process, all
+others in a shell. A block of text right behind commands is what they print: each of its lines has to be
+there, in order, where `...` stands for lines that are left out. Blanks, and what each run has of its own (times of
+this machine, the dated folder of a dataset), are not compared.
 """
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -17,9 +19,27 @@ from pathlib import Path
 import pytest
 
 import fastflow
+from fastflow.__main__ import COMMANDS
+from fastflow.columns import (
+    BACKTEST,
+    BANDS,
+    INPUTS,
+    RESULTS,
+    SEARCH,
+    SENSITIVITY,
+    SERVED,
+    STACKED,
+    VALIDATION,
+)
+from fastflow.configuration import shelf
 from tests.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
 
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio)[^>]*\ssrc=["'](?:https?:)?//[^>]*>"""
+    r"""|<link[^>]*rel=["'](?:stylesheet|icon|preload|modulepreload|preconnect)[^>]*href=["'](?:https?:)?//[^>]*>"""
+)
+"""What a browser would fetch from a network."""
 RUN = ("sh", "python")
 MOST_NOT_RUN = 14
 OWN = (
@@ -175,4 +195,38 @@ def test_what_a_page_says_can_be_typed(page, cli, monkeypatch, tmp_path, capsys)
             assert_shown(block.text, printed, where)
         if block.language not in ("sh", "python"):
             printed = []
-    assert fastflow.evaluate("tech=n7")["time_s"][0] > 0.0  # no page leaves something behind that changes this process
+
+
+@pytest.mark.long
+def test_the_site_builds_and_works_offline(tmp_path):
+    """One command, warnings as errors; nothing comes from a network, and generated pages are whole."""
+    docs, site = tmp_path / "docs", tmp_path / "site"
+    made = shutil.ignore_patterns("_build", "generated", "__pycache__")
+    shutil.copytree(DOCS, docs, ignore=made)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(docs), str(site)]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    files = {path.relative_to(site).as_posix(): path for path in site.rglob("*.html")}
+    html = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    for name, text in html.items():
+        assert not LOADED.findall(text), name
+    for path in (*site.rglob("*.css"), *site.rglob("*.js")):
+        content = path.read_text(encoding="utf-8")
+        assert not re.search(r"@import|url\([\"']?https?:|importScripts|fetch\([\"']https?:", content), path
+    assert "<math" in html["equations.html"]
+
+    for group in shelf.groups():
+        page = html[f"generated/library/{group}.html"]
+        titles = set(re.findall(r"<h2>(.*?)<a", page))
+        assert set(shelf.choices(group)) == titles, group
+    shown = re.compile(r'<span class="pre">(.*?)</span>')
+    assert {column.name for column in INPUTS} <= set(shown.findall(html["generated/reference/keys.html"]))
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS, *INPUTS)
+    assert {column.name for column in every} <= set(shown.findall(html["columns.html"]))
+    lines = html["generated/reference/command_lines.html"]
+    for name in (*COMMANDS, "list", "show"):
+        assert f"<h2>fastflow {name}<" in lines
+    for name in fastflow.__all__:
+        if name != "InputError":
+            assert f'id="fastflow.{name}"' in html["python.html"], name

@@ -1,4 +1,4 @@
-"""Equations as MathML, made when the site is built: browsers draw it themselves, so no page loads a script for it."""
+"""Equations as MathML, made when the site is built: browsers draw it, so no page loads a script for it."""
 
 from __future__ import annotations
 
