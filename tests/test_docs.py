@@ -1,10 +1,10 @@
 """The documents: their links, and all that they tell a reader to type.
 
-Every page's commands and Python blocks are run in their order, in a folder of their own, with the files that
-the page shows, and those of other pages that its commands name. Commands of fastflow run in this process, all
-others in a shell. A block of text right behind commands is what they print: each of its lines has to be
-there, in order, where `...` stands for lines that are left out. Blanks, and what each run has of its own (times of
-this machine, the dated folder of a dataset), are not compared.
+Every page's commands and Python blocks are run in order, in a folder of their own, with the files that the page
+shows, and those of other pages that its commands name. Commands of fastflow run in this process, others in a
+shell. A block of text right behind commands is what they print: each of its lines has to be there, in order.
+`...` stands for lines that are left out. Blanks, and what each run has of its own (times of this machine, the
+dated folder of a dataset), are not compared.
 """
 
 import os
