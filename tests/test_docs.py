@@ -1,8 +1,8 @@
 """The documents: their links, and all that they tell a reader to type.
 
-Every page's commands and Python blocks are run in order, in a folder of their own, with the files that the page
-shows, and those of other pages that its commands name. Commands of fastflow run in this process, others in a
-shell. A block of text right behind commands is what they print: each of its lines has to be there, in order.
+Every page's commands and Python blocks are run in order, in a folder of their own, with the files that the
+page shows, and those of other pages that its commands name. Commands of fastflow run in this process, others
+in a shell. A block of text right behind commands is what they print: its lines have to be there, in order.
 `...` stands for lines that are left out. Blanks, and what each run has of its own (times of this machine, the
 dated folder of a dataset), are not compared.
 """
@@ -41,7 +41,7 @@ LOADED = re.compile(
 )
 """What a browser would fetch from a network."""
 RUN = ("sh", "python")
-MOST_NOT_RUN = 14
+MOST_NOT_RUN = 16
 OWN = (
     (re.compile(r"outputs/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d+"), "outputs/NOW"),
     (re.compile(r" in [\d.,]+ s: .*"), " in a time"),
