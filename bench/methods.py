@@ -1,4 +1,4 @@
-"""Search methods beside each other: the table of docs/search.md, and its figure.
+"""Search methods beside each other: the table of docs/searches.md, and its figure.
 
     python bench/methods.py                  # all 20 problems: a quarter of an hour; also writes methods.svg
     python bench/methods.py --problems 4     # the first four

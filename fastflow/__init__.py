@@ -240,7 +240,7 @@ def validate(
 
     overrides: `"measurements=FILE.csv"`, the measured chip or system, such as `"chip=a100"`, and all
     overrides of `evaluate`. The columns of the file decide its kind: GEMMs, attention, latent attention,
-    expert layers, recurrent layers, operators, collectives or whole iterations (docs/validation.md). output:
+    expert layers, recurrent layers, operators, collectives or whole iterations (docs/measurements.md). output:
     a folder for the rows; a second folder beside it holds the errors.
 
     Returns the rows with their predictions, and the errors by size, limiter and category.

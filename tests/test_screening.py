@@ -1,4 +1,4 @@
-"""Which candidates a search leaves out: those that do as another does, under any design (docs/search.md)."""
+"""Which candidates a search leaves out: those that do as another does (docs/searches.md)."""
 
 from types import SimpleNamespace
 

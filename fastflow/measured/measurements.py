@@ -1,6 +1,6 @@
 """From a user's CSV file to measurements of one kind, by its columns.
 
-The columns of every kind are in docs/validation.md.
+The columns of every kind are in docs/measurements.md.
 """
 
 from __future__ import annotations
