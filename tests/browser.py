@@ -89,8 +89,9 @@ class Browser:
     def open(self, path: Path) -> None:
         """Open a file, and wait until its page says that it is ready."""
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        self.until("document.documentElement.dataset.ready === 'yes'")
+        address = path.resolve().as_uri()
+        self.call("Page.navigate", url=address)
+        self.until(f"location.href === '{address}' && document.documentElement?.dataset.ready === 'yes'")
 
     def until(self, script: str) -> None:
         """Wait until an expression holds."""

@@ -232,7 +232,7 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
 def test_pages_of_every_kind_open_in_a_browser(tab: Browser, tmp_path: Path) -> None:
     gemms = tmp_path / "gemms.csv"
     gemms.write_text(
-        "device,dtype,m,n,k,seconds\n"
+        "device,dtype,m,n,k,time_s\n"
         + "".join(f"a100,fp16,{m},{m},{m},{m**3 * 1e-14 + 5e-6}\n" for m in (256, 512, 1024, 2048, 4096))
     )
     made = {

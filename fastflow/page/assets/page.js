@@ -9,7 +9,8 @@ const NUMBERS = new Set(["point", "design", "rank", "line", "reason"]); // which
 
 function fillMenus(points) {
   const { view } = points, columns = [...points.columns.values()];
-  const sides = columns.filter((column) => column.varies && (column.isNumber || column.levels.names.length <= 400) && column.name !== "reason");
+  const isAlone = !columns.some((column) => column.varies && column.isNumber); // one point: nothing varies
+  const sides = columns.filter((column) => (column.varies || isAlone) && (column.isNumber || column.levels.names.length <= 400) && column.name !== "reason");
   const choices = columns.filter((column) => column.isChoice && !NUMBERS.has(column.name));
   fill(byId("x"), sides, view.x);
   fill(byId("y"), sides, view.y);
