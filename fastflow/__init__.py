@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from fastflow.analysis.backtest import Backtest
-    from fastflow.analysis.sensitivity import Sensitivity
-    from fastflow.explore.api import Search
-    from fastflow.measured.calibration import Calibration
-    from fastflow.measured.validation import Validation
+    from fastflow.notebook.answers import Backtest, Calibration, Search, Sensitivity, Validation
 
 __all__ = [
     "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
@@ -44,7 +40,7 @@ def evaluate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.api import evaluate
+    from fastflow.notebook.calls import evaluate
 
     return evaluate(*texts, config_dir=config_dir)
 
@@ -66,7 +62,7 @@ def chances(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.analysis.chances import chances
+    from fastflow.notebook.calls import chances
 
     return chances(*texts, objective=objective, config_dir=config_dir)
 
@@ -87,7 +83,7 @@ def sweep(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.api import sweep
+    from fastflow.notebook.calls import sweep
 
     return sweep(*texts, output=output, config_dir=config_dir)
 
@@ -201,7 +197,7 @@ def rank_strategies(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.api import rank_strategies
+    from fastflow.notebook.calls import rank_strategies
 
     return rank_strategies(*texts, config_dir=config_dir)
 
@@ -225,7 +221,7 @@ def search(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.explore.api import search
+    from fastflow.notebook.calls import search
 
     return search(*texts, output=output, config_dir=config_dir)
 
@@ -249,7 +245,7 @@ def validate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.measured.validation import validate
+    from fastflow.notebook.calls import validate
 
     return validate(*texts, output=output, config_dir=config_dir)
 
@@ -273,7 +269,7 @@ def sensitivity(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.analysis.sensitivity import sensitivity
+    from fastflow.notebook.calls import sensitivity
 
     return sensitivity(*texts, output=output, config_dir=config_dir)
 
@@ -295,7 +291,7 @@ def backtest(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.analysis.backtest import backtest
+    from fastflow.notebook.calls import backtest
 
     return backtest(*texts, output=output, config_dir=config_dir)
 
@@ -320,7 +316,7 @@ def calibrate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.measured.calibration import calibrate
+    from fastflow.notebook.calls import calibrate
 
     return calibrate(*texts, output=output, config_dir=config_dir)
 

@@ -27,8 +27,12 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 def title(dataset: Dataset) -> str:
     """Return the title after the number of rows: the file and the chip or system."""
-    name = Path(dataset.about("measurements")).name
-    return f"of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
+    return title_of(*(dataset.about(name) for name in ("measurements", "kind", "where")))
+
+
+def title_of(path: str, kind: str, where: str) -> str:
+    """Return the title after the number of rows: of a file of a kind, and the chip or system."""
+    return f"of {Path(path).name} ({kind}) on {where}"
 
 
 def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
