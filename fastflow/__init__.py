@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -331,6 +332,23 @@ def clear_cache() -> None:
     cache.clear()
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Have IPython complete what fastflow's functions are asked for, as `%load_ext fastflow` does.
+
+    An import of fastflow in IPython does so, too.
+    """
+    from fastflow.notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Have IPython complete it no more, as `%unload_ext fastflow` does."""
+    from fastflow.notebook.extension import unload
+
+    unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from fastflow.version import version
@@ -341,3 +359,14 @@ def __getattr__(name: str) -> Any:
 
         return InputError
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
+
+
+def _meet_ipython() -> None:
+    """Load the extension where IPython runs this."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+_meet_ipython()

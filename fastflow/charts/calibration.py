@@ -44,7 +44,7 @@ def draw(scalars: pd.DataFrame, errors: pd.DataFrame) -> Figure:
         right.bar_label(bars, fmt="{:.1%}", fontsize=7.5, padding=1.0)
     right.set_xticks(at, list(errors["rows_of"]))
     right.yaxis.set_major_formatter("{x:.0%}")
-    right.margins(y=0.18)
+    right.margins(y=0.3)
     right.set_title("Mean relative error")
-    right.legend(loc="best")
+    right.legend(loc="upper center", ncols=2)
     return figure

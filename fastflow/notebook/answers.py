@@ -215,9 +215,9 @@ class Backtest(backtest.Backtest):
         from fastflow.show.backtest import parts, said
 
         first, *others = said(self, self._generations)
-        return card(
-            f"[bold]{escape(first)}[/]", [*map(Text, others), *parts(self, self._generations, self._known)]
-        )
+        sheet, *more = parts(self, self._generations, self._known)
+        folded = [("The other scaling, values, gains, and errors on measurements", more)]
+        return card(f"[bold]{escape(first)}[/]", [*map(Text, others), sheet], folded)
 
     @property
     def _generations(self) -> list[str]:

@@ -21,8 +21,8 @@ from fastflow.show.grid import Digest, lacking, results_of, title_of, with_bands
 from fastflow.show.tables import Part, listing, quantity, records
 from fastflow.show.training import training_sheets
 
-_ALSO = ("energy_J", "joules_per_token", "footprint_B")
-"""Results that a notebook has room for, beside those of the screen."""
+_ALSO = (("energy_J", "footprint_B"), ("joules_per_token", "footprint_B"))
+"""Results that a notebook has room for, beside those of the screen: of iterations, and of servers."""
 _MOST, _FIRST = 20, 10
 
 
@@ -52,14 +52,15 @@ def one(frame: pd.DataFrame) -> str:
     bands = [band_sheet(row)] if has_bands(row) else []
     more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row)])]
     if serves:
-        sheets = serving.served_sheets(row, {})
-        parts = [serving.title(row), *serving.conclusion(row, {}), *sheets[:2], *bands]
-        more[:0] = [("Where the time goes, memory", sheets[2:])]
+        first, rates, *others = serving.served_sheets(row, {})
+        parts = [serving.title(row), *serving.conclusion(row, {}), first, rates, *bands]
+        more[:0] = [("Where the time goes, memory", others)]
     else:
-        stacked = point.is_stacked(row)
-        sheets = training_sheets(row) if stacked else (point.phase_sheet(row),)
-        parts = [*point.title_parts(row), *point.conclusion(row), *sheets, *bands]
-        more[:0] = [("Chip", [point.chip_sheet(row, _levels(row))])]
+        chip = point.chip_sheet(row, _levels(row))
+        sheets = training_sheets(row) if point.is_stacked(row) else (point.phase_sheet(row),)
+        parts = [*point.title_parts(row), *point.conclusion(row), *sheets[:2], *bands, chip]
+        if len(sheets) > 2:
+            more[:0] = [("Memory", sheets[2:])]
         if row["devices"] > 1:
             more.append(("Placement", [point.placement_sheet(row)]))
     more.append(("Asked for", [asked or "nothing: all is as usual"]))
@@ -79,9 +80,10 @@ def _headline(row: Mapping[str, Any], serves: bool) -> str:
         "ttft_s": "to the first token", "tpot_s": "per further token",
     }  # fmt: skip
     has = [name for name in told if row.get(name) is not None and row[name] == row[name]]
-    first, *others = has[1:] if "tokens_per_s" not in has else [name for name in has if "prefill" not in name]
-    words = [f"[bold]{quantity(first, row[first])}[/] {told[first]}"]
-    return ", ".join([*words, *(f"{quantity(name, row[name])} {told[name]}" for name in others)]) + fits
+    if "tokens_per_s" in has and "prefill_tokens_per_s" in has:
+        has.remove("prefill_tokens_per_s")
+    words = [f"{quantity(name, row[name])} {told[name]}" for name in has]
+    return f"[bold]{words[0]}[/]{''.join(f', {more}' for more in words[1:])}{fits}"
 
 
 def several(frame: pd.DataFrame) -> str:
@@ -91,7 +93,7 @@ def several(frame: pd.DataFrame) -> str:
     digest = Digest(serves)
     digest.add(pa.Table.from_pandas(frame[digest.needs], preserve_index=False))
     results = results_of(served, "tokens_per_s_per_device" in frame)
-    results[-1:-1] = [name for name in _ALSO if name in frame and name not in results]
+    results[-1:-1] = [name for name in _ALSO[serves] if name in frame and name not in results]
     if band_of("time_s")[0] in frame:
         results = with_bands(results)
 
@@ -107,14 +109,14 @@ def several(frame: pd.DataFrame) -> str:
     winners = with_winners(axes_of(frame), [*head, *best])
     columns = [*winners, *(name for name in results if name not in winners)]
     good = int(frame["feasible"].sum())
-    parts: list[Part] = [*lacking(digest, len(frame), row)]
-    if is_long:
-        parts.insert(0, listing(title_of(serves, good > 0), columns, best))
-        parts.append(listing(f"First {_FIRST} of {len(frame):,} points", columns, head))
-    else:
-        parts.insert(0, listing("", columns, head))
+    lines = list(lacking(digest, len(frame), row))
+    begin = listing(f"First {_FIRST} of {len(frame):,} points" if is_long else "", columns, head)
+    is_ranked = digest.best == list(range(len(digest.best)))
+    first = [listing(title_of(serves, good > 0), columns, best)] if is_long and not is_ranked else []
     line = f"[bold]{counted(len(frame), 'point')}[/], {good:,} feasible"
-    return card(f"{line}. {_best(best[0], winners, serves)}", parts)
+    return card(
+        f"{line}. {_best(best[0], winners, serves)}", [*first, *lines, begin] if first else [begin, *lines]
+    )
 
 
 def _best(row: Mapping[str, Any], names: Iterable[str], serves: bool) -> str:

@@ -100,4 +100,5 @@ def _table(title: str, rows: str) -> str:
 
 
 def _cell(text: str | Text, right: bool, tag: str = "td") -> str:
-    return f'<{tag} style="text-align:{"right" if right else "left"};{_CELL}">{html_of(text)}</{tag}>'
+    aligned = "text-align:right;white-space:nowrap" if right else "text-align:left"
+    return f'<{tag} style="{aligned};{_CELL}">{html_of(text)}</{tag}>'
