@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,14 +112,24 @@ def continuations(code: str, names: dict[str, Any]) -> tuple[str, list[str]]:
         begun = place.argument.strip()
         if not re.fullmatch(r"\w*", begun):
             return "", []
-        known = shelf.continuations(begun.replace("__", "."), given)
+        known = _names(begun.replace("__", "."), given)
         return begun, [one for key in known if (one := key.replace(".", "__")).startswith(begun)]
     keyword = _KEYWORD.fullmatch(place.argument)
     key = keyword[1].replace("__", ".") + "=" if keyword else ""
     whole = key + place.text
     begun = re.split(r"[=,]", whole)[-1]
-    found = [one for one in shelf.continuations(whole, given) if one.startswith(whole)]
+    every = shelf.continuations(whole, given) if "=" in whole else _names(whole, given)
+    found = [one for one in every if one.startswith(whole)]
     return begun, [one[len(whole) - len(begun) :] for one in found]
+
+
+def _names(begun: str, given: list[str]) -> list[str]:
+    """Return the groups that begin so, each with the keys of its choice, or the keys; given: overrides."""
+    from fastflow.configuration import shelf
+
+    groups = [one for one in shelf.continuations(begun, given) if one.startswith(begun)]
+    inner = [key for one in groups if "." not in one for key in shelf.continuations(f"{one[:-1]}.", given)]
+    return [*groups, *(key for key in inner if any(key.startswith(f"{one[:-1]}.") for one in groups))]
 
 
 def _match(shell: InteractiveShell, context: CompletionContext) -> SimpleMatcherResult:
@@ -150,7 +159,12 @@ def load(shell: InteractiveShell) -> None:
 
     matchers = shell.Completer.custom_matchers
     if not any(getattr(one, "matcher_identifier", "") == _HOUSE for one in matchers):
-        matchers.append(context_matcher(identifier=_HOUSE)(partial(_match, shell)))
+
+        @context_matcher(identifier=_HOUSE)
+        def match(context: CompletionContext) -> SimpleMatcherResult:
+            return _match(shell, context)
+
+        matchers.append(match)
     display = shell.display_formatter
     pictures = None if display is None else display.formatters["image/png"]
     if pictures is not None and ".".join(_FIGURE) not in pictures:  # as it is once pyplot was imported
