@@ -22,7 +22,7 @@ _KEYWORD = re.compile(r"\s*(\w+)\s*=\s*\[?[^=]*$")
 _GIVEN = re.compile(r"""["']([\w.]+=[\w.]+)["']|(\w+)\s*=\s*["']([\w.]+)["']""")
 _FIGURE = ("matplotlib.figure", "Figure")
 _HOUSE = "fastflow"
-_DPI = 100
+_DPI = 80
 
 
 class Place(NamedTuple):
@@ -160,7 +160,7 @@ def load(shell: InteractiveShell) -> None:
     matchers = shell.Completer.custom_matchers
     if not any(getattr(one, "matcher_identifier", "") == _HOUSE for one in matchers):
 
-        @context_matcher(identifier=_HOUSE)
+        @context_matcher(identifier=_HOUSE)  # type: ignore[untyped-decorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
             return _match(shell, context)
 

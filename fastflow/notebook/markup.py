@@ -15,7 +15,7 @@ from fastflow.show.tables import Part
 
 _LINE = "1px solid rgba(128,128,128,0.4)"
 """Of a colour that shows on light and on dark."""
-_CELL = "padding:2px 12px 2px 0;border:none;background:none;vertical-align:top"
+_CELL = "padding:1px 12px 1px 0"
 _RED = "#d0453e"
 _LABELLED = re.compile(r"(\S.*?)? {2,}(.+)")
 """A line of the screen that begins with a label: `Memory       8 GB of 16 GB`."""
