@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,11 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from fastflow.analysis.backtest import Backtest
-    from fastflow.analysis.sensitivity import Sensitivity
-    from fastflow.explore.api import Search
-    from fastflow.measured.calibration import Calibration
-    from fastflow.measured.validation import Validation
+    from fastflow.notebook.answers import Backtest, Calibration, Search, Sensitivity, Validation
 
 __all__ = [
     "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
@@ -44,7 +41,7 @@ def evaluate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.api import evaluate
+    from fastflow.notebook.calls import evaluate
 
     return evaluate(*texts, config_dir=config_dir)
 
@@ -66,7 +63,7 @@ def chances(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.analysis.chances import chances
+    from fastflow.notebook.calls import chances
 
     return chances(*texts, objective=objective, config_dir=config_dir)
 
@@ -87,7 +84,7 @@ def sweep(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.api import sweep
+    from fastflow.notebook.calls import sweep
 
     return sweep(*texts, output=output, config_dir=config_dir)
 
@@ -201,7 +198,7 @@ def rank_strategies(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.api import rank_strategies
+    from fastflow.notebook.calls import rank_strategies
 
     return rank_strategies(*texts, config_dir=config_dir)
 
@@ -225,7 +222,7 @@ def search(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.explore.api import search
+    from fastflow.notebook.calls import search
 
     return search(*texts, output=output, config_dir=config_dir)
 
@@ -240,8 +237,8 @@ def validate(
 
     overrides: `"measurements=FILE.csv"`, the measured chip or system, such as `"chip=a100"`, and all
     overrides of `evaluate`. The columns of the file decide its kind: GEMMs, attention, latent attention,
-    expert layers, recurrent layers, operators, collectives or whole iterations (docs/measurements.md). output:
-    a folder for the rows; a second folder beside it holds the errors.
+    expert layers, recurrent layers, operators, collectives or whole iterations (docs/measurements.md).
+    output: a folder for the rows; a second folder beside it holds the errors.
 
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
@@ -249,7 +246,7 @@ def validate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.measured.validation import validate
+    from fastflow.notebook.calls import validate
 
     return validate(*texts, output=output, config_dir=config_dir)
 
@@ -273,7 +270,7 @@ def sensitivity(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.analysis.sensitivity import sensitivity
+    from fastflow.notebook.calls import sensitivity
 
     return sensitivity(*texts, output=output, config_dir=config_dir)
 
@@ -295,7 +292,7 @@ def backtest(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.analysis.backtest import backtest
+    from fastflow.notebook.calls import backtest
 
     return backtest(*texts, output=output, config_dir=config_dir)
 
@@ -320,7 +317,7 @@ def calibrate(
     from fastflow.configuration.given import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.measured.calibration import calibrate
+    from fastflow.notebook.calls import calibrate
 
     return calibrate(*texts, output=output, config_dir=config_dir)
 
@@ -335,6 +332,23 @@ def clear_cache() -> None:
     cache.clear()
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Have IPython complete what fastflow's functions are asked for, as `%load_ext fastflow` does.
+
+    An import of fastflow in IPython does so, too.
+    """
+    from fastflow.notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Have IPython complete it no more, as `%unload_ext fastflow` does."""
+    from fastflow.notebook.extension import unload
+
+    unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from fastflow.version import version
@@ -345,3 +359,14 @@ def __getattr__(name: str) -> Any:
 
         return InputError
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")
+
+
+def _meet_ipython() -> None:
+    """Load the extension where IPython runs this."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+_meet_ipython()

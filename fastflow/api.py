@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ from fastflow.configuration.given import check_call, numbers_of, text_of
 from fastflow.configuration.library import hydra_rules
 from fastflow.configuration.wording import one_of
 from fastflow.errors import CompositionError, InputError
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.grid import limits
 from fastflow.grid.grid import Share
 from fastflow.grid.plan import plan
@@ -34,7 +36,11 @@ _OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any numb
 _MOST_BYTES = 1e18  # of a tensor
 
 
-def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def evaluate(
+    *overrides: str,
+    config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
+) -> pd.DataFrame:
     """Predict the points that overrides span; see `fastflow.evaluate`."""
     from fastflow.dataset.schema import frame_of
     from fastflow.evaluation.execute import collect
@@ -45,13 +51,14 @@ def evaluate(*overrides: str, config_dir: str | os.PathLike[str] | None = None) 
         refuse_others(run)
         limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
         with explaining(composer, run):
-            return frame_of(*collect(run))
+            return frame_of(*collect(run, listener))
 
 
 def sweep(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Path | str:
     """Predict the points that overrides span into a Parquet dataset; see `fastflow.sweep`."""
     from fastflow.dataset.folder import is_url
@@ -62,8 +69,9 @@ def sweep(
         run = plan(composer, overrides)
         refuse_others(run)
         target = run.output if output is None else output
+        begin = partial(listener.start, run.grid.describe(), run.grid.points, "points")
         with explaining(composer, run):
-            store(run, target)
+            store(run, target, begin, listener.advance)
     return str(target) if is_url(target) else Path(target)
 
 

@@ -6,7 +6,7 @@ import sys
 
 from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.analysis.backtest.backtest")
+make_callable(__name__, "fastflow.notebook.calls.backtest")
 
 
 def main() -> int:

@@ -22,6 +22,10 @@ class InputError(ValueError):
         named = re.fullmatch(r"([\w.]+)=(.*?) is invalid: expected (.*)", line)
         return cls(*named.groups()) if named else None
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in the place of a traceback: the one line."""
+        return [f"{type(self).__name__}: {self}"]
+
     def __str__(self) -> str:
         """Return the one line."""
         where = f" (from {self.origin})" if self.origin else ""

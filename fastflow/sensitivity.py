@@ -6,7 +6,7 @@ import sys
 
 from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.analysis.sensitivity.sensitivity")
+make_callable(__name__, "fastflow.notebook.calls.sensitivity")
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import sys
 
 from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.api.sweep")
+make_callable(__name__, "fastflow.notebook.calls.sweep")
 
 
 def main() -> int:

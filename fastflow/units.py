@@ -134,10 +134,17 @@ _SCALES = (
 )
 
 
+_AREAS = {"m^2": ("mm²", 1e6), "m^2/bit": ("µm²/bit", 1e12)}
+"""What people write an area in, and how many are one: a prefix would be squared, too."""
+
+
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Write a number of `unit` for a person: 9.0e11 B/s becomes "900 GB/s"."""
+    """Write a number of `unit` for a person: 9.0e11 B/s becomes "900 GB/s", 8.5e-4 m^2 "850 mm²"."""
     if value != value:
         return "-"
+    if unit in _AREAS:
+        named, size = _AREAS[unit]
+        return f"{value * size:.4g} {named}"
     if value == 0.0:
         return f"0 {unit}"
     if unit == "USD":  # a currency has no prefixes

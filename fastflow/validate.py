@@ -6,7 +6,7 @@ import sys
 
 from fastflow.cli.callable import make_callable
 
-make_callable(__name__, "fastflow.measured.validation.validate")
+make_callable(__name__, "fastflow.notebook.calls.validate")
 
 
 def main() -> int:

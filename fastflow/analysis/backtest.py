@@ -26,6 +26,7 @@ from fastflow.dataset.reader import Dataset, find
 from fastflow.dataset.schema import field_of, origin
 from fastflow.dataset.store import check_table, write_table
 from fastflow.errors import InputError
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.measured.names import table
 
 GAINS, FILES = "-gains", "-files"
@@ -51,6 +52,7 @@ def backtest(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Backtest:
     """Try the generator on chips that exist; see `fastflow.backtest`."""
     with hydra_rules():
@@ -59,7 +61,9 @@ def backtest(
         where = question.output if output is None else str(output)
         if where is not None:
             check(where)
-        found = tried(composer, question, devices)
+        files = [] if question.measurements is None else files_in(question.measurements)
+        listener.start(f"{len(question.chips)} chips", 2 + len(files), "tables")
+        found = tried(composer, question, devices, lambda what: listener.advance(1))
         if where is not None:
             write(where, found, question)
     return found
@@ -86,6 +90,7 @@ def tried(
     advance("chips")
     gained = gains(composer, question)
     advance("gains")
+    gained.attrs["known"] = list(question.known)
     files = [] if question.measurements is None else list(held(question, devices, advance))
     return Backtest(chips, gained, errors_of(files), measured_gains(files, list(question.chips)))
 

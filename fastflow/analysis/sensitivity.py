@@ -327,8 +327,5 @@ def _frame(
 
 
 def shown(value: float, unit: str) -> str:
-    """Write the value of a figure with its unit; an area in those that people use."""
-    for area, named, size in (("m^2", "mm²", 1e6), ("m^2/bit", "µm²/bit", 1e12)):
-        if unit == area:
-            return f"{value * size:.4g} {named}"
+    """Write the value of a figure with its unit."""
     return units.show(value, unit) if unit else f"{value:.4g}"

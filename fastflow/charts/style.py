@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from textwrap import wrap
 from typing import Any
@@ -38,12 +39,19 @@ _METADATA: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in fastflow's style inside, whatever this user's own settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
 def render(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
     """Return the file of a figure, as svg, png or pdf; the same figure gives the same bytes."""
     file = BytesIO()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever this user's own settings are
-        matplotlib.rcParams.update(_STYLE)
+    with styled():
         draw().savefig(file, format=kind, dpi=150, metadata=_METADATA[kind])
     return file.getvalue()
 

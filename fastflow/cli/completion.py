@@ -29,18 +29,7 @@ def print_script(arguments: Sequence[str]) -> None:
 
 def overrides(prefix: str, parsed_args: Namespace, **_: Any) -> Iterable[str]:
     """Return how an override that begins with a prefix may go on."""
-    key, equals, value = prefix.partition("=")
-    bare = key.lstrip("+")
-    if equals:
-        before, comma, _last = value.rpartition(",")
-        return [f"{key}={before}{comma}{choice}" for choice in shelf.choices(bare)]
-    if key.startswith("+"):
-        return [f"+{shelf.STUDIES}="]
-    names = shelf.groups()[:-1]
-    if "." in key or not any(name.startswith(key) for name in names):
-        chosen = [text for text in parsed_args.overrides or [] if "=" in text]
-        names = [*names, *shelf.known_keys(chosen)]
-    return [f"{name}=" for name in names]
+    return shelf.continuations(prefix, [text for text in parsed_args.overrides or [] if "=" in text])
 
 
 def complete(commands: Mapping[str, str]) -> None:

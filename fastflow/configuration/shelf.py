@@ -106,3 +106,20 @@ def known_keys(chosen: Sequence[str] = (), own: Path | None = None) -> list[str]
     named = dict(override.partition("=")[::2] for override in chosen)
     at = usual(own) | {group: choice for group, choice in named.items() if group in groups(own)}
     return [key for group, choice in at.items() for key in keys(group, choice, own)]
+
+
+def continuations(prefix: str, chosen: Sequence[str] = ()) -> list[str]:
+    """Return how an override that begins with a prefix may go on; chosen: other overrides beside it.
+
+    A value goes on as the choices of its group, a name as the groups, and as keys where no group begins so.
+    """
+    key, equals, value = prefix.partition("=")
+    if equals:
+        before, comma, _ = value.rpartition(",")
+        return [f"{key}={before}{comma}{choice}" for choice in choices(key.lstrip("+"))]
+    if key.startswith("+"):
+        return [f"+{STUDIES}="]
+    names = groups()[:-1]
+    if "." in key or not any(name.startswith(key) for name in names):
+        names = [*names, *known_keys(chosen)]
+    return [f"{name}=" for name in names]

@@ -15,6 +15,7 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.evaluation.runner import evaluated, warm_up
 from fastflow.evaluation.workers import Lost, Watch, check_model, connected, distribute, interruptible
 from fastflow.grid.grid import Grid
@@ -61,9 +62,12 @@ def _spread(run: Run, job: Job, numbers: Sequence[int], watch: Watch) -> Iterato
         yield tables
 
 
-def collect(run: Run) -> tuple[list[ResultTable], pa.Schema]:
-    """Evaluate a run, and return its rows in the order of points, and their schema; raises InputError."""
-    watch = Watch()
+def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], pa.Schema]:
+    """Evaluate a run, and return its rows in the order of points, and their schema; raises InputError.
+
+    listener: hears how many points there are, and how many are done.
+    """
+    watch = Watch(listener.advance)
     job = Job(grid=run.grid, settings=run.settings, schema=schema_of(run.grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
     found: list[ResultTable] = []
@@ -71,6 +75,7 @@ def collect(run: Run) -> tuple[list[ResultTable], pa.Schema]:
         with connected(run.settings, job), interruptible(watch):
             if len(numbers) > 1 or run.settings.address:
                 warm_up(run.grid)
+            listener.start(run.grid.describe(), run.grid.points)
             for tables in _spread(run, job, numbers, watch):
                 found += tables
     except Lost as error:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.configuration.wording import counted
 from fastflow.dataset.folder import FRONT, RANKING
 from fastflow.dataset.schema import to_frame
 from fastflow.dataset.store import write_table
 from fastflow.errors import InputError
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.explore.answer import BestChip, check_beside, chips, front, ranking, write_chips
 from fastflow.explore.options import SearchOptions, read_options
 from fastflow.explore.search import search_designs
 from fastflow.grid import limits
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
-
-if TYPE_CHECKING:
-    pass
 
 
 class Search(NamedTuple):
@@ -45,6 +44,7 @@ def search(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Search:
     """Search the best designs of the points that overrides span; see `fastflow.search`."""
     with hydra_rules():
@@ -54,7 +54,11 @@ def search(
         where = str(output) if output is not None else run.output if given else None
         with explaining(composer, run):
             options = prepare_search(composer, run, where)
-            answer = search_designs(run, options, where)
+
+            def begin(candidates: int, steps: int, there: int) -> None:
+                listener.start(f"{counted(candidates, 'candidate')} of a search", steps, "steps")
+
+            answer = search_designs(run, options, where, begin, listener.advance)
             found = chips(answer, composer, overrides, None)
             table, edge = ranking(answer), front(answer) if options.pareto else None
             if where is not None:

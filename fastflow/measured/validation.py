@@ -10,6 +10,7 @@ import pandas as pd
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.schema import to_frame
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.grid.run import explaining
 from fastflow.measured.planned_file import plan_file
 from fastflow.measured.validation_tables import check_validation_output, predicted_tables, write_tables
@@ -28,6 +29,7 @@ def validate(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Validation:
     """Predict the rows of a file of measurements; see `fastflow.validate`."""
     with hydra_rules():
@@ -37,8 +39,9 @@ def validate(
         where = str(output) if output is not None else planned.run.output if given else None
         if where is not None:
             check_validation_output(where)
+        listener.start(f"rows of {planned.measurements.file.path}", planned.measurements.rows, "rows")
         with explaining(composer, planned.run):
-            tables = predicted_tables(planned)
+            tables = predicted_tables(planned, listener.advance)
         if where is not None:
             write_tables(where, tables)
     return Validation(to_frame([tables.rows]), to_frame([tables.errors]))

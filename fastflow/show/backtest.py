@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastflow import units
@@ -11,7 +11,7 @@ from fastflow.analysis.gains import FORESIGHT, REAL
 from fastflow.analysis.hindsight import LINK, RATE, SCALINGS
 from fastflow.columns import find_result
 from fastflow.configuration.wording import counted
-from fastflow.show.tables import console, new_sheet
+from fastflow.show.tables import Part, new_sheet, tell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,21 +30,28 @@ _NEAR = 0.2  # what the field takes for a good prediction
 
 def show(found: Backtest, asked: Asked) -> None:
     """Print what a back-test found."""
-    out = console()
-    for scaling in reversed(SCALINGS):
-        out.print(_differences(found.chips, scaling))
-    out.print(_values(found.chips, asked.generations))
-    out.print(_rates(found.chips, asked.generations))
-    out.print(_gains(found.gains, asked))
-    if len(found.files):
-        out.print(_errors(found.files))
-    elif asked.measurements is not None:
+    tell(parts(found, asked.generations, asked.known))
+    if not len(found.files) and asked.measurements is not None:
         print(f"No file of {asked.measurements} has products, attention or experts of backtest.devices")
-    if len(found.measured):
-        out.print(_measured(found.measured))
     print()
-    for line in _said(found, asked):
+    for line in said(found, asked.generations):
         print(line)
+
+
+def parts(found: Backtest, generations: Sequence[str], known: Sequence[str]) -> Iterator[Part]:
+    """Yield what a back-test found: chips beside what their budgets make, gains, errors.
+
+    generations: chips shown side by side; known: those that foresight knows.
+    """
+    for scaling in reversed(SCALINGS):
+        yield _differences(found.chips, scaling)
+    yield _values(found.chips, generations)
+    yield _rates(found.chips, generations)
+    yield _gains(found.gains, known)
+    if len(found.files):
+        yield _errors(found.files)
+    if len(found.measured):
+        yield _measured(found.measured)
 
 
 def _percent(value: float | None) -> str:
@@ -103,12 +110,10 @@ def _rates(chips: pd.DataFrame, shown: Sequence[str]) -> Sheet:
     return _beside("Rates by data type, real → made", types, chips, shown)
 
 
-def _gains(gains: pd.DataFrame, asked: Asked) -> Sheet:
+def _gains(gains: pd.DataFrame, known: Sequence[str]) -> Sheet:
     """Return the gains of generations as a table."""
-    known = " and ".join(asked.known)
-    title = (
-        f"Gains of a generation; foresight: from {known} alone, with the next die, power, memory and links"
-    )
+    alone = f"from {' and '.join(known)} alone"
+    title = f"Gains of a generation; foresight: {alone}, with the next die, power, memory and links"
     ways = (REAL, *reversed(SCALINGS), FORESIGHT)
     sheet = new_sheet(
         title, [("workload", False), ("from", False), ("to", False), *((way, True) for way in ways)]
@@ -151,11 +156,11 @@ def _measured(gains: pd.DataFrame) -> Sheet:
     return sheet
 
 
-def _said(found: Backtest, asked: Asked) -> list[str]:
+def said(found: Backtest, generations: Sequence[str]) -> list[str]:
     """Return in words how many quantities of the generations come out."""
     lines = []
     judged = (_TYPE, "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
-    rows = found.chips[found.chips["chip"].isin(asked.generations) & found.chips["quantity"].isin(judged)]
+    rows = found.chips[found.chips["chip"].isin(generations) & found.chips["quantity"].isin(judged)]
     for scaling in reversed(SCALINGS):
         of_scaling = rows[rows["scaling"] == scaling]
         far = of_scaling[~(of_scaling["difference"].abs() <= _NEAR)]

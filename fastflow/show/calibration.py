@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
 
 from fastflow import units
 from fastflow.configuration.wording import counted
 from fastflow.measured.fitted_chip import FittedChip, error_frame, scalar_frame
 from fastflow.measured.robust_fit import AT_BOUND, NOT_DETERMINED
-from fastflow.show.tables import console, new_sheet, records
+from fastflow.show.tables import Part, console, new_sheet, records, tell
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show(fitted: FittedChip) -> None:
@@ -26,6 +33,19 @@ def show(fitted: FittedChip) -> None:
         out.print(f"left out, since no time can be predicted: {counted(lost, 'row')}")
     if task.fitted.size < count["fitted"]:
         out.print(f"{task.fitted.size:,} of the {count['fitted']:,} rows to fit are used, drawn at random")
+    tell(parts(scalars, errors))
+    out.print()
+    print(summary(errors))
+
+
+def summary(errors: pd.DataFrame) -> str:
+    """Say how far off the chip is on rows that it was not fitted to; errors: of a calibration."""
+    held = errors.iloc[-1]
+    return f"held-back fifth: mean relative error {held['after']:.1%} (before: {held['before']:.1%})"
+
+
+def parts(scalars: pd.DataFrame, errors: pd.DataFrame) -> Iterator[Part]:
+    """Yield what a calibration found: its scalars, those at a bound, and its errors."""
     sheet = new_sheet(
         "Scalars", [("chip.", False), ("before", True), ("after", True), ("std. error", True), ("", False)]
     )
@@ -36,17 +56,14 @@ def show(fitted: FittedChip) -> None:
         )
         state = "not determined by these rows, not changed" if flat else row["state"]
         sheet.add_row(row["scalar"], before, after, error, "" if state == "fitted" else state)
-    out.print(sheet)
+    yield sheet
     for row in records(scalars):
         if row["state"] == AT_BOUND:
-            out.print(f"{row['scalar']} is at its bound: the model lacks something there", markup=False)
+            yield Text(f"{row['scalar']} is at its bound: the model lacks something there")
     sheet = new_sheet("Mean relative error", [("", False), ("rows", True), ("before", True), ("after", True)])
     for row in records(errors):
         sheet.add_row(row["rows_of"], f"{row['rows']:,}", f"{row['before']:.1%}", f"{row['after']:.1%}")
-    out.print(sheet)
-    out.print()
-    held = errors.iloc[-1]
-    print(f"held-back fifth: mean relative error {held['after']:.1%} (before: {held['before']:.1%})")
+    yield sheet
 
 
 def _written(value: float, unit: str) -> str:

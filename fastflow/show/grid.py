@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Digest:
         """Start with nothing seen; serves: most tokens a second and device are best, not the least time."""
         self.needs = [*(["devices", _RATES[0], _RATES[2]] if serves else []), "time_s", "feasible"]
         """The columns that it takes."""
-        self._serves = serves
+        self.serves = serves
         self.best: list[int] = []
         self.infeasible = dict.fromkeys(_KINDS, 0)
         self.first: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Digest:
             if rows.any():
                 self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
                 self.infeasible[kind] += int(rows.sum())
-        value = np.where(timed, -_rates_of(part) if self._serves else time, np.inf)
+        value = np.where(timed, -_rates_of(part) if self.serves else time, np.inf)
         # feasible ones first, the best first, those without a time last
         for place in np.lexsort((value, ~feasible))[:_BEST].tolist():
             self._ranks.append((not feasible[place], float(value[place]), self._seen + place))
@@ -97,7 +97,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = _with_bands(grid, _results(grid))
+    results = results_of(grid.served, grid.stacked)
+    results = with_bands(results) if grid.uncertainty is not None else results
     cuts = [] if serves else ["cuts"]
     asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason"]))
 
@@ -127,17 +128,13 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         plain = [name for name in columns if name != CHANCE.name]
         out.print(listing(f"First {_FIRST} of {grid.points:,} points", plain, head[:_FIRST]))
         infeasible = sum(digest.infeasible.values())
-        out.print(listing(_title(serves, infeasible < grid.points), columns, best))
+        out.print(listing(title_of(serves, infeasible < grid.points), columns, best))
     else:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    kinds = _OF_SERVERS if serves else _KINDS
-    for kind, count in digest.infeasible.items():
-        if count:
-            of_all = f"{count:,} of {counted(grid.points, 'point')} {kinds[kind][grid.points > 1]}"
-            first, reason = digest.first[kind], row(digest.first[kind])["reason"]
-            out.print(f"{of_all} (column `reason`); point {first:,}: {reason}")
+    for line in lacking(digest, grid.points, row):
+        out.print(line)
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         best_of = (
             "the best layout that keeps to both" if serves else "the fastest strategy that fits the memory"
@@ -147,10 +144,18 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     _speed(grid, progress)
 
 
-def _with_bands(grid: Grid, results: list[str]) -> list[str]:
-    """Return the columns with the ends of their bands where there are some; medians are left out."""
-    if grid.uncertainty is None:
-        return results
+def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line on each kind of infeasible points; row: returns `point` and `reason` at a place."""
+    kinds = _OF_SERVERS if digest.serves else _KINDS
+    for kind, count in digest.infeasible.items():
+        if count:
+            of_all = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
+            first = row(digest.first[kind])
+            yield f"{of_all} (column `reason`); point {first['point']:,}: {first['reason']}"
+
+
+def with_bands(results: Sequence[str]) -> list[str]:
+    """Return the columns with the ends of their bands; medians are left out."""
     ends = ((name, *(band_of(name)[::2] if name in _BANDED else ())) for name in results)
     return [name for names in ends for name in names]
 
@@ -171,13 +176,13 @@ def _judge(grid: Grid, best: Mapping[str, Any], others: Sequence[dict[str, Any]]
     return alike([row["point"] for row in timed], chances, TOLD_APART)
 
 
-def _results(grid: Grid) -> list[str]:
-    """Return the result columns that are shown of a grid."""
-    if grid.served == ALL:
+def results_of(served: str, stacked: bool) -> list[str]:
+    """Return the result columns that are shown of a grid; served, stacked: as of `grid.grid.Grid`."""
+    if served == ALL:
         return [*_LATENCIES, *_RATES, "feasible"]
-    if grid.served:
-        return ["time_s", *_LATENCIES, *(_RATES[:1] if grid.stacked else []), "feasible"]
-    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if grid.stacked else ["bound_by"]
+    if served:
+        return ["time_s", *_LATENCIES, *(_RATES[:1] if stacked else []), "feasible"]
+    told = ["tokens_per_s_per_device", "mfu", "footprint_B"] if stacked else ["bound_by"]
     return ["time_s", *told, "feasible"]
 
 
@@ -195,7 +200,7 @@ def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> li
     return found if found != ["feasible"] else [name for name in results if name != _RATES[2]]
 
 
-def _title(serves: bool, is_feasible: bool) -> str:
+def title_of(serves: bool, is_feasible: bool) -> str:
     """Return the title of the best points of a grid."""
     if serves:
         return "Most tokens per second and device" + ("" if is_feasible else ", no point feasible")

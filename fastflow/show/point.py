@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow import units
@@ -14,8 +13,8 @@ from fastflow.configuration.wording import counted
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
-from fastflow.show.tables import console, new_sheet, quantity
-from fastflow.show.training import show_training
+from fastflow.show.tables import Part, console, new_sheet, quantity, tell
+from fastflow.show.training import training_sheets
 
 if TYPE_CHECKING:
     from fastflow.explanation import Explained
@@ -31,31 +30,44 @@ def breakdown(
 ) -> None:
     """Print one point: its chip and layouts, where the time goes, what limits it, and its memory."""
     out = console()
-    out.print(
-        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
-        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
-        f"{', ' if row['cuts'] else ''}{row['cuts']}"
-    )
-    if "tokens_per_s" in row:
-        sequences = counted(row["microbatch"], "sequence")
-        beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
-        out.print(f"{beside}, ZeRO {row['zero']}")
-        show_training(out, row)
-    out.print(_chip(row, levels))
+    tell(title_parts(row))
+    if is_stacked(row):
+        tell(training_sheets(row))
+    out.print(chip_sheet(row, levels))
     out.print(cost_sheet(row))
     if has_bands(row):
         out.print(band_sheet(row))
     if row["devices"] > 1:
-        out.print(_placement(row))
+        out.print(placement_sheet(row))
         show_layout(out, layouts)
-    if "tokens_per_s" not in row:
-        out.print(_phases(row))
+    if not is_stacked(row):
+        out.print(phase_sheet(row))
     alike = merged(kernels)
     out.print(_kernels(alike, wide=out.width >= 110))
     out.print(_launches(alike, levels))
     out.print(_bytes(alike, levels))
     out.print(_tiles(alike, levels))
-    _conclusion(out, row)
+    out.print()
+    tell(conclusion(row))
+    out.print()
+
+
+def is_stacked(row: Mapping[str, Any]) -> bool:
+    """Say whether a point is of a model whose layers stand for several: it has tokens."""
+    return "tokens_per_s" in row and row["tokens_per_s"] == row["tokens_per_s"]
+
+
+def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what a point is, in a line, and how a model of layers is trained in another."""
+    yield (
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+        f"{', ' if row['cuts'] else ''}{row['cuts']}"
+    )
+    if is_stacked(row):
+        sequences = counted(row["microbatch"], "sequence")
+        beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        yield f"{beside}, ZeRO {row['zero']}"
 
 
 def _many(count: str, what: str) -> str:
@@ -63,7 +75,8 @@ def _many(count: str, what: str) -> str:
     return f"{count} {what}{'' if count == '1' else 's'}"
 
 
-def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
+def chip_sheet(row: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell what the generator made of the budgets: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
     sheet = new_sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
     made = f"{_many(q['mcus'], 'MCU')} in {_many(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
@@ -77,7 +90,7 @@ def _chip(row: Mapping[str, Any], levels: int) -> Sheet:
     return sheet
 
 
-def _placement(row: Mapping[str, Any]) -> Sheet:
+def placement_sheet(row: Mapping[str, Any]) -> Sheet:
     """Tell how far neighbours along every parallel dimension are, and what reaches them."""
     sheet = new_sheet(
         f"Placement {row['placement']}",
@@ -90,7 +103,8 @@ def _placement(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _phases(row: Mapping[str, Any]) -> Sheet:
+def phase_sheet(row: Mapping[str, Any]) -> Sheet:
+    """Tell what the time of an iteration is made of."""
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     notes = {
@@ -198,22 +212,22 @@ def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
     return sheet
 
 
-def _conclusion(out: Console, row: Mapping[str, Any]) -> None:
+def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what limits a point, what it uses, and whether it is feasible."""
     q = {name: quantity(name, value) for name, value in row.items()}
     shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
     limits = sorted(
         ((share, name) for share, name in shares if share is not None and share >= 0.005), reverse=True
     )
     by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
-    out.print(f"\nBound by     {row['bound_by']} (share of kernel time: {by})")
-    out.print(f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration")
+    yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
+    yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
     parts = ", ".join(
         f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
         for name in ("weight", "gradient", "optimizer", "activation")
     )
     fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
-    out.print(f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}")
-    out.print(f"             {parts}")
+    yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
+    yield f"             {parts}"
     if not row["feasible"]:
-        out.print(f"[bold red]Not feasible[/] {row['reason']}")
-    out.print()
+        yield f"[bold red]Not feasible[/] {row['reason']}"

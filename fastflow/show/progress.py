@@ -1,17 +1,21 @@
-"""Progress of a run: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a run: a bar on a terminal and in a notebook, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
 import sys
+from html import escape
 from threading import Lock
 from time import perf_counter
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
+from uuid import uuid4
 
 from fastflow.configuration.wording import counted
+from fastflow.evaluation.listener import Listener
 
 _QUIET = 2.0  # seconds; a run that takes less says nothing of its progress
 _PAUSE = 5.0  # seconds between two lines where there is no terminal
+_BLINK = 0.2  # seconds between two looks of a notebook's bar
 
 
 class Compiling:
@@ -43,7 +47,7 @@ class Progress:
         self._start = self._said = perf_counter()
         self._bar: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         """Start the clock."""
         self._start = self._said = perf_counter()
         return self
@@ -63,6 +67,10 @@ class Progress:
         """
         self.done = self.there = there
         self._start = self._said = perf_counter()
+        self._announce(there)
+
+    def _announce(self, there: int) -> None:
+        """Say what is to come, and what is there."""
         print(self.what, file=sys.stderr, flush=True)
         if there:
             print(
@@ -86,17 +94,21 @@ class Progress:
         now = perf_counter()
         if points == 0 or now - self._start < _QUIET or self.done == self.points:
             return
+        self._show(now)
+
+    def _show(self, now: float) -> None:
+        """Show how far the run is, in the way of where it runs."""
         if sys.stderr.isatty():
             self._show_bar()
         elif now - self._said >= (_PAUSE if self._said > self._start else 0.0):
             self._said = now
-            rate = (self.done - self.there) / (now - self._start)
-            left = (self.points - self.done) / rate
-            print(
-                f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} {self.unit}/s, {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(self._line(now), file=sys.stderr, flush=True)
+
+    def _line(self, now: float) -> str:
+        """Say how much is done, how fast, and how long the rest will take."""
+        rate = (self.done - self.there) / (now - self._start)
+        left = (self.points - self.done) / rate
+        return f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} {self.unit}/s, {left:.0f} s left"
 
     def _show_bar(self) -> None:
         if self._bar is None:
@@ -115,3 +127,46 @@ class Progress:
             self._task = self._bar.add_task("", total=self.points, rate="")
             self._bar.start()
         self._bar.update(self._task, completed=self.done, rate=f"{self.rate:,.0f}")
+
+
+class InNotebook(Progress, Listener):
+    """Shows a bar below the cell of a notebook, and at the end what was done, unless that took no time."""
+
+    def __init__(self) -> None:
+        """Know of nothing to come."""
+        super().__init__("", 0)
+        self._display = ""
+
+    def start(self, what: str, of: int, unit: str = "points", there: int = 0) -> None:
+        """Hear what is to come, and start the clock."""
+        self.what, self.points, self.unit = what, of, unit
+        self.begin(there)
+
+    def _announce(self, there: int) -> None:
+        """Say nothing: the bar does, of what takes long."""
+
+    def _show(self, now: float) -> None:
+        if now - self._said < _BLINK and self._display:
+            return
+        self._said = now
+        bar = f'<progress value="{self.done}" max="{self.points}" style="width:20em"></progress>'
+        self._publish(f"{self.what}: {self._line(now)}", bar)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the clock, and put how much was done in the place of the bar."""
+        super().__exit__(kind, error, trace)
+        if self._display:
+            self._publish(f"{self.done:,} of {self.points:,} {self.unit} in {self.seconds:.1f} s")
+
+    def _publish(self, line: str, bar: str = "") -> None:
+        """Show a line in the notebook, in the place of the last one; bar: HTML before it."""
+        from IPython.display import display, update_display
+
+        shown = {"text/plain": line, "text/html": f"<div>{bar} {escape(line)}</div>"}
+        if self._display:
+            update_display(shown, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]
+        else:
+            self._display = uuid4().hex
+            display(shown, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.configuration.wording import counted
@@ -15,7 +16,7 @@ from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
 from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
-from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.tables import Part, console, new_sheet, quantity, tell
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
@@ -49,11 +50,9 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         history = answer.history.table()
         row = heads.to_pylist()[0]
         own = history.slice(row["candidate"], 1).to_pylist()[0]
-        out.print(_title(answer, row))
-        out.print(_result(answer, own, row))
-        out.print(_breakdown(answer, own, row))
-        if not row["feasible"]:
-            out.print(f"not feasible: {row['reason']}")
+        options = answer.options
+        out.print(title(row, int(answer.spent.sum()), options.rules.method))
+        tell(best_parts(own, row, (options.objective, options.pareto), answer.candidates.space.keys))
     if answer.candidates.point.size > 1:
         out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
     if edge is not None:
@@ -65,18 +64,32 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         out.print(f"{of_all} not searched; the first one: {first}")
 
 
-def _title(answer: Answer, row: Mapping[str, Any]) -> str:
+def title(row: Mapping[str, Any], designs: int, method: str) -> str:
+    """Say of which point a design is the best, among how many."""
     where = f"{row['devices']:,} x {row['chip']} ({row['tech']}, {row['mem']}, {row['net']})"
-    spent = f"best of {counted(int(answer.spent.sum()), 'design')} by {answer.options.rules.method}"
+    spent = f"best of {counted(designs, 'design')} by {method}"
     return f"[bold]{row['model']}[/] on {where}, strategy {row['strategy']}: {spent}"
 
 
-def _result(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
+def best_parts(
+    own: Mapping[str, Any],
+    best: Mapping[str, Any],
+    objectives: tuple[str, str | None],
+    keys: Sequence[str],
+) -> Iterator[Part]:
+    """Yield how the best design differs from the chip's own; keys: of the shares that were searched."""
+    yield _result(objectives, own, best)
+    yield _breakdown(keys, own, best)
+    if not best["feasible"]:
+        yield f"not feasible: {best['reason']}"
+
+
+def _result(objectives: tuple[str, str | None], own: Mapping[str, Any], best: Mapping[str, Any]) -> Sheet:
     """Put the objective and what goes with it side by side."""
     table = new_sheet("Result", [("", False), ("own", True), ("best", True), ("", True)])
     names = _OF_SERVERS if "tpot_s" in best else _OF_ITERATIONS
     names = {name: label for name, label in names.items() if own[name] is not None or best[name] is not None}
-    options = {"objective": answer.options.objective, "second_objective": answer.options.pareto}
+    options = dict(zip(("objective", "second_objective"), objectives, strict=True))
     for name, objective in options.items():
         if objective is not None and objective not in ("time", "energy"):
             before, after = own[name], best[name]
@@ -98,12 +111,12 @@ def _ratio(before: float | None, after: float | None) -> str:
     return f"{before / after:.2f}x" if before and after else ""
 
 
-def _breakdown(answer: Answer, own: Mapping[str, Any], best: Mapping[str, Any]) -> Any:
+def _breakdown(keys: Sequence[str], own: Mapping[str, Any], best: Mapping[str, Any]) -> Sheet:
     """Put the shares of every component side by side, and what they make."""
     names = [("component", False)]
     names += [(f"{budget}", True) for budget in _BUDGETS]
     table = new_sheet("Shares: own -> best", [*names, ("capacity", True), ("rate", True)])
-    parts = dict.fromkeys(key.split(".")[2] for key in answer.candidates.space.keys)
+    parts = dict.fromkeys(key.split(".")[2] for key in keys)
     for part in parts:
         shares = [_pair(own, best, f"chip.{budget}.{part}", "{:.1%}") for budget in _BUDGETS]
         capacity = "dram_capacity_B" if part == "dram" else f"{part}_B"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
 
 from fastflow.analysis.sensitivity import shown
 from fastflow.charts.sensitivity import SLIGHT, listed
 from fastflow.configuration.wording import counted
-from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.tables import Part, new_sheet, quantity, tell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,15 +23,19 @@ _MOST = 24
 
 def show(found: Sensitivity) -> None:
     """Print what a result hangs on."""
-    out = console()
+    tell(parts(found))
+
+
+def parts(found: Sensitivity, most: int = _MOST) -> Iterator[Part]:
+    """Yield what a result hangs on; most: figures of the table, those of a large share of variance aside."""
     rows = found.figures
-    worth, here = listed(rows), listed(rows, _MOST)
+    worth, here = listed(rows), listed(rows, most)
     slight = rows[rows["reason"].eq("") & ~rows["flat"]].drop(worth.index)
     value = quantity(found.objective, found.value)
-    out.print(f"[bold]{counted(len(rows), 'figure')}; {found.objective} is {value}[/]")
-    out.print(_sheet(here))
+    yield f"[bold]{counted(len(rows), 'figure')}; {found.objective} is {value}[/]"
+    yield _sheet(here)
     if len(worth) > len(here):
-        out.print(f"and {len(worth) - len(here):,} more (dataset)")
+        yield f"and {len(worth) - len(here):,} more (dataset)"
     for name, some in (
         (f"less than {SLIGHT:g}", slight),
         ("flat", rows[rows["flat"]]),
@@ -36,13 +43,10 @@ def show(found: Sensitivity) -> None:
     ):
         if len(some):
             first = ", ".join(some["figure"].head(6))
-            out.print(
-                f"{counted(len(some), 'figure')} {name}: {first}{', ...' if len(some) > 6 else ''}",
-                markup=False,
-            )
+            yield Text(f"{counted(len(some), 'figure')} {name}: {first}{', ...' if len(some) > 6 else ''}")
     if found.points:
         lacking = f", of which {found.failed:,} have no result and count as the mean" if found.failed else ""
-        out.print(f"Sobol's indices from {found.points:,} points{lacking}")
+        yield f"Sobol's indices from {found.points:,} points{lacking}"
 
 
 def _sheet(rows: pd.DataFrame) -> Sheet:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
-from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.tables import Part, console, new_sheet, quantity, tell
 
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
@@ -35,19 +34,32 @@ _LIMITERS = {
 def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Print one point that serves; inputs: its own, scalars by dotted key."""
     out = console()
-    out.print(
-        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
-        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
-    )
+    out.print(title(row))
     out.print(load_of(inputs))
-    out.print(_latencies(row, inputs))
-    out.print(_rates(row))
-    out.print(_time(row, inputs))
-    out.print(_memory(row))
+    limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
+    tell(served_sheets(row, limits))
     out.print(cost_sheet(row))
     if has_bands(row):
         out.print(band_sheet(row))
-    _conclusion(out, row, inputs)
+    out.print()
+    tell(conclusion(row, limits))
+    out.print()
+
+
+def title(row: Mapping[str, Any]) -> str:
+    """Say what a point that serves is."""
+    return (
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+    )
+
+
+def served_sheets(row: Mapping[str, Any], limits: Mapping[str, float]) -> tuple[Sheet, ...]:
+    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
+
+    limits: the most that each latency may be [s], 0 for any; none where they are not known.
+    """
+    return _latencies(row, limits), _rates(row), _time(row), _memory(row)
 
 
 _BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "prefill and decoding apart"}
@@ -73,21 +85,21 @@ def _has(row: Mapping[str, Any], name: str) -> bool:
     return value is not None and value is not np.ma.masked and value == value
 
 
-def _latencies(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
+def _latencies(row: Mapping[str, Any], limits: Mapping[str, float]) -> Sheet:
     is_simulated = any(_has(row, f"{name}_p99_s") for name in _LATENCIES)
     more = [("median", True), ("99%", True)] if is_simulated else []
-    limits = any(inputs[f"serve.slo.{name}"] > 0.0 for name in _LATENCIES)
+    limited = any(most > 0.0 for most in limits.values())
     sheet = new_sheet(
         "Time that a request takes",
-        [("", False), ("mean", True), *more, *([("allowed", True), ("", False)] if limits else [])],
+        [("", False), ("mean", True), *more, *([("allowed", True), ("", False)] if limited else [])],
     )
     for name, what in _LATENCIES.items():
         if not _has(row, f"{name}_s"):
             continue
         parts = ("", "_median", "_p99") if is_simulated else ("",)
         cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts]
-        if limits:
-            most = float(inputs[f"serve.slo.{name}"])
+        if limited:
+            most = limits[name]
             met = "met" if row[f"{name}_s"] <= most else "[bold red]missed[/]"
             cells += [units.show(most, "s"), met] if most > 0.0 else ["any", ""]
         sheet.add_row(f"{what} ({name}_s)", *cells)
@@ -111,9 +123,14 @@ def _rates(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _time(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
+def _of_prompts(row: Mapping[str, Any]) -> bool:
+    """Say whether a point is one pass over prompts, which makes no tokens of its own."""
+    return not _has(row, "tpot_s")
+
+
+def _time(row: Mapping[str, Any]) -> Sheet:
     """Tell what an iteration is made of, and what limits those of each kind."""
-    of_prompts = inputs["serve.mode"] == ONE_PREFILL
+    of_prompts = _of_prompts(row)
     title = (
         "Where a pass over prompts spends its time" if of_prompts else "Where an iteration spends its time"
     )
@@ -150,18 +167,18 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _conclusion(out: Console, row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    limits = []
+def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[Part]:
+    """Yield what limits servers, what they take, and whether they are feasible; limits: of latencies [s]."""
+    bounds = []
     for phase in ("prefill", "decode"):
         by = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""
         if by and by not in ("None", "--"):
-            limits.append(f"{phase} by {by}" + (f" ({_LIMITERS[by]})" if by in _LIMITERS else ""))
-    out.print(f"\nBound by     {', '.join(limits)}")
-    each = "an output token" if inputs["serve.mode"] != ONE_PREFILL else "a token of a prompt"
+            bounds.append(f"{phase} by {by}" + (f" ({_LIMITERS[by]})" if by in _LIMITERS else ""))
+    yield f"Bound by     {', '.join(bounds)}"
+    each = "a token of a prompt" if _of_prompts(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} a device"
-    out.print(f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {each}, {power}")
-    if row["feasible"] and any(inputs[f"serve.slo.{name}"] > 0.0 for name in _LATENCIES):
-        out.print("Times        within serve.slo")
+    yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {each}, {power}"
+    if row["feasible"] and any(most > 0.0 for most in limits.values()):
+        yield "Times        within serve.slo"
     if not row["feasible"]:
-        out.print(f"[bold red]Not feasible[/] {row['reason']}")
-    out.print()
+        yield f"[bold red]Not feasible[/] {row['reason']}"

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Sheet
+from rich.text import Text
 
 from fastflow import units
 from fastflow.columns import find_input, find_result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Part = Sheet | Text | str
+"""What an answer is told by: tables and lines; a text alone may hold Rich's marks, such as [bold]."""
+
+
+def tell(parts: Iterable[Part]) -> None:
+    """Print the parts of an answer, one below the other."""
+    out = console()
+    for part in parts:
+        out.print(part)
 
 
 def console() -> Console:

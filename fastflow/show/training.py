@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table as Sheet
 
 from fastflow.show.tables import new_sheet, quantity
@@ -38,11 +37,9 @@ def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "bubble", float(row["bubble_s"])
 
 
-def show_training(out: Console, row: Mapping[str, Any]) -> None:
-    """Print the rates of training, where an iteration's time goes by kind, and the memory by part."""
-    out.print(_rates(row))
-    out.print(_time(row))
-    out.print(_memory(row))
+def training_sheets(row: Mapping[str, Any]) -> tuple[Sheet, ...]:
+    """Return the rates of training, where an iteration's time goes by kind, and the memory by part."""
+    return _rates(row), _time(row), _memory(row)
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:

@@ -27,8 +27,12 @@ _HEADS = ("mean", "median", "90%", "bias", "log corr.")
 
 def title(dataset: Dataset) -> str:
     """Return the title after the number of rows: the file and the chip or system."""
-    name = Path(dataset.about("measurements")).name
-    return f"of {name} ({dataset.about('kind')}) on {dataset.about('where')}"
+    return title_of(*(dataset.about(name) for name in ("measurements", "kind", "where")))
+
+
+def title_of(path: str, kind: str, where: str) -> str:
+    """Return the title after the number of rows: of a file of a kind, and the chip or system."""
+    return f"of {Path(path).name} ({kind}) on {where}"
 
 
 def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
@@ -40,7 +44,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     out.print(f"[bold]{counted(len(rows), 'row')} {title(dataset)}[/]{_devices(rows)}")
     for line in dataset.texts("said"):
         out.print(line, markup=False)
-    out.print(_sheet(errors))
+    out.print(error_sheet(errors))
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = failed.iloc[0]
@@ -53,14 +57,11 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
     naming = naming_columns(dataset.about("kind")) or [name for name in own if "." in name or name == "model"]
-    alone = "time of each resource alone, and how the GEMM was tiled (m x k x n)"
-    out.print(f"\n[bold]Worst rows[/]: {'where the time goes' if 'attention_s' in rows else alone}")
-    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(_WORST)):
-        if row["predicted_s"] == row["predicted_s"]:
-            head, *more = _explained(row, naming)
-            for text, indent in ((head, "  "), *((text, "    ") for text in more)):
-                for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
-                    out.print(line, markup=False)
+    out.print(f"\n[bold]Worst rows[/]: {what_is_explained(rows)}")
+    for head, *more in worst(rows, naming):
+        for text, indent in ((head, "  "), *((text, "    ") for text in more)):
+            for line in wrap(text, out.width, initial_indent=indent, subsequent_indent="    "):
+                out.print(line, markup=False)
     out.print()
     by = "part" if parts_apart(dataset.about("kind")) else ALL
     for row in records(errors[errors["by"] == by]):
@@ -73,7 +74,20 @@ def _devices(rows: pd.DataFrame) -> str:
     return f"; measured on {', '.join(names)}" if 0 < len(names) <= 3 else ""
 
 
-def _sheet(errors: pd.DataFrame) -> Sheet:
+def what_is_explained(rows: pd.DataFrame) -> str:
+    """Say what is told of the worst rows."""
+    alone = "time of each resource alone, and how the GEMM was tiled (m x k x n)"
+    return "where the time goes" if "attention_s" in rows else alone
+
+
+def worst(rows: pd.DataFrame, naming: Sequence[str], most: int = _WORST) -> Iterator[list[str]]:
+    """Yield the lines on each of the rows with the largest errors; naming: columns that say what a row is."""
+    for row in records(rows.sort_values("error", ascending=False, kind="stable").head(most)):
+        if row["predicted_s"] == row["predicted_s"]:
+            yield list(_explained(row, naming))
+
+
+def error_sheet(errors: pd.DataFrame) -> Sheet:
     """Return the errors as a table, a section for what they are grouped by."""
     columns = [("", False), ("rows", True), *((head, True) for head in _HEADS)]
     sheet = new_sheet("Error, relative; bias: predicted / measured", columns)

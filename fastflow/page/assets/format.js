@@ -1,7 +1,7 @@
 // Numbers and colours as a person reads them.
 
 const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"]];
-const UNITS_WITHOUT_PREFIX = new Set(["", "USD", "1/s", "mm2"]);
+const UNITS_WITHOUT_PREFIX = new Set(["", "USD", "1/s", "mm2", "m^2"]);
 
 // The prefix of a unit that makes a value 1 to 1000: [its size, its letter].
 function prefixOf(value, unit) {
@@ -20,6 +20,7 @@ function digits(value) {
 function show(value, unit) {
   if (value === null || Number.isNaN(value)) return "–";
   const [size, letter] = prefixOf(value, unit);
+  if (unit === "m^2") return `${digits(value * 1e6)} mm2`; // as people write areas
   if (unit === "1/s") return `${digits(value)}/s`;
   return unit ? `${digits(value / size)} ${letter}${unit}` : digits(value);
 }

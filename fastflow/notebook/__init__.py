@@ -1,0 +1,1 @@
+"""What a notebook shows of an answer: tables, figures, progress, completion."""
