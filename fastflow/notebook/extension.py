@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from io import BytesIO
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def _is_ours(name: str, names: dict[str, Any]) -> bool:
         if getattr(found, "__name__", "") != _HOUSE:
             return False
         found = getattr(found, one, None)
+    name = getattr(found, "__name__", "")
     # a command that was imported is a module that may be called
-    named = f"{getattr(found, '__module__', '')}.{getattr(found, '__name__', '')}".lstrip(".")
+    named = name if isinstance(found, ModuleType) else f"{getattr(found, '__module__', '')}.{name}"
     return named.removeprefix(f"{_HOUSE}.") in _FUNCTIONS
 
 
