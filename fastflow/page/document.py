@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from html import escape
 from importlib.resources import files
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from fastflow.page.content import Page, Quantity
 from fastflow.page.library import NOTICE, vega
 
+_MARK = re.compile(r"<!--(\w+)-->")
 _SCRIPTS = ("format.js", "points.js", "specs.js", "explore.js", "table.js", "details.js", "page.js")
 
 
@@ -38,11 +40,7 @@ def document(page: Page) -> bytes:
         "script": scripts,
     }
     text = (assets / "page.html").read_text("utf-8")
-    for name, content in filled.items():  # one after the other: no content holds the mark of another
-        before, mark, after = text.partition(f"<!--{name}-->")
-        assert mark, name
-        text = before + content + after
-    return text.encode()
+    return _MARK.sub(lambda mark: filled[mark[1]], text).encode()
 
 
 def _pairs(pairs: list[tuple[str, str]]) -> str:

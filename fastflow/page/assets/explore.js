@@ -177,7 +177,7 @@ class Scatter {
     if (facets) for (const code of facets.codes) counts.set(code, (counts.get(code) ?? 0) + 1);
     const shown = facets ? facets.names.map((_, code) => code).filter((code) => counts.has(code)).slice(0, MOST_PANELS) : [-1];
     const room = Math.max(this.element.clientWidth, 320), across = Math.min(shown.length, room > 900 ? 4 : room > 560 ? 3 : 1);
-    const margin = this.y.kind === "names" ? 190 : 78;
+    const margin = this.y.kind === "names" ? Math.min(60 + 7 * Math.max(...this.y.names.map((name) => name.length)), 245) : 78;
     const width = Math.max(Math.floor(room / across) - margin - 12, 110), height = facets ? Math.max(Math.min(width * 0.8, 260), 150) : this.y.kind === "names" ? Math.min(Math.max(this.y.names.length * 17, 260), 620) : 430;
     const place = new Map(shown.map((code, k) => [code, k])), members = shown.map(() => []);
     let lost = 0;

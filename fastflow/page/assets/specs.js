@@ -21,15 +21,17 @@ function scaleOf(name, range, side) {
 }
 
 function axisOf(scale, orient, side, room) {
-  const axis = { scale, orient, grid: true, title: side.title, labelOverlap: "greedy", tickCount: Math.max(3, Math.round(room / 70)) };
+  const axis = { scale, orient, grid: true, title: side.title, labelOverlap: "greedy" };
   if (side.kind === "names") {
     axis.values = side.names.map((_, i) => i);
+    if (orient === "left") axis.labelLimit = 200;
     axis.labelOverlap = room / side.names.length < 11 ? "greedy" : false;
     axis.encode = { labels: { update: { text: { signal: `${JSON.stringify(side.names)}[datum.value]` } } } };
     if (orient === "bottom" && side.names.join("").length * 7 > room * 0.75) Object.assign(axis, { labelAngle: -40, labelAlign: "right", labelBaseline: "middle", labelLimit: 110 });
   } else {
     axis.encode = { labels: { update: { text: { signal: "datum.value === 0 ? '0' : abs(datum.value) >= 1e6 || abs(datum.value) < 1e-3 ? format(datum.value, '~e') : format(datum.value, ',~r')" } } } };
     if (side.kind === "log") axis.values = ticksOf(side.domain);
+    else axis.tickCount = Math.max(3, Math.round(room / 70)); // beside values of one's own it leaves most of them out
   }
   return axis;
 }

@@ -45,6 +45,8 @@ _RESULTS = (
     "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu", "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
+COLOURS = 8
+"""Choices that colours tell apart."""
 
 
 def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
@@ -163,6 +165,13 @@ def _figure(dataset: Dataset, study: str, serves: bool, axes: list[str]) -> byte
     return render(lambda: overview.draw(summaries, f"{counted(len(frame), 'point')} of {name}"))
 
 
+def _told_apart(frame: pd.DataFrame, apart: list[str]) -> str:
+    """Return what colours tell best: a choice among few, or else a number, or else anything."""
+    few = [name for name in apart if frame[name].nunique() <= COLOURS]
+    numbers = [name for name in apart if pd.api.types.is_numeric_dtype(frame[name])]
+    return first_of((*few, *numbers, *apart), apart)
+
+
 def _view(
     frame: pd.DataFrame, apart: list[str], main: str, better: dict[str, str], details: Details | None
 ) -> View:
@@ -170,7 +179,7 @@ def _view(
     names = list(map(str, frame))
     beside = first_of(("tokens_per_s_per_user", "iteration_usd", "energy_J", "device_usd"), better)
     if main == "tokens_per_s_per_device":
-        x, y, colour = beside or "ttft_s", main, first_of(apart, names)
+        x, y, colour = beside or "ttft_s", main, _told_apart(frame, apart)
     else:
         x, y, colour = beside or first_of(apart, names) or "point", main, "bound_by"
     across, rows = (*apart, "", "")[:2]

@@ -15,7 +15,7 @@ from fastflow.optimize.space import BUDGETS
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
 from fastflow.page.content import Headline, Page, Parts, View
-from fastflow.page.kinds.grid import told_of
+from fastflow.page.kinds.grid import COLOURS, told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.ranking import labels_of
 
@@ -23,8 +23,6 @@ _LISTED = (
     "objective", "second_objective", "gain", "own_objective", "time_s", "bound_by", "energy_J",
     "iteration_usd", "feasible", "reason",
 )  # fmt: skip
-
-_COLOURS = 8  # that are told apart
 
 
 def page_of(dataset: Dataset, config_dir: str | None) -> Page:
@@ -134,7 +132,7 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
     shares = [name for name in names if name.startswith(tuple(f"chip.{budget}." for budget in BUDGETS))]
     several = varying(frame, ["second_objective"])
     x = several[0] if several else "chip.area.core" if "chip.area.core" in shares else number
-    few = [label for label in labels if frame[label].nunique() <= _COLOURS]
+    few = [label for label in labels if frame[label].nunique() <= COLOURS]
     colour = first_of(few, names) or "bound_by"
     rows, across = (*labels, "", "")[:2]
     return View(
