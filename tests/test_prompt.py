@@ -45,6 +45,12 @@ def test_help_names_every_command(run, given):
     assert all(f"\n  {name} " in out for name in (*COMMANDS, "list", "show", "completion"))
 
 
+def test_completion_explains_itself(run):
+    code, out, err = run("completion", "--help")
+    assert (code, err) == (0, "")
+    assert 'eval "$(fastflow completion bash)"' in out
+
+
 @pytest.mark.parametrize("given", [("--version",), ("sweep", "--version"), ("report", "--version")])
 def test_the_version_is_fastflows(run, given):
     assert run(*given)[:2] == (0, f"fastflow {version()}\n")

@@ -123,3 +123,12 @@ def test_errors_of_the_whole_file():
         assert own["error"].median() < median
         logs = np.log(own["predicted_s"]), np.log(own["measured_s"])
         assert np.corrcoef(*logs)[0, 1] > alike
+
+
+def test_stages_without_links_have_a_reason_and_no_warning():
+    """Of a warning the tests make an error."""
+    asked = ("serve=decode", "serve.batch=64", "model=llama3_70b", "tech=n5", "mem=hbm3", "system=torus")
+    layout = ("system.devices=8", "parallel.strategy=TP-4-p2", "chip.area.inter=0")
+    row = fastflow.evaluate(*asked, *layout).iloc[0]
+    assert row["time_s"] != row["time_s"]
+    assert "inter has no room" in row["reason"]

@@ -16,12 +16,23 @@ from fastflow.configuration.wording import COMMAND_LINE, one_of
 from fastflow.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
+_ABOUT = """\
+usage: fastflow completion bash|zsh|fish
+
+Print a script that completes fastflow's commands, groups, choices and keys at the prompt.
+
+  eval "$(fastflow completion bash)"          in ~/.bashrc
+  eval "$(fastflow completion zsh)"           in ~/.zshrc
+  fastflow completion fish | source           in ~/.config/fish/config.fish"""
 _SWITCHES = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--resolve", "--package")
 """Of Hydra's those that a user of fastflow needs."""
 
 
 def print_script(arguments: Sequence[str]) -> None:
-    """Print what a shell runs to complete `fastflow`; raises InputError."""
+    """Print what a shell runs to complete `fastflow`, or a help; raises InputError."""
+    if list(arguments) in (["--help"], ["-h"]):
+        print(_ABOUT)
+        return
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         raise InputError("completion", " ".join(arguments) or "null", one_of(SHELLS), COMMAND_LINE)
     print(shellcode(["fastflow"], shell=arguments[0]))

@@ -281,6 +281,7 @@ def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> 
     of_a_token = inputs["model.hidden"] * precision(inputs).activation / servers.tensor
     hops = servers.slots[:, None] - 1
     # one device alone may have no links
-    spread = np.divide(of_a_token, bandwidth, out=np.zeros(bandwidth.size), where=servers.slots > 1)
+    with np.errstate(divide="ignore"):  # a chip without links takes forever, and has its reason
+        spread = np.divide(of_a_token, bandwidth, out=np.zeros(bandwidth.size), where=servers.slots > 1)
     each = latency[:, None] + tokens * spread[:, None]
     return np.where(hops > 0, hops * each, 0.0)

@@ -145,5 +145,6 @@ def _draft_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
     head = passes.times.head[server, 0]
     module = layers / inputs["model.layers"] + head
     each = np.where(inputs["serve.drafter"] == MTP, module, inputs["serve.drafter_share"] * (whole + head))
-    drafts: Floats = inputs["serve.draft"] * each
+    drafts = np.zeros(each.size)  # of a chip without links each takes forever
+    np.multiply(inputs["serve.draft"], each, out=drafts, where=inputs["serve.draft"] > 0)
     return drafts

@@ -125,6 +125,7 @@ async function start() {
     if (event.key === "Escape") explorer.clear();
     if (event.key === "Enter" && document.activeElement === scatter.element && explorer.picked >= 0) byId("point").scrollIntoView({ block: "start" });
   });
+  addEventListener("beforeprint", () => (document.querySelector("header details").open = true));
   let width = innerWidth;
   addEventListener("resize", () => {
     if (Math.abs(innerWidth - width) < 60) return;
