@@ -1,6 +1,7 @@
 """`fastflow`: all commands under one name, what the library has, and completion."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -231,3 +232,13 @@ def test_bash_completes():
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["n1", "n12", "n1_4"]
+
+
+def test_the_line_that_a_search_prints_can_be_run(run, tmp_path):
+    own = tmp_path / "mine"
+    (own / "tech").mkdir(parents=True)
+    (own / "tech" / "lab.yaml").write_text("defaults: [n12, _self_]\nname: lab\nsource: {default: a test}\n")
+    code, out, _ = run("search", "--config-dir", str(own), "tech=lab", "steps=2", "output=found")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("python -m fastflow.sweep "))
+    assert run("sweep", *shlex.split(line)[3:])[0] == 0

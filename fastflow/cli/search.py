@@ -82,6 +82,7 @@ def _answer(
         report.draw_search(find(output))
     shown.speed(answer, progress)
     if len(found) == 1:
+        own = ("--config-dir", composer.config_dir) if composer.config_dir else ()
         chip = f"chip={chips_at(output)}.yaml"
-        print(f"python -m fastflow.sweep {shlex.join((*found[0].overrides, chip))}")
+        print(f"python -m fastflow.sweep {shlex.join((*own, *found[0].overrides, chip))}")
     print(f"Dataset: {output}")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _KEPT = threading.local()  # composers by what they were asked for: one is no thing to share
 _MOST_KEPT = 16
+_USER = "command-line"
+"""Who adds the user's folder to the places where Hydra looks, in Hydra's own words."""
 
 
 class Composer(HydraComposer):
@@ -70,8 +72,14 @@ class Composer(HydraComposer):
         path = create_config_search_path(str(library_root() / "conf"))
         if config_dir is not None:
             folder = f"file://{Path(config_dir).resolve()}"
-            path.prepend("command-line", folder, SearchPathQuery(provider="schema"))
+            path.prepend(_USER, folder, SearchPathQuery(provider="schema"))
         return cls(ConfigLoaderImpl(path), config_name, origin=origin)
+
+    @property
+    def config_dir(self) -> str:
+        """The folder that adds to the library, "" for none."""
+        entries = self.loader.get_search_path().get_path()
+        return next((one.path.removeprefix("file://") for one in entries if one.provider == _USER), "")
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         """Read overrides by Hydra's grammar; raises InputError."""
