@@ -15,6 +15,7 @@ from fastflow.show.tables import Part
 
 _LINE = "1px solid rgba(128,128,128,0.4)"
 """Of a colour that shows on light and on dark."""
+_WHOLE = 40  # letters of a text that no line break may part, such as a strategy
 _CELL = "padding:1px 12px 1px 0"
 _RED = "#d0453e"
 _LABELLED = re.compile(r"(\S.*?)? {2,}(.+)")
@@ -96,9 +97,11 @@ def _sheet(sheet: Sheet) -> str:
 def _table(title: str, rows: str) -> str:
     """Return a table as HTML; rows: its HTML."""
     above = f'<div style="margin-top:8px"><b>{html_of(title)}</b></div>' if title else ""
-    return f'{above}<table style="border-collapse:collapse;margin:2px 0 4px">{rows}</table>'
+    table = f'<table style="border-collapse:collapse;margin:2px 0 4px">{rows}</table>'
+    return f'{above}<div style="overflow-x:auto">{table}</div>'
 
 
 def _cell(text: str | Text, right: bool, tag: str = "td") -> str:
-    aligned = "text-align:right;white-space:nowrap" if right else "text-align:left"
+    whole = ";white-space:nowrap" if right or len(str(text)) <= _WHOLE else ""
+    aligned = f"text-align:{'right' if right else 'left'}{whole}"
     return f'<{tag} style="{aligned};{_CELL}">{html_of(text)}</{tag}>'
