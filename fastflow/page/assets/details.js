@@ -2,8 +2,8 @@
 
 const PHASES = { forward: "#a9cce8", backward: "#6ea8d4", update: "#4a86b8" };
 const WAITS = { "exposed communication": LIMITERS.network, bubble: LIMITERS.pipeline };
-const COMPONENTS = { core: "#3d4f60", l0: "#b9e2d2", l1: "#5fc0a0", l2: "#009e73", l3: "#00694c", dram: "#d55e00", intra: "#b79ad1", inter: "#5b4a8a", link: "#c9a227" };
-const PALE = new Set(["#b9e2d2", "#5fc0a0", "#a9cce8", "#e6c300", "#e69f00", "#56b4e9", "#cc79a7", "#b79ad1", "#c9a227", "#6ea8d4", GREY, "#eef1f4"]);
+const COMPONENTS = { core: "#3d4f60", l0: LIMITERS.l0, l1: LIMITERS.l1, l2: LIMITERS.l2, l3: LIMITERS.l3, dram: "#d55e00", intra: "#b79ad1", inter: "#5b4a8a", link: "#c9a227" };
+const PALE = new Set([LIMITERS.l0, LIMITERS.l1, "#a9cce8", "#e6c300", "#e69f00", "#56b4e9", "#cc79a7", "#b79ad1", "#c9a227", "#6ea8d4", GREY, "#eef1f4"]);
 const inkFor = (fill) => (PALE.has(fill) ? "#111" : "#fff");
 const AXES = { kp1: "kernel", kp2: "kernel", tp: "tensor", cp: "context", ep: "experts", dp: "data", lp: "pipeline" };
 

@@ -26,7 +26,7 @@ function show(value, unit) {
 }
 
 const LIMITERS = {
-  compute: "#0072b2", l0: "#b9e2d2", l1: "#5fc0a0", l2: "#009e73", l3: "#00694c", l4: "#00402f",
+  compute: "#0072b2", l0: "#86d3b5", l1: "#35ad86", l2: "#008a63", l3: "#005c42", l4: "#003a2a",
   dram: "#d55e00", launch: "#8a8a8a", network: "#cc79a7", pipeline: "#e6c300", host: "#5b4a8a",
 };
 // Okabe and Ito's colours, which colour-blind people tell apart; yellow is darkened for white paper.

@@ -76,6 +76,7 @@ function scatterSpec(width, height, x, y, data, size) {
 function barSpec(width, rows) {
   const bar = (field, fill, more = {}) => ({ type: "rect", from: { data: "bars" }, encode: { update: { y: { scale: "y", field: "k" }, height: { scale: "y", band: 1 }, x: { scale: "x", value: 0 }, x2: { scale: "x", field }, fill, cursor: { value: "pointer" }, ...more } } });
   return spec(width, Math.max(rows.length * 20, 30), {
+    padding: { left: 4, top: 4, bottom: 4, right: 70 }, // for what is written behind a bar
     data: [{ name: "bars", values: rows }],
     scales: [
       { name: "y", type: "band", domain: rows.map((row) => row.k), range: "height", paddingInner: 0.22 },
