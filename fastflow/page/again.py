@@ -58,7 +58,8 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
                     predicted = predict(take(inputs, some))
                     found.add(places[some], predicted.inputs, predicted.prediction)  # type: ignore[arg-type]
     except InputError as error:
-        return None, f"Kernels are not shown: the points cannot be predicted again ({error})."
+        own = "" if config_dir else "; --config-dir names your own library, if they were made with one"
+        return None, f"Kernels are not shown: the points cannot be predicted again ({error}){own}."
     timed = int(frame["time_s"].notna().sum())
     if not found.kernels:
         changed = "the library or the model has changed since, and their times with it"
