@@ -242,3 +242,23 @@ def test_the_line_that_a_search_prints_can_be_run(run, tmp_path):
     assert code == 0
     line = next(line for line in out.splitlines() if line.startswith("python -m fastflow.sweep "))
     assert run("sweep", *shlex.split(line)[3:])[0] == 0
+
+
+def test_a_figure_has_the_source_of_who_sets_it(run, tmp_path):
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip" / "ours.yaml").write_text(
+        "defaults: [pathfinding, _self_]\nname: ours\ndie_area: 425 mm2\n"
+        "source: {default: our drawing, tdp: our rack}\n"
+    )
+
+    def sources(*given):
+        code, out, _ = run("show", "chip=ours", "--config-dir", str(tmp_path), *given)
+        assert code == 0
+        rows = (line.split() for line in out.splitlines() if line.startswith("chip."))
+        return {key: " ".join(rest) for key, *rest in rows}
+
+    shown = sources()
+    assert shown["chip.die_area"] == "425 mm2 our drawing"
+    assert shown["chip.tdp"].endswith("our rack")  # of a value that another file sets
+    assert "our" not in shown["chip.node_area"]
+    assert sources("chip.tdp=500 W")["chip.tdp"] == "500 W the command line"

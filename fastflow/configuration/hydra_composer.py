@@ -248,6 +248,10 @@ class HydraComposer:
             key = key.rpartition(".")[0]  # a key that is missing is missed in the file of its section
         return ""
 
+    def layers(self, composition: Composition) -> list[dict[str, Any]]:
+        """Return the leaves that each file sets, the one that has the last word first."""
+        return [flatten(self.content(default)) for default in reversed(composition.defaults)]
+
     def file_choosing(self, group: str, choice: str) -> str:
         """Return the file read so far that overrides the choice of a group with this one; "" if none does."""
         for key, loaded in self.repository.cache.items():
