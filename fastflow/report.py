@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Report on the datasets; returns 0. Raises InputError."""
-    given = _parser().parse_args(arguments)
+    given = _parser().parse_intermixed_args(arguments)
     from fastflow.cli.report import report, write_page
 
     datasets, page = _split(given.datasets)

@@ -131,11 +131,26 @@ _SCALES = (
     (1e-3, "m"),
     (1e-6, "u"),
     (1e-9, "n"),
+    (1e-12, "p"),
+    (1e-15, "f"),
 )
 
 
 _AREAS = {"m^2": ("mm²", 1e6), "m^2/bit": ("µm²/bit", 1e12)}
 """What people write an area in, and how many are one: a prefix would be squared, too."""
+
+
+def scales(unit: str) -> list[tuple[float, str]]:
+    """Return what people write quantities of a unit in, the largest first: its size in the unit, its name.
+
+    A unit that no prefix can stand before, as a currency or one over something, has itself alone.
+    """
+    if unit in _AREAS:
+        named, size = _AREAS[unit]
+        return [(1.0 / size, named)]
+    if unit in ("", "USD") or unit.startswith(("1/", "USD/", "USD ")) or "^" in unit:
+        return [(1.0, unit)]
+    return [(scale, f"{prefix}{unit}") for scale, prefix in _SCALES]
 
 
 def show(value: float, unit: str, digits: int = 3) -> str:

@@ -260,5 +260,5 @@ def test_a_figure_has_the_source_of_who_sets_it(run, tmp_path):
     shown = sources()
     assert shown["chip.die_area"] == "425 mm2 our drawing"
     assert shown["chip.tdp"].endswith("our rack")  # of a value that another file sets
-    assert "our" not in shown["chip.node_area"]
+    assert "our drawing" not in shown["chip.node_area"]
     assert sources("chip.tdp=500 W")["chip.tdp"] == "500 W the command line"

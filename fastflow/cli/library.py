@@ -48,7 +48,7 @@ def list_library(arguments: Sequence[str]) -> None:
     """Print the groups, or the choices of one; raises InputError."""
     parser = _parser("list", "List the groups of the library, or the choices of one: fastflow list chips")
     parser.add_argument("group", nargs="?", default="", help="such as chips, tech, mem, net, models, systems")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     from fastflow.show import library as shown
 
     own = _own(given.config_dir)
@@ -103,7 +103,7 @@ def show_choice(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "overrides", nargs="+", metavar="GROUP=NAME", help="a choice, a section, or any override"
     )
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     own = _own(given.config_dir)
     from fastflow.configuration.cards import figures
     from fastflow.configuration.composer import Composer

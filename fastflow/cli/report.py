@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fastflow.columns import find_input, find_result
-from fastflow.configuration.wording import counted, one_of
+from fastflow.configuration.wording import COMMAND_LINE, counted, one_of
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
 from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset, find
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastflow.analysis.sensitivity import Sensitivity
 
 _PAGES = (".html", ".htm")
+_MOST_LETTERS = 240  # of a file's name, where one is written beside it first
 
 
 def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
@@ -80,15 +81,24 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
     from fastflow.page.kinds import page_of
 
     folder, base = _split(file)
-    if Path(base).suffix not in _PAGES:
-        raise InputError("html", file, f"a file whose name ends in {' or '.join(_PAGES)}", "the command line")
-    if not is_url(file) and not Path(folder).is_dir():
+    if Path(base).suffix.lower() not in _PAGES:
+        raise InputError("html", file, f"a file whose name ends in {' or '.join(_PAGES)}", COMMAND_LINE)
+    if len(base.encode()) > _MOST_LETTERS:
         raise InputError(
-            "html", file, f"a file in a folder that exists; {folder} does not", "the command line"
+            "html", f"{base[:24]}...", f"a name of {_MOST_LETTERS} letters at most", COMMAND_LINE
         )
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise InputError("--config-dir", config_dir, "a folder that exists", COMMAND_LINE)
+    if not is_url(file) and not Path(folder).is_dir():
+        raise InputError("html", file, f"a file in a folder that exists; {folder} does not", COMMAND_LINE)
     if not is_url(file) and Path(file).is_dir():
-        raise InputError("html", file, "a file; this is a folder", "the command line")
-    page = page_of(_judged(find(name)), study, config_dir)
+        raise InputError("html", file, "a file; this is a folder", COMMAND_LINE)
+    dataset = find(name)
+    if not is_url(file) and Path(folder).resolve() == Path(dataset.folder.shown).resolve():
+        raise InputError(
+            "html", file, "a file outside of the dataset, which holds its parts alone", COMMAND_LINE
+        )
+    page = page_of(_judged(dataset), study, config_dir)
     content = document(page)
     _put(folder, base, "html", content)
     for line in filter(None, (page.drawn, page.lacks)):
@@ -270,13 +280,14 @@ def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> Non
 
 def _put(folder: str, name: str, key: str, content: bytes) -> str:
     """Write a file as a whole; returns where it lies. Raises InputError of a key where that fails."""
-    where = folder_at(folder)
-    shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
+    shown = f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
 
     def into(file: IO[bytes]) -> None:
         file.write(content)
 
     try:
+        where = folder_at(folder)
+        shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
         where.make()
         where.write(name, into)
     except InputError as error:

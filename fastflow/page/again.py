@@ -135,10 +135,15 @@ class _Found:
                 self.pictures[number] = render_placement(prediction, point)
 
     def _add_areas(self, places: Ints, inputs: Columns) -> None:
-        for key in inputs:
-            if key.startswith("chip.area."):
-                area = self.areas.setdefault(key.removeprefix("chip.area."), np.full(self.rows, np.nan))
-                area[places] = inputs[key] * inputs["chip.die_area"]
+        """Add the area of every part of the die, and what of it no part has."""
+        parts = [key for key in inputs if key.startswith("chip.area.")]
+        if not parts:
+            return
+        shares = {key.removeprefix("chip.area."): inputs[key] for key in parts}
+        shares[""] = np.maximum(1.0 - np.sum(list(shares.values()), axis=0), 0.0)
+        for part, share in shares.items():
+            area = self.areas.setdefault(part, np.full(self.rows, np.nan))
+            area[places] = share * inputs["chip.die_area"]
 
     def details(self) -> Details:
         """Return all of it."""

@@ -30,6 +30,13 @@ class Headline(NamedTuple):
     note: str
 
 
+class Said(NamedTuple):
+    """A result that stands below the name of a point."""
+
+    label: str
+    column: str
+
+
 class Parts(NamedTuple):
     """Quantities of a point that are drawn as one bar, one after the other."""
 
@@ -64,6 +71,7 @@ class View(NamedTuple):
     log: bool | None = None
     """Whether both axes are logarithmic; None: where values span much."""
     parts: tuple[Parts, ...] = ()
+    said: tuple[Said, ...] = (Said("time", "time_s"), Said("limited by", "bound_by"))
     opened: int = -1
     """The point that is opened first, by its place; -1 for none."""
 
@@ -87,7 +95,7 @@ class Details(NamedTuple):
 
     kernels: Kernels
     areas: dict[str, Floats]
-    """Area of every component of the die [m^2], (points,); NaN where it is not known."""
+    """Area of every component of the die [m^2], (points,); of "" what none has, NaN where it is not known."""
     pictures: tuple[bytes, ...]
     """Drawings of placements, as SVG."""
     picture: Ints
@@ -112,6 +120,8 @@ class Page(NamedTuple):
     """Which of them are drawn, in words; "" where all are."""
     weight: Floats | None
     """How many points of the dataset each drawn one stands for, None where all are drawn; (points,)."""
+    fronts: tuple[str, ...]
+    """Columns, of any two of which all points of the front are drawn."""
     view: View
     details: Details | None
     lacks: str

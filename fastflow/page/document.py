@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from fastflow.page.content import Page, Quantity
 from fastflow.page.library import NOTICE, vega
+from fastflow.units import scales
 
+_OF_CHARTS = ("s", "B", "B/s", "flop/s", "m^2")
+"""Units of charts that are of no column."""
 _MARK = re.compile(r"<!--(\w+)-->")
 _SCRIPTS = ("format.js", "points.js", "specs.js", "explore.js", "table.js", "details.js", "page.js")
 
@@ -93,6 +96,8 @@ def packed(page: Page) -> bytes:
         "rows": points,
         "total": page.total,
         "columns": [_column(one, arrays) for one in page.points],
+        "units": {unit: scales(unit) for unit in {one.unit for one in page.points} | set(_OF_CHARTS)},
+        "fronts": page.fronts,
         "weight": None if page.weight is None else arrays.add(page.weight, "f4"),
         "view": page.view._asdict() | {"parts": [part._asdict() for part in page.view.parts]},
         "details": _details(page, arrays),

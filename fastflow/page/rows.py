@@ -88,7 +88,7 @@ def _of_cells(
     codes = {name: pd.factorize(frame[name])[0] for name in axes}
     size = {name: int(code.max()) + 1 for name, code in codes.items()}
     value = frame[main].to_numpy(dtype=np.float64)
-    value = np.where(usable, value if better[main] == "less" else -value, np.inf)
+    value = np.where(usable, -value if better.get(main) == "more" else value, np.inf)
     order = np.argsort(value, kind="stable")
     order = order[: int(usable.sum())]
     found: dict[int, None] = {}

@@ -48,9 +48,15 @@ class PointDetails {
     this.columns();
   }
 
+  // Draw the same point anew.
+  again() {
+    this.drawn = -1;
+    return this.refresh();
+  }
+
   said() {
-    const reason = this.text("reason"), bound = this.text("bound_by");
-    return [Number.isNaN(this.value("time_s")) ? "" : `Time ${this.text("time_s")}`, bound && `limited by ${bound}`, reason].filter(Boolean).join("; ");
+    const told = this.explorer.points.view.said.map(({ label, column }) => [label, this.text(column)]).filter(([, text]) => text && text !== "–").map(([label, text]) => `${label} ${text}`);
+    return [...told, this.text("reason")].filter(Boolean).join("; ");
   }
 
   kernels() {
@@ -139,7 +145,11 @@ class PointDetails {
     const { levels } = this.explorer.points.details, peak = this.value("compute_flops");
     const level = this.level ?? (levels.includes("dram") ? "dram" : levels.at(-1)), rate = this.value(`${level}_Bps`);
     const dots = kernels.filter((row) => row.flop > 0 && row[`${level}_B`] > 0 && row.time_s > 0);
-    if (!dots.length || !(peak > 0) || !(rate > 0)) return;
+    if (!dots.length || !(peak > 0) || !(rate > 0)) {
+      if (this.level === null) return;
+      this.level = null; // this point has no kernel with bytes of the level that was chosen before
+      return this.roofline(box, kernels, room);
+    }
     const all = kernels.reduce((sum, row) => sum + row.time_s, 0), places = dots.map((row) => row.flop / row[`${level}_B`]);
     const knee = peak / rate, low = Math.min(...places, knee) / 3, high = Math.max(...places, knee) * 3;
     const least = Math.min(...dots.map((row) => row.flop / row.time_s), low * rate) / 2;
@@ -153,10 +163,7 @@ class PointDetails {
     chart.before(label);
     menu.addEventListener("change", async () => {
       this.level = menu.value;
-      const again = this.drawn;
-      this.drawn = -1;
-      this.explorer.picked = again;
-      await this.refresh();
+      await this.again();
       byId("pointcharts").querySelector("select")?.focus();
     });
     const x = { kind: "log", domain: [low, high], title: `flop per byte of ${level}` }, y = { kind: "log", domain: [least / 1e12, (peak * 2) / 1e12], title: "rate [Tflop/s]" };
@@ -181,11 +188,11 @@ class PointDetails {
   }
 
   async chip(box, room) {
-    const areas = Object.entries(this.explorer.points.details?.areas ?? {}).map(([name, values]) => ({ name, area: values[this.drawn] * 1e6 })).filter((part) => part.area > 0);
+    const areas = Object.entries(this.explorer.points.details?.areas ?? {}).map(([name, values]) => ({ name: name || "of no part", area: values[this.drawn] * 1e6 })).filter((part) => part.area > 0.05);
     if (!areas.length) return;
     const die = areas.reduce((all, part) => all + part.area, 0);
-    const parts = areas.map(({ name, area }) => ({ name, area, fill: COMPONENTS[name] ?? OTHERS, ink: inkFor(COMPONENTS[name] ?? OTHERS), t: `${name} ${digits(area)} mm2`, tip: `${name}: ${digits(area)} mm2, ${digits((100 * area) / die)}% of the parts${Number.isNaN(this.value(`${name}_B`)) ? "" : `\n${this.text(`${name}_B`)}`}` }));
-    const chart = this.part(box, `Floor plan of the die: budgets to scale, ${digits(die)} mm2 (where a part lies is not modelled)`);
+    const parts = areas.map(({ name, area }) => ({ name, area, fill: COMPONENTS[name] ?? GREY, ink: inkFor(COMPONENTS[name] ?? GREY), t: `${name} ${digits(area)} mm²`, tip: `${name}: ${digits(area)} mm², ${digits((100 * area) / die)}% of the die${Number.isNaN(this.value(`${name}_B`)) ? "" : `\n${this.text(`${name}_B`)}`}` }));
+    const chart = this.part(box, `Floor plan of the die, ${digits(die)} mm²: budgets to scale (where a part lies is not modelled)`);
     await this.chart(chart, dieSpec(room - 20, Math.round((room - 20) * 0.55), parts), `Areas of the die: ${parts.map((part) => part.tip).join("; ")}`);
   }
 

@@ -32,18 +32,18 @@ function sideOf(column, isLog, isUpwards = false) {
   if (!column.isNumber) {
     const { names, codes } = column.levels, shown = names.slice(0, MOST_LEVELS);
     const at = Float64Array.from(codes, (code, i) => (code < shown.length ? code + JITTER * (2 * (((i * 0.618) % 1)) - 1) : NaN));
-    return { kind: "names", names: shown, domain: isUpwards ? [shown.length - 0.5, -0.5] : [-0.5, shown.length - 0.5], title: column.title, at, size: 1, left: names.length - shown.length };
+    return { kind: "names", names: shown, domain: isUpwards ? [shown.length - 0.5, -0.5] : [-0.5, shown.length - 0.5], title: column.title, at, codes, size: 1, unit: "", left: names.length - shown.length };
   }
   const [least, most] = extent(column.values, isLog);
-  const [size, letter] = prefixOf(Math.max(Math.abs(least), Math.abs(most)) * (isLog ? Math.sqrt(Math.max(least, 1e-300) / most) : 1), column.unit);
-  const title = column.unit ? `${column.name} [${letter}${column.unit}]` : column.name;
+  const [size, unit] = scaleFor(Math.max(Math.abs(least), Math.abs(most)) * (isLog ? Math.sqrt(Math.max(least, 1e-300) / most) : 1), column.unit);
+  const title = unit ? `${column.name} [${unit}]` : column.name;
   const at = Float64Array.from(column.values, (value) => (isLog && !(value > 0) ? NaN : value / size));
-  if (!(most >= least)) return { kind: "linear", domain: [0, 1], title, at, size, left: 0 };
+  if (!(most >= least)) return { kind: "linear", domain: [0, 1], title, at, size, unit, left: 0 };
   const pad = isLog ? (most / least) ** 0.04 || 1 : 0.04 * (most - least);
   let domain = isLog ? [least / pad / size, most * pad / size] : [(least - pad) / size, (most + pad) / size];
   if (!(domain[1] > domain[0])) domain = isLog ? [domain[0] / 2, domain[1] * 2] : [domain[0] - Math.max(1e-9, Math.abs(domain[0]) * 0.1), domain[1] + Math.max(1e-9, Math.abs(domain[1]) * 0.1)];
   if (!isLog && least >= 0 && least < 0.5 * most) domain[0] = 0;
-  return { kind: isLog ? "log" : "linear", domain, title, at, size, left: 0 };
+  return { kind: isLog ? "log" : "linear", domain, title, at, size, unit, left: 0 };
 }
 
 // The state of the page: points, what the charts show, filters, and what they leave.
@@ -84,9 +84,15 @@ class Explorer {
   }
 
   choose() {
-    this.chosen.fill(1);
-    for (const { mask } of this.filters.values()) for (let i = 0; i < mask.length; i++) this.chosen[i] &= mask[i];
+    this.chosen.set(this.chosenBut(""));
     this.tell();
+  }
+
+  // The rows that all filters leave but one.
+  chosenBut(key) {
+    const chosen = new Uint8Array(this.points.rows).fill(1);
+    for (const [other, { mask }] of this.filters) if (other !== key) for (let i = 0; i < mask.length; i++) chosen[i] &= mask[i];
+    return chosen;
   }
 
   pick(i) {
@@ -99,7 +105,8 @@ class Explorer {
   }
 
   name(i) {
-    return this.points.view.named.filter((name) => this.column(name)).map((name) => `${name} ${this.column(name).text(i)}`).join(", ");
+    const told = this.points.view.named.map((name) => [name, this.column(name)?.text(i)]).filter(([, text]) => text && text !== "–");
+    return told.map(([name, text]) => `${name} ${text}`).join(", ");
   }
 
   about(i, more = []) {
@@ -110,7 +117,7 @@ class Explorer {
       if (column && !seen.has(name) && (name !== "reason" || column.text(i))) lines.push([name, column]);
       seen.add(name);
     }
-    return lines.map(([name, column]) => `${name}: ${column.text(i)}`).join("\n");
+    return lines.map(([name, column]) => [name, column.text(i)]).filter(([, text]) => text && text !== "–").map(([name, text]) => `${name}: ${text}`).join("\n");
   }
 }
 
@@ -148,7 +155,8 @@ class Scatter {
     this.explorer = explorer;
     this.element = byId("scatter");
     this.panels = [];
-    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.silent = 0; // brushes that are wiped without leaving their choice
+    this.element.addEventListener("keydown", (event) => this.pressed(event));
   }
 
   setting() {
@@ -170,8 +178,7 @@ class Scatter {
 
   async draw() {
     const { x, y, colour, facet, logX, logY } = this.setting(), { rows, view } = this.explorer.points;
-    this.x = sideOf(x, logX);
-    this.y = sideOf(y, logY, true);
+    [this.x, this.y] = [sideOf(x, logX), sideOf(y, logY, true)];
     this.paint = this.colours(colour);
     const facets = facet ? facet.levels : null, counts = new Map();
     if (facets) for (const code of facets.codes) counts.set(code, (counts.get(code) ?? 0) + 1);
@@ -180,10 +187,11 @@ class Scatter {
     const margin = this.y.kind === "names" ? Math.min(60 + 7 * Math.max(...this.y.names.map((name) => name.length)), 245) : 78;
     const width = Math.max(Math.floor(room / across) - margin - 12, 110), height = facets ? Math.max(Math.min(width * 0.8, 260), 150) : this.y.kind === "names" ? Math.min(Math.max(this.y.names.length * 17, 260), 620) : 430;
     const place = new Map(shown.map((code, k) => [code, k])), members = shown.map(() => []);
-    let lost = 0;
+    let lost = 0, beside = 0;
     for (let i = 0; i < rows; i++) {
       const k = facets ? place.get(facets.codes[i]) : 0;
-      if (k === undefined || Number.isNaN(this.x.at[i]) || Number.isNaN(this.y.at[i])) lost++;
+      if (Number.isNaN(this.x.at[i]) || Number.isNaN(this.y.at[i])) lost++;
+      else if (k === undefined) beside++;
       else members[k].push(i);
     }
     this.members = members;
@@ -208,10 +216,23 @@ class Scatter {
     this.element.setAttribute("aria-label", `Points: ${y.title} over ${x.title}${colour ? `, colours by ${colour.name}` : ""}. Drag to choose; arrow keys move from point to point.`);
     const left = this.explorer.anyFits && this.explorer.fits.includes(0) ? ["Hollow points are not feasible"] : [];
     if (lost) left.push(`${lost.toLocaleString("en")} points have no place on these axes`);
-    if (facets && facets.names.length > shown.length) left.push(`the first ${shown.length} of ${facets.names.length} values of ${facet.name} have a panel`);
+    if (beside) left.push(`the first ${shown.length} values of ${facet.name} have a panel; ${beside.toLocaleString("en")} points have none`);
     for (const [side, column] of [[this.x, x], [this.y, y]]) if (side.left) left.push(`${column.name} has ${side.left} further values`);
     byId("undrawn").textContent = left.length ? `${left.join("; ")}.` : "";
+    for (const [id, side] of [["x", this.x], ["y", this.y]]) {
+      byId(`${id}unit`).textContent = side.unit;
+      for (const end of ["0", "1"]) byId(id + end).disabled = side.kind === "names";
+    }
     this.legend(colour);
+    this.caution();
+  }
+
+  // Of a large dataset, say where the front of the drawn points may not be that of all.
+  caution() {
+    const { points, filters } = this.explorer, { x, y } = this.setting();
+    const isWhole = points.fronts.has(x.name) && points.fronts.has(y.name) && ["x", "y"].every((id) => byId(`better${id}`).value === this.explorer.column(byId(id).value).better);
+    const has = points.weight && byId("front").checked && this.x.kind !== "names" && this.y.kind !== "names" && (!isWhole || filters.size);
+    byId("caution").textContent = has ? "The front is of the drawn points: others, which are not drawn, may be better." : "";
   }
 
   // The points of a panel, those that are chosen and the others, and the front of the chosen ones.
@@ -250,37 +271,51 @@ class Scatter {
       return view.runAsync();
     }));
     this.press();
+    this.caution();
+  }
+
+  // What a choice by a box is called: a box on other axes is another choice.
+  get key() {
+    const { x, y } = this.setting();
+    return `box ${x.name} ${y.name}`;
   }
 
   brushed(k, code, box) {
     const { x, y, facet } = this.setting();
-    if (box === null) return this.explorer.filter("box", "", null);
-    for (const [other, { view }] of this.panels.entries()) if (other !== k) view.signal("cleared", Math.random()).run();
+    if (box === null) return void (this.silent > 0 ? this.silent-- : this.explorer.filter(this.key, "", null));
+    this.unbrush(k);
     this.choose(x, y, box, code < 0 ? null : { facet, code });
   }
 
   // Choose the points in a box [x0, x1, y0, y1], and of one panel where there are several.
   choose(x, y, [x0, x1, ...ends], panel = null) {
-    const [y0, y1] = ends.sort((a, b) => a - b), atX = this.x.at, atY = this.y.at, codes = panel && panel.facet.levels.codes;
-    const told = (column, side, low, high) => (side.kind === "names" ? `${column.name} ${side.names.filter((_, i) => i + JITTER >= low && i - JITTER <= high).join(", ")}` : `${column.name} ${show(low * side.size, column.unit)} to ${show(high * side.size, column.unit)}`);
+    const [y0, y1] = ends.sort((a, b) => a - b), codes = panel && panel.facet.levels.codes;
+    const takes = (side, low, high) => (side.kind === "names" ? (i) => side.codes[i] >= Math.round(low) && side.codes[i] <= Math.round(high) : (i) => side.at[i] >= low && side.at[i] <= high);
+    const told = (column, side, low, high) => (side.kind === "names" ? `${column.name} ${side.names.filter((_, code) => code >= Math.round(low) && code <= Math.round(high)).join(", ")}` : `${column.name} ${show(low * side.size, column.unit)} to ${show(high * side.size, column.unit)}`);
     const label = `${told(x, this.x, x0, x1)}; ${told(y, this.y, y0, y1)}${panel ? `; ${panel.facet.name} ${panel.facet.levels.names[panel.code]}` : ""}`;
-    this.explorer.filter("box", label, (i) => atX[i] >= x0 && atX[i] <= x1 && atY[i] >= y0 && atY[i] <= y1 && (!panel || codes[i] === panel.code));
+    const [inX, inY] = [takes(this.x, x0, x1), takes(this.y, y0, y1)];
+    this.explorer.filter(this.key, label, (i) => inX(i) && inY(i) && (!panel || codes[i] === panel.code));
   }
 
-  // Clear what is drawn of the brush once its filter is gone.
-  unbrush() {
-    for (const { view } of this.panels) if (view.signal("brush")) view.signal("cleared", Math.random()).runAsync();
+  // Wipe what is drawn of brushes, but of one panel's.
+  unbrush(but = -1) {
+    for (const [k, { view }] of this.panels.entries()) {
+      if (k === but || !view.signal("brush")) continue;
+      if (view.signal("box")) this.silent++;
+      view.signal("cleared", Math.random()).runAsync();
+    }
   }
 
-  key(event) {
+  pressed(event) {
     const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const along = event.key === "ArrowRight" || event.key === "ArrowLeft" ? this.x.at : this.y.at;
+    const isX = event.key === "ArrowRight" || event.key === "ArrowLeft", along = isX ? this.x.at : this.y.at;
+    const sign = !isX && this.y.kind === "names" ? -step : step; // choices run downwards
     const order = this.members.flat().filter((i) => this.explorer.chosen[i]).sort((a, b) => along[a] - along[b] || a - b);
     if (!order.length) return;
     const at = order.indexOf(this.explorer.picked);
-    this.explorer.pick(order[at < 0 ? 0 : Math.min(Math.max(at + step, 0), order.length - 1)]);
+    this.explorer.pick(order[at < 0 ? 0 : Math.min(Math.max(at + sign, 0), order.length - 1)]);
   }
 
   legend(column) {
@@ -324,6 +359,8 @@ function toggle(explorer, column, code) {
   explorer.tell();
 }
 
+const MOST_BARS = 16;
+
 class Bars {
   constructor(explorer) {
     this.explorer = explorer;
@@ -340,12 +377,15 @@ class Bars {
     }
     const round = (value) => Math.round(value).toLocaleString("en");
     const rows = names.map((k, code) => ({ k, code, all: all[code], on: on[code], c: colours[code], t: on[code] < all[code] ? `${round(on[code])} of ${round(all[code])}` : round(all[code]) }));
-    return rows.filter((row) => row.all).sort((a, b) => (column.isNumber ? a.code - b.code : b.all - a.all)).slice(0, 16);
+    return rows.filter((row) => row.all).sort((a, b) => (column.isNumber ? a.code - b.code : b.all - a.all)).slice(0, MOST_BARS);
   }
 
   async draw() {
     const rows = this.counts(), before = this.made;
-    this.made = await embed(this.element, barSpec(230, rows));
+    const letters = Math.max(...rows.map((row) => row.k.length)), room = this.element.clientWidth || 360;
+    this.made = await embed(this.element, barSpec(Math.max(room - Math.min(8 + 7 * letters, 160) - 85, 80), rows));
+    const there = new Set(this.explorer.column(byId("bars").value).levels.codes);
+    byId("barsaid").textContent = there.size > MOST_BARS ? `The ${MOST_BARS} most common of ${there.size} values.` : "";
     before?.finalize();
     this.made.view.addEventListener("click", (_, item) => item?.datum?.code !== undefined && toggle(this.explorer, this.explorer.column(byId("bars").value), item.datum.code));
     explainOn(this.made.view, (datum) => (datum.k === undefined ? "" : `${datum.k}: ${datum.t} points`));
@@ -361,6 +401,17 @@ class Histogram {
   constructor(explorer) {
     this.explorer = explorer;
     this.element = byId("histchart");
+    this.silent = 0;
+  }
+
+  get key() {
+    return `range ${byId("histogram").value}`;
+  }
+
+  // Choose a range [low, high] in the units of the chart.
+  choose([low, high]) {
+    const column = this.explorer.column(byId("histogram").value), { at, size } = this.side;
+    this.explorer.filter(this.key, `${column.name} ${show(low * size, column.unit)} to ${show(high * size, column.unit)}`, (i) => at[i] >= low && at[i] <= high);
   }
 
   bins() {
@@ -380,13 +431,14 @@ class Histogram {
   async draw() {
     const column = this.explorer.column(byId("histogram").value), before = this.made;
     this.side = sideOf(column, spansMuch(column.values));
-    this.made = await embed(this.element, histogramSpec(280, 130, this.side, this.bins()));
+    this.made = await embed(this.element, histogramSpec(Math.max((this.element.clientWidth || 360) - 90, 120), 130, this.side, this.bins()));
     before?.finalize();
     follow(this.made.view, "box", (box) => {
-      const side = this.side;
-      if (box === null) this.explorer.filter("range", "", null);
-      else this.explorer.filter("range", `${column.name} ${show(box[0] * side.size, column.unit)} to ${show(box[1] * side.size, column.unit)}`, (i) => side.at[i] >= box[0] && side.at[i] <= box[1]);
+      if (box !== null) this.choose(box);
+      else if (this.silent > 0) this.silent--;
+      else this.explorer.filter(this.key, "", null);
     });
+    byId("hunit").textContent = this.side.unit;
     const range = `${show(side0(this.side), column.unit)} to ${show(side1(this.side), column.unit)}`;
     this.element.firstElementChild?.setAttribute("aria-label", `Values of ${column.name}, ${range}; drag to choose a range`);
   }
@@ -396,7 +448,10 @@ class Histogram {
   }
 
   unbrush() {
-    if (this.made.view.signal("brush")) this.made.view.signal("cleared", Math.random()).runAsync();
+    const { view } = this.made;
+    if (!view.signal("brush")) return;
+    if (view.signal("box")) this.silent++;
+    view.signal("cleared", Math.random()).runAsync();
   }
 }
 
@@ -417,7 +472,8 @@ class BestMap {
   }
 
   cells() {
-    const { rows, across, y } = this.setting(), { chosen, fits, anyFits } = this.explorer, best = new Map();
+    const { rows, across, y } = this.setting(), { fits, anyFits } = this.explorer, best = new Map();
+    const chosen = this.explorer.chosenBut("cell"); // so that the other cells stay to be compared
     const less = byId("bettery").value === "less", of = rows.levels, over = across.levels, width = over.names.length;
     for (let i = 0; i < chosen.length; i++) {
       const value = y.isNumber ? y.values[i] : NaN;
@@ -439,13 +495,15 @@ class BestMap {
   async draw() {
     const { rows, across, y } = this.setting(), before = this.made;
     const there = rows && across && rows !== across && y.isNumber;
-    byId("mapchart").hidden = !there;
+    byId("map").hidden = !there;
     if (!there) return;
+    this.cursor = [0, 0];
     const room = Math.max(this.element.clientWidth, 320) - 150, width = Math.min(Math.max(Math.floor(room / across.levels.names.length), 22), 92);
     this.made = await embed(this.element, mapSpec({ width, height: 26 }, rows.levels.names, across.levels.names, this.cells(), [rows.name, across.name]));
     before?.finalize();
     this.made.view.addEventListener("click", (_, item) => item?.datum?.key !== undefined && this.take(item.datum));
     explainOn(this.made.view, (datum) => (datum.key === undefined ? "" : datum.i === undefined ? `${datum.r}, ${datum.a}: no point` : `best of ${rows.name} ${datum.r} and ${across.name} ${datum.a}\n${this.explorer.about(datum.i, [y.name])}`));
+    this.caution();
     this.element.setAttribute("aria-label", `Best ${y.name} by ${rows.name} and ${across.name}; arrow keys move from cell to cell, Enter chooses its points`);
   }
 
@@ -472,6 +530,15 @@ class BestMap {
   }
 
   async refresh() {
-    if (!byId("mapchart").hidden) await this.made.view.data("cells", this.cells()).runAsync();
+    if (byId("map").hidden) return;
+    await this.made.view.data("cells", this.cells()).runAsync();
+    this.caution();
+  }
+
+  // Of a large dataset, say where the best of the drawn points may not be that of all.
+  caution() {
+    const { points, filters } = this.explorer, isWhole = byId("y").value === points.view.sort && byId("bettery").value === this.setting().y.better;
+    const others = [...filters.keys()].filter((key) => key !== "cell");
+    byId("mapsaid").textContent = points.weight && (!isWhole || others.length) ? "Best of the drawn points: others, which are not drawn, may be better." : "";
   }
 }

@@ -1,28 +1,27 @@
 // Numbers and colours as a person reads them.
 
-const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"]];
-const UNITS_WITHOUT_PREFIX = new Set(["", "USD", "1/s", "mm2", "m^2"]);
+let UNITS = {}; // what quantities of each unit are written in, the largest first: [its size, its name]
 
-// The prefix of a unit that makes a value 1 to 1000: [its size, its letter].
-function prefixOf(value, unit) {
-  if (UNITS_WITHOUT_PREFIX.has(unit) || !(Math.abs(value) > 0)) return [1, ""];
-  return PREFIXES.find(([size]) => Math.abs(value) >= size * 0.9995) ?? PREFIXES.at(-1);
+// What a value of a unit is written in, so that it is 1 to 1000: [its size, its name].
+function scaleFor(value, unit) {
+  const known = UNITS[unit] ?? [[1, unit]];
+  return known.find(([size]) => Math.abs(value) >= size * 0.9995) ?? (value ? known.at(-1) : (known.find(([size]) => size === 1) ?? known[0]));
 }
 
-function digits(value) {
+function digits(value, many = 3) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(2).replace("e+", "e");
-  if (size >= 100) return Math.round(value).toLocaleString("en");
-  return String(Number(value.toPrecision(3)));
+  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en");
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(many - 1).replace("e+", "e");
+  if (size >= 10 ** many / 10) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(many)));
 }
 
-function show(value, unit) {
+function show(value, unit, many = 3) {
   if (value === null || Number.isNaN(value)) return "–";
-  const [size, letter] = prefixOf(value, unit);
-  if (unit === "m^2") return `${digits(value * 1e6)} mm2`; // as people write areas
-  if (unit === "1/s") return `${digits(value)}/s`;
-  return unit ? `${digits(value / size)} ${letter}${unit}` : digits(value);
+  if (unit === "1/s") return `${digits(value, many)}/s`;
+  const [size, name] = scaleFor(value, unit);
+  return name ? `${digits(value / size, many)} ${name}` : digits(value, many);
 }
 
 const LIMITERS = {

@@ -20,8 +20,13 @@ function fillMenus(points) {
   fill(byId("histogram"), sides.filter((column) => column.isNumber), view.histogram);
   fill(byId("rows"), choices, view.rows);
   fill(byId("across"), choices, view.across);
-  byId("map").hidden = choices.length < 2 || !view.rows;
   for (const id of ["x", "y"]) setSide(points, id, view.log);
+  setFront(points);
+}
+
+// A front is drawn where both sides have a better end.
+function setFront(points) {
+  byId("front").checked = !points.view.diagonal && ["x", "y"].every((id) => points.columns.get(byId(id).value)?.better);
 }
 
 // After another axis was chosen: is it logarithmic, and which of its values are better?
@@ -48,17 +53,43 @@ function tellState(explorer) {
     all.addEventListener("click", () => explorer.clear());
     buttons.push(all);
   }
+  const hadFocus = byId("chips").contains(document.activeElement);
   byId("chips").replaceChildren(...buttons);
+  if (hadFocus) (buttons[0] ?? byId("scatter")).focus({ preventScroll: true });
 }
 
-function rangesFrom(scatter) {
-  const { x, y } = scatter.setting(), given = (id, side, end) => {
+// Numbers that were typed into fields, each an end of a range where it is empty; null where one is none.
+function typed(form, fields) {
+  const values = fields.map(([id, otherwise]) => {
     const text = byId(id).value.trim(), value = Number(text);
     byId(id).setCustomValidity(text && Number.isNaN(value) ? "a number, such as 0.25 or 1e-3" : "");
-    return text && !Number.isNaN(value) ? value : side.domain[end];
-  };
-  const box = [given("x0", scatter.x, 0), given("x1", scatter.x, 1), given("y0", scatter.y, 0), given("y1", scatter.y, 1)];
-  if (byId("ranges").reportValidity()) scatter.choose(x, y, box);
+    return text ? value : otherwise;
+  });
+  return form.reportValidity() ? values : null;
+}
+
+// Work on the charts, one piece after the other; a piece that waits already is not asked for twice.
+class Queue {
+  constructor() {
+    this.waits = new Map();
+    this.busy = false;
+  }
+
+  async add(name, work) {
+    this.waits.set(name, work);
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      while (this.waits.size) {
+        const [next, todo] = this.waits.entries().next().value;
+        this.waits.delete(next);
+        await todo();
+      }
+    } finally {
+      this.busy = false;
+    }
+    document.documentElement.dataset.told = String(Number(document.documentElement.dataset.told ?? 0) + 1);
+  }
 }
 
 const frame = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
@@ -78,51 +109,54 @@ async function start() {
   document.documentElement.dataset.firstPicture = performance.now().toFixed(0);
   await bars.draw();
   await histogram.draw();
-  if (!byId("map").hidden) await map.draw();
+  await map.draw();
   listing.refresh();
   explorer.picked = points.view.opened;
   await Promise.all([scatter.refresh(), details.refresh()]);
 
-  let busy = false, again = false;
+  const queue = new Queue();
   const refresh = async () => {
-    if (busy) return void (again = true);
-    busy = true;
-    do {
-      again = false;
-      tellState(explorer);
-      if (!explorer.filters.has("box")) scatter.unbrush();
-      if (!explorer.filters.has("range")) histogram.unbrush();
-      await Promise.all([scatter.refresh(), bars.refresh(), histogram.refresh(), byId("map").hidden ? null : map.refresh()]);
-      listing.refresh();
-      await details.refresh();
-    } while (again);
-    busy = false;
-    document.documentElement.dataset.told = String(Number(document.documentElement.dataset.told ?? 0) + 1);
+    tellState(explorer);
+    if (!explorer.filters.has(scatter.key)) scatter.unbrush();
+    if (!explorer.filters.has(histogram.key)) histogram.unbrush();
+    await Promise.all([scatter.refresh(), bars.refresh(), histogram.refresh(), map.refresh()]);
+    listing.refresh();
+    await details.refresh();
   };
-  explorer.listeners.push(refresh);
+  explorer.listeners.push(() => queue.add("refresh", refresh));
+  const draw = (name, chart) => queue.add(name, () => chart.draw());
 
-  for (const id of ["x", "y", "colour", "facet", "logx", "logy"]) byId(id).addEventListener("change", async () => {
-    if (id === "x" || id === "y") setSide(points, id);
-    await scatter.draw();
-    if (id === "y" && !byId("map").hidden) await map.draw();
-    document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn ?? 0) + 1);
+  for (const id of ["x", "y", "colour", "facet", "logx", "logy"]) byId(id).addEventListener("change", () => {
+    if (id === "x" || id === "y") {
+      setSide(points, id);
+      setFront(points);
+    }
+    draw("scatter", scatter);
+    if (id === "y") draw("map", map);
   });
-  for (const id of ["front", "betterx", "bettery"]) byId(id).addEventListener("change", () => refresh());
-  byId("bars").addEventListener("change", () => bars.draw());
-  byId("histogram").addEventListener("change", () => {
-    explorer.filter("range", "", null);
-    histogram.draw();
-  });
+  for (const id of ["front", "betterx", "bettery"]) byId(id).addEventListener("change", () => explorer.tell());
+  byId("bars").addEventListener("change", () => draw("bars", bars));
+  byId("histogram").addEventListener("change", () => draw("histogram", histogram));
   for (const id of ["rows", "across"]) byId(id).addEventListener("change", () => {
     explorer.filter("cell", "", null);
-    map.draw();
+    draw("map", map);
   });
   byId("ranges").addEventListener("submit", (event) => {
     event.preventDefault();
-    rangesFrom(scatter);
+    const { x, y } = scatter, ends = typed(byId("ranges"), [["x0", Math.min(...x.domain)], ["x1", Math.max(...x.domain)], ["y0", Math.min(...y.domain)], ["y1", Math.max(...y.domain)]]);
+    if (!ends) return;
+    scatter.unbrush();
+    scatter.choose(scatter.setting().x, scatter.setting().y, ends);
+  });
+  byId("range").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const ends = typed(byId("range"), [["h0", histogram.side.domain[0]], ["h1", histogram.side.domain[1]]]);
+    if (!ends) return;
+    histogram.unbrush();
+    histogram.choose(ends);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") explorer.clear();
+    if (event.key === "Escape" && !["SELECT", "INPUT"].includes(event.target.tagName)) explorer.clear();
     if (event.key === "Enter" && document.activeElement === scatter.element && explorer.picked >= 0) byId("point").scrollIntoView({ block: "start" });
   });
   addEventListener("beforeprint", () => (document.querySelector("header details").open = true));
@@ -130,7 +164,8 @@ async function start() {
   addEventListener("resize", () => {
     if (Math.abs(innerWidth - width) < 60) return;
     width = innerWidth;
-    scatter.draw();
+    for (const [name, chart] of Object.entries({ scatter, bars, histogram, map })) draw(name, chart);
+    queue.add("point", () => details.again());
   });
   document.documentElement.dataset.ready = "yes";
 }

@@ -24,7 +24,9 @@ class Column {
   }
 
   text(i) {
-    return this.isNumber ? show(this.values[i], this.unit) : this.names[this.values[i]];
+    if (!this.isNumber) return this.names[this.values[i]];
+    const level = this.levels?.codes[i] ?? -1; // a choice is written as on its axis
+    return level >= 0 ? this.levels.names[level] : show(this.values[i], this.unit);
   }
 
   // As choices: names in their order, and the place of each row among them (-1 for none); null where too many.
@@ -39,8 +41,10 @@ class Column {
         if (found.size > MOST_LEVELS) return (this.kept = null);
       }
       const order = [...found].sort((a, b) => a - b), place = new Map(order.map((value, i) => [value, i]));
+      let names = [];
+      for (let many = 3; many < 8 && new Set(names).size < order.length; many++) names = order.map((value) => show(value, this.unit, many));
       this.kept = {
-        names: order.map((value) => show(value, this.unit)),
+        names, // with as many digits as tell them apart
         codes: Int16Array.from(this.values, (value) => place.get(value) ?? -1),
       };
     }
@@ -52,7 +56,7 @@ class Column {
   }
 
   get title() {
-    return this.unit ? `${this.name} [${this.unit}]` : this.name;
+    return this.name;
   }
 }
 
@@ -73,5 +77,6 @@ function readPoints(buffer) {
     details[name] = (k) => names[of[k]];
   }
   const weight = header.weight ? array(header.weight) : null;
-  return { rows: header.rows, total: header.total, view: header.view, columns, weight, details };
+  UNITS = header.units;
+  return { fronts: new Set(header.fronts), rows: header.rows, total: header.total, view: header.view, columns, weight, details };
 }

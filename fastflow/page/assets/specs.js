@@ -82,7 +82,7 @@ function barSpec(width, rows) {
       { name: "y", type: "band", domain: rows.map((row) => row.k), range: "height", paddingInner: 0.22 },
       { name: "x", type: "linear", domain: [0, Math.max(1, ...rows.map((row) => row.all))], range: "width", nice: true },
     ],
-    axes: [{ scale: "y", orient: "left", ticks: false, domain: false }, { scale: "x", orient: "bottom", tickCount: 4, grid: true, title: "points", format: ",~r" }],
+    axes: [{ scale: "y", orient: "left", ticks: false, domain: false }, { scale: "x", orient: "bottom", tickCount: 4, tickMinStep: 1, grid: true, title: "points", format: ",~r" }],
     marks: [
       bar("all", { value: GREY }), bar("on", { field: "c" }),
       { type: "text", from: { data: "bars" }, interactive: false, encode: { update: { y: { scale: "y", field: "k", band: 0.5 }, x: { scale: "x", field: "all", offset: 4 }, baseline: { value: "middle" }, text: { field: "t" }, fontSize: { value: 10.5 }, fill: { value: QUIET } } } },
@@ -97,7 +97,7 @@ function histogramSpec(width, height, x, bins) {
     signals: brushSignals(false),
     data: [{ name: "bins", values: bins }],
     scales: [scaleOf("x", "width", x), { name: "y", type: "linear", domain: [0, Math.max(1, ...bins.map((bin) => bin.all))], range: "height", nice: true }],
-    axes: [axisOf("x", "bottom", x, width), { scale: "y", orient: "left", tickCount: 4, title: "points", format: ",~r" }],
+    axes: [axisOf("x", "bottom", x, width), { scale: "y", orient: "left", tickCount: 4, tickMinStep: 1, title: "points", format: ",~r" }],
     marks: [{ type: "rect", encode: { update: { width: { signal: "width" }, height: { signal: "height" }, fill: { value: "transparent" } } } }, bar("all", GREY), bar("on", "#0072b2"), BRUSH],
   });
 }
@@ -111,7 +111,7 @@ function mapSpec(cell, rows, across, cells, titles) {
     axes: [{ scale: "y", orient: "left", title: titles[0], ticks: false, domain: false }, { scale: "x", orient: "top", title: titles[1], ticks: false, domain: false, labelAngle: across.join("").length * 7 > across.length * cell.width * 0.9 ? -40 : 0, labelAlign: across.join("").length * 7 > across.length * cell.width * 0.9 ? "left" : "center" }],
     marks: [
       { type: "rect", from: { data: "cells" }, encode: { update: { x: { scale: "x", field: "a" }, y: { scale: "y", field: "r" }, width: { scale: "x", band: 1 }, height: { scale: "y", band: 1 }, fill: { field: "fill" }, cursor: { value: "pointer" }, stroke: { signal: "keyed === datum.key || datum.marked ? '#000' : null" }, strokeWidth: { signal: "keyed === datum.key ? 3.5 : 2" } } } },
-      { type: "text", from: { data: "cells" }, interactive: false, encode: { update: { x: { scale: "x", field: "a", band: 0.5 }, y: { scale: "y", field: "r", band: 0.5 }, align: { value: "center" }, baseline: { value: "middle" }, text: { field: "t" }, fill: { field: "ink" }, fontSize: { value: 11 }, limit: { value: cell.width - 4 } } } },
+      { type: "text", from: { data: "cells" }, interactive: false, encode: { update: { x: { scale: "x", field: "a", band: 0.5 }, y: { scale: "y", field: "r", band: 0.5 }, align: { value: "center" }, baseline: { value: "middle" }, text: { field: "t" }, fill: { field: "ink" }, fontSize: { value: 11 }, fillOpacity: { value: cell.width < 40 ? 0 : 1 }, limit: { value: cell.width - 4 } } } },
     ],
   });
 }

@@ -52,8 +52,9 @@ class Listing {
   }
 
   refresh() {
-    const order = this.order(), shown = order.slice(0, this.shown);
+    const order = this.order(), shown = order.slice(0, this.shown), at = document.activeElement?.dataset?.row;
     byId("table").tBodies[0].replaceChildren(...shown.map((i) => this.row(i)));
+    if (at !== undefined) byId("table").querySelector(`tr[data-row="${at}"]`)?.focus({ preventScroll: true });
     byId("more").hidden = shown.length === order.length;
     byId("listed").textContent = `${shown.length.toLocaleString("en")} of ${order.length.toLocaleString("en")} chosen points; a row opens its point, a column's name sorts`;
   }
@@ -61,6 +62,7 @@ class Listing {
   row(i) {
     const row = document.createElement("tr");
     row.tabIndex = 0;
+    row.dataset.row = i;
     row.setAttribute("aria-selected", String(i === this.explorer.picked));
     for (const column of this.columns) {
       const cell = row.insertCell();
@@ -78,10 +80,11 @@ class Listing {
 
   // Save the chosen points, with all columns, as a file.
   save() {
-    const columns = [...this.explorer.points.columns.values()];
+    const columns = [...this.explorer.points.columns.values()], { weight } = this.explorer.points;
     const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const value = (column, i) => (column.isNumber ? (Number.isNaN(column.values[i]) ? "" : String(column.values[i])) : cell(column.text(i)));
-    const lines = [columns.map((column) => cell(column.name)).join(","), ...this.order().map((i) => columns.map((column) => value(column, i)).join(","))];
+    const value = (column, i) => (column.isNumber ? (Number.isNaN(column.values[i]) ? "" : String(Number(column.values[i].toPrecision(7)))) : cell(column.text(i)));
+    const stands = (i) => (weight ? [Number(weight[i].toPrecision(7))] : []); // how many points it stands for
+    const lines = [[...columns.map((column) => cell(column.name)), ...(weight ? ["weight"] : [])].join(","), ...this.order().map((i) => [...columns.map((column) => value(column, i)), ...stands(i)].join(","))];
     const link = Object.assign(document.createElement("a"), { download: "points.csv", href: URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" })) });
     link.click();
     URL.revokeObjectURL(link.href);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset
+from fastflow.errors import InputError
 from fastflow.page.content import Page
 from fastflow.page.kinds import backtest, grid, search, sensitivity, validation
 
@@ -13,9 +14,11 @@ def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) ->
 
     study: the one that a grid is judged as; config_dir: the user's own library, which its points need.
     """
+    kind = kind_of_table(dataset.schema)
+    if study and (kind or dataset.about("measurements")):
+        raise InputError("study", study, "none: this dataset is no grid, and no search")
     if dataset.about("measurements"):
         return validation.page_of(dataset)
-    kind = kind_of_table(dataset.schema)
     if kind:
         return sensitivity.page_of(dataset) if kind == SENSITIVITY else backtest.page_of(dataset)
     if "score" in dataset.schema.names and not study:

@@ -40,6 +40,7 @@ def page_of(dataset: Dataset) -> Page:
         total=len(frame),
         drawn="",
         weight=None,
+        fronts=(),
         view=View(
             x=x,
             y=y,

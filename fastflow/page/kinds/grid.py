@@ -14,7 +14,7 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
-from fastflow.page.content import Details, Headline, Page, Parts, View
+from fastflow.page.content import Details, Headline, Page, Parts, Said, View
 from fastflow.page.rows import Drawn, drawn_of
 from fastflow.show.tables import quantity
 from fastflow.studies import report_of
@@ -34,7 +34,11 @@ TIME = Parts(
     "Time of one iteration",
     {"kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s"},
 )
-LATENCY = Parts("What a request waits for", {"first token": "ttft_s", "each further token": "tpot_s"})
+SERVED = (
+    Said("first token", "ttft_s"), Said("each further token", "tpot_s"), Said("one pass", "time_s"),
+    Said("decoding limited by", "decode_bound_by"), Said("prompts by", "prefill_bound_by"),
+)  # fmt: skip
+NOT_FEASIBLE = ", of what is not feasible"
 _BEST = {
     "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
     "tokens_per_s_per_device": "Most tokens a device", "tokens_per_s_per_user": "Most tokens a user",
@@ -56,11 +60,11 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     axes = overview.stored(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = compared(names)
-    first = dataset.read([name for name in {*chosen, *better, "feasible", "reason"} if name in names])
+    first = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", "reason"))])
     better = {name: which for name, which in better.items() if varying(first, [name])}
     apart = _apart(first, axes)
     main = first_of(("tokens_per_s_per_device",) if serves else ("time_s",), better) or "time_s"
-    drawn = drawn_of(first, better or {"time_s": "less"}, apart, main)
+    drawn = drawn_of(first, better, apart, main)
     frame = _drawn_rows(dataset, first, drawn)
     details, lacks = (None, "") if serves else details_of(dataset, frame, config_dir)
     study = study or dataset.about("report")
@@ -75,6 +79,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
         total=len(first),
         drawn=told_of(drawn, len(first), better, main),
         weight=drawn.weight,
+        fronts=tuple(better),
         view=_view(frame, apart, main, better, details),
         details=details,
         lacks=lacks,
@@ -119,17 +124,20 @@ def _what(dataset: Dataset, frame: pd.DataFrame, apart: list[str], study: str) -
 def _headlines(frame: pd.DataFrame, apart: list[str]) -> list[Headline]:
     """Return how many points are feasible, and the best of each result that matters."""
     usable = frame[frame["feasible"].astype(bool)]
-    told = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", _first_reason(frame))]
+    told = [Headline("Feasible", f"{len(usable):,} of {len(frame):,}", first_reason(frame))]
+    fit = ""
     if not len(usable):
-        usable = frame[frame["time_s"].notna()]
-    for name, label in _BEST.items():
+        usable, fit = frame[frame["time_s"].notna()], NOT_FEASIBLE
+    names = _BEST | ({"time_s": "Shortest pass"} if "tpot_s" in frame else {})
+    for name, label in names.items():
         if varying(usable, [name]):
             row = usable.iloc[best_row(usable, name)]
-            told.append(Headline(label, quantity(name, float(row[name])), _named(row, apart)))
+            told.append(Headline(f"{label}{fit}", quantity(name, float(row[name])), _named(row, apart)))
     return told[:_MOST_HEADLINES]
 
 
-def _first_reason(frame: pd.DataFrame) -> str:
+def first_reason(frame: pd.DataFrame) -> str:
+    """Return why the first point that is not feasible is not."""
     others = frame[~frame["feasible"].astype(bool)]
     if others.empty:
         return "every point has a time and fits its memory"
@@ -188,7 +196,7 @@ def _view(
         name for name in ("strategy", "cuts") if name in varying(frame, names) and name not in apart
     ]
     limiter = first_of(("bound_by", "decode_bound_by", "prefill_bound_by"), names)
-    parts = [MEMORY] if details else [TIME, LATENCY, MEMORY]
+    parts = [MEMORY] if details else [TIME, MEMORY]
     return View(
         x=x,
         y=y,
@@ -200,6 +208,7 @@ def _view(
         across=across if rows else "",
         listed=("point", *apart, *beside_asked, *results),
         named=tuple(name for name in ("point", *apart, *beside_asked) if name in names),
+        said=SERVED if "tpot_s" in names else View._field_defaults["said"],
         opened=best_row(frame, main),
         parts=tuple(part for part in parts if any(name in names for name in part.columns.values())),
     )

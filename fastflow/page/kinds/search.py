@@ -15,7 +15,7 @@ from fastflow.optimize.space import BUDGETS
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
 from fastflow.page.content import Headline, Page, Parts, View
-from fastflow.page.kinds.grid import COLOURS, told_of
+from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, first_reason, told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.ranking import labels_of
 
@@ -33,7 +33,7 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
         return _empty(dataset)
     better = {name: which for name, which in compared(names).items() if varying(whole, [name])}
     labels = varying(whole, labels_of(names))
-    drawn = drawn_of(whole, better or {"objective": "less"}, labels, "objective")
+    drawn = drawn_of(whole, better, labels, "objective")
     frame = whole.iloc[drawn.rows].reset_index(drop=True)
     details, lacks = details_of(dataset, frame, config_dir)
     is_ranking, is_history = "rank" in names, "step" in names
@@ -50,6 +50,7 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
         total=len(whole),
         drawn=told_of(drawn, len(whole), better, "objective"),
         weight=drawn.weight,
+        fronts=tuple(better),
         view=_view(whole, labels, number)._replace(opened=best_row(frame, "objective")),
         details=details,
         lacks=lacks,
@@ -62,21 +63,26 @@ def _empty(dataset: Dataset) -> Page:
     nothing = "Search: no design has a time"
     asked = [*asked_of(dataset, "search"), ("search", dataset.about("search"))]
     title = dataset.folder.shown.rstrip("/").rpartition("/")[2]
-    return Page(title, nothing, asked, [], [], b"", [], 0, "", None, view, None, "")
+    return Page(title, nothing, asked, [], [], b"", [], 0, "", None, (), view, None, "")
 
 
 def _headlines(dataset: Dataset, frame: pd.DataFrame, labels: list[str]) -> list[Headline]:
     """Return the best design, what it gains over the chip's own breakdown, and how many fit."""
     fits = frame["feasible"].astype(bool)
     rows = frame[fits & frame["objective"].notna()]
-    told = [Headline("Feasible", f"{int(fits.sum()):,} of {len(frame):,}", "designs with a time that fit")]
+    told = [Headline("Feasible", f"{int(fits.sum()):,} of {len(frame):,}", first_reason(frame))]
+    fit = ""
+    if rows.empty:
+        rows, fit = frame[frame["objective"].notna()], NOT_FEASIBLE
     if rows.empty:
         return told
     for name in ("objective", "second_objective"):
         if name in rows and rows[name].notna().any():
             best = rows.iloc[best_row(rows, name)]
             told.append(
-                Headline(f"Best {_meaning(dataset, name)}", _value(dataset, best, name), _named(best, labels))
+                Headline(
+                    f"Best {_meaning(dataset, name)}{fit}", _value(dataset, best, name), _named(best, labels)
+                )
             )
     best = rows.iloc[best_row(rows, "objective")]
     own = _own(frame, best)

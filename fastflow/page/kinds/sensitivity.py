@@ -39,6 +39,7 @@ def page_of(dataset: Dataset) -> Page:
         total=len(frame),
         drawn="",
         weight=None,
+        fronts=(),
         view=View(
             x="elasticity",
             y="figure",

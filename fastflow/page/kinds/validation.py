@@ -11,13 +11,15 @@ from fastflow.dataset.folder import ERRORS
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
 from fastflow.measured.accuracy import ALL
+from fastflow.measured.measurements import naming_columns
 from fastflow.page.columns import asked_of, first_of, quantities, varying
-from fastflow.page.content import Headline, Page, Parts, View
+from fastflow.page.content import Headline, Page, Parts, Said, View
 from fastflow.page.kinds.grid import told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.validation import title
 from fastflow.units import percent
 
+_LIMITER = Said("limited by", "bound_by")
 _TEXTS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
 
@@ -33,6 +35,7 @@ def page_of(dataset: Dataset) -> Page:
     own = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
     colour = first_of(_TEXTS, varying(frame, _TEXTS)) or "bound_by"
     names = list(map(str, frame))
+    naming = naming_columns(whole.about("kind")) or [name for name in own if "." in name or name == "model"]
     needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
         title=whole.folder.shown.rstrip("/").rpartition("/")[2],
@@ -48,6 +51,7 @@ def page_of(dataset: Dataset) -> Page:
         total=len(rows),
         drawn=told_of(drawn, len(rows), ["error"], "error"),
         weight=drawn.weight,
+        fronts=(),
         view=View(
             x="measured_s",
             y="predicted_s",
@@ -63,7 +67,8 @@ def page_of(dataset: Dataset) -> Page:
                 )
                 if name in frame and frame[name].notna().any()
             ),
-            named=("line", *own),
+            named=("line", *naming),
+            said=(Said("measured", "measured_s"), Said("predicted", "predicted_s"), _LIMITER),
             diagonal=True,
             log=True,
             opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
