@@ -140,7 +140,7 @@ def fuzz_transformers(folder, monkeypatch, seed, count):
 
 
 def test_transformers_at_random(tmp_path, monkeypatch):
-    assert 5 < fuzz_transformers(tmp_path, monkeypatch, 1, 40) < 30
+    assert 3 < fuzz_transformers(tmp_path, monkeypatch, 1, 20) < 17
 
 
 @pytest.mark.long
@@ -156,7 +156,7 @@ def fuzz_servers(folder, monkeypatch, seed, count):
 
 
 def test_servers_at_random(tmp_path, monkeypatch):
-    assert 5 < fuzz_servers(tmp_path, monkeypatch, 1, 25) < 20
+    assert 3 < fuzz_servers(tmp_path, monkeypatch, 1, 15) < 12
 
 
 @pytest.mark.long

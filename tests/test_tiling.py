@@ -80,7 +80,7 @@ def same(one, other):
     )
 
 
-@pytest.mark.parametrize("levels", [n if n < 5 else pytest.param(n, marks=pytest.mark.long) for n in BATCHES])
+@pytest.mark.parametrize("levels", [n if n < 4 else pytest.param(n, marks=pytest.mark.long) for n in BATCHES])
 def test_pruned_search_is_the_brute_force(levels):
     """10,000 random GEMMs and more: the same bits, whether tiles that cannot win are tried or not."""
     count, most = BATCHES[levels]
@@ -126,7 +126,7 @@ def test_pruned_search_is_the_brute_force_far_outside_of_what_is_dealt_out(most)
         (1, 800, 9e4, False),
         pytest.param(2, 800, 1000.0, False, marks=pytest.mark.long),
         (3, 1000, 60.0, False),
-        (4, 600, 25.0, False),
+        pytest.param(4, 600, 25.0, False, marks=pytest.mark.long),
         (2, 1000, 2e4, True),  # more capacity than the brute force can fill with tiles that cannot win
         pytest.param(3, 1500, 500.0, True, marks=pytest.mark.long),
         (4, 600, 90.0, True),
