@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from fastflow.charts import FORMATS
 from fastflow.cli.without_hydra import Parser, exit_code
+from fastflow.dataset.folder import is_folder
 from fastflow.errors import InputError
 from fastflow.studies import STUDIES
 from fastflow.version import version
@@ -103,7 +103,7 @@ def _split(given: Sequence[str]) -> tuple[list[str], str | None]:
     page = None
     for text in given:
         key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier() or Path(text).exists():
+        if not equals or not key.isidentifier() or is_folder(text):
             datasets.append(text)
         elif key != "html":
             raise InputError(key, value, "html=FILE.html, the one key of this command", "the command line")

@@ -134,6 +134,10 @@ def test_drawn_points_hold_every_front_and_stand_for_all(large: pd.DataFrame) ->
         (["html=x.html", "--format", "pdf"], "the figure is in the page"),
         (["html=x.html", "other"], "expected one dataset for a page, not 2"),
         (["--config-dir", "mine"], "expected nothing without html=FILE.html"),
+        (["html=x.html", "--config-dir", "mine"], "--config-dir=mine (from the command line) is invalid"),
+        ([f"html={'x' * 250}.html"], "expected a name of 240 letters at most"),
+        ([f"html={'x' * 300}/x.html"], "expected a file in a folder that exists"),
+        (["html=DATASET/x.html"], "expected a file outside of the dataset"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -141,11 +145,30 @@ def test_mistakes_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert main([str(grid), *given]) == 2
+    assert main([str(grid), *(word.replace("DATASET", str(grid)) for word in given)]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
     assert not list(tmp_path.iterdir())
+    assert not list(grid.glob("*.html"))
+
+
+def test_only_grids_are_judged_by_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fastflow.sensitivity("model=gemm", output="moved")
+    assert main(["--study", "fig09", "moved", "html=x.html"]) == 2
+    assert "study=fig09 is invalid: expected none: this dataset is no grid" in capsys.readouterr().err
+    assert main(["html=moved.HTML", "moved"]) == 0  # in any order, in capitals
+    assert (tmp_path / "moved.HTML").stat().st_size > 300_000
+
+
+def test_drawn_points_of_one_time(large: pd.DataFrame) -> None:
+    drawn = rows.drawn_of(large.assign(time_s=1.0), {"energy_J": "less"}, ["tech", "mem"], "time_s")
+    assert drawn.rows.size == rows.MOST
+    fits = large[large["feasible"]]["energy_J"]
+    assert fits.min() == fits.reindex(drawn.rows).min()
 
 
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: pages are not opened")
@@ -183,9 +206,8 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     assert _chosen(tab) == 12
     opened = tab.value("document.getElementById('pointname').textContent")
     assert "point" in opened
-    assert (
-        tab.value("document.querySelectorAll('#pointcharts svg').length") >= 3
-    )  # time, roofline, memory, die
+    assert tab.value("document.querySelectorAll('#pointcharts svg').length") >= 4  # time to die
+    assert "limited by" in tab.value("document.getElementById('pointsaid').textContent")
 
     left, top, right, bottom = _box(tab, "#scatter canvas")
     tab.drag((left + 85, top + 20), ((left + right) / 2, bottom - 60))
@@ -225,6 +247,65 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     assert len(tab.picture()) > 20_000
     assert tab.problems() == []
     assert tab.requests() == []
+
+
+@pytest.mark.long
+@needs_browser
+def test_ranges_and_cells_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
+    tab.open(_written(grid, tmp_path / "grid.html"))
+
+    def enter(**fields: str) -> None:
+        for name, text in fields.items():
+            tab.value(f"document.getElementById('{name}').value = '{text}'")
+        tab.value("document.querySelector('#ranges button').click()")
+
+    def chips(count: int) -> None:
+        tab.until(f"document.querySelectorAll('#chips button').length === {count}")
+
+    enter(y0="quick")
+    assert tab.value("document.getElementById('y0').validationMessage").startswith("a number")
+    assert _chosen(tab) == 12
+    frame = pd.read_parquet(grid)
+    middle = float(frame["time_s"].median())
+    unit = tab.value("document.getElementById('yunit').textContent")
+    enter(y0=str(middle / {"s": 1.0, "ms": 1e-3}[unit]))
+    chips(1)
+    assert _chosen(tab) == int((frame["time_s"] >= middle).sum())
+
+    # a range on other axes is one more choice
+    tab.value(
+        "(() => { const e = document.getElementById('x'); e.value = 'tech';"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+    tab.until("document.getElementById('x0').disabled")
+    enter(y0="", y1=str(2.0 * float(frame["time_s"].max()) / {"s": 1.0, "ms": 1e-3}[unit]))
+    chips(3)  # and the button that clears all
+    assert _chosen(tab) == int((frame["time_s"] >= middle).sum())
+    tab.value("document.querySelector('#chips button:last-child').click()")
+    chips(0)
+
+    # cells of the map: another replaces the one, the same leaves it
+    left, _, right, bottom = _box(tab, "#mapchart svg")
+    places = [(left + share * (right - left), bottom - 15) for share in (0.4, 0.6, 0.6)]
+    named = []
+    for place, count in zip(places, (1, 1, 0), strict=True):
+        tab.click(place)
+        if named and count:
+            tab.until(f"document.getElementById('chips').textContent !== {json.dumps(named[-1])}")
+        chips(count)
+        named.append(tab.value("document.getElementById('chips').textContent"))
+    assert len({*named}) == 3
+    assert _chosen(tab) == 12
+
+    # by keyboard alone
+    tab.value("document.getElementById('mapchart').focus()")
+    tab.key("ArrowRight")
+    tab.key("Enter")
+    chips(1)
+    assert _chosen(tab) == 2
+    tab.key("Escape")
+    chips(0)
+    assert tab.problems() == []
 
 
 @pytest.mark.long

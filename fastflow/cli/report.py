@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from fastflow.columns import find_input, find_result
 from fastflow.configuration.wording import COMMAND_LINE, counted, one_of
-from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_url
+from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
 from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset, find
 from fastflow.errors import InputError
@@ -87,11 +87,11 @@ def write_page(name: str, file: str, study: str = "", config_dir: str | None = N
         raise InputError(
             "html", f"{base[:24]}...", f"a name of {_MOST_LETTERS} letters at most", COMMAND_LINE
         )
-    if config_dir is not None and not Path(config_dir).is_dir():
+    if config_dir is not None and not is_folder(config_dir):
         raise InputError("--config-dir", config_dir, "a folder that exists", COMMAND_LINE)
-    if not is_url(file) and not Path(folder).is_dir():
+    if not is_url(file) and not is_folder(folder):
         raise InputError("html", file, f"a file in a folder that exists; {folder} does not", COMMAND_LINE)
-    if not is_url(file) and Path(file).is_dir():
+    if not is_url(file) and is_folder(file):
         raise InputError("html", file, "a file; this is a folder", COMMAND_LINE)
     dataset = find(name)
     if not is_url(file) and Path(folder).resolve() == Path(dataset.folder.shown).resolve():

@@ -30,6 +30,14 @@ def is_url(output: str | os.PathLike[str]) -> bool:
     return "://" in str(output)
 
 
+def is_folder(path: str) -> bool:
+    """Say whether there is such a folder on this machine; a path that the system refuses is none."""
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
 def folder_at(output: str | os.PathLike[str]) -> LocalFolder | UrlFolder:
     """Return the folder at a path or URL; raises InputError for a URL that nothing here can reach."""
     shown = str(output)

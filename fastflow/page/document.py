@@ -99,7 +99,8 @@ def packed(page: Page) -> bytes:
         "units": {unit: scales(unit) for unit in {one.unit for one in page.points} | set(_OF_CHARTS)},
         "fronts": page.fronts,
         "weight": None if page.weight is None else arrays.add(page.weight, "f4"),
-        "view": page.view._asdict() | {"parts": [part._asdict() for part in page.view.parts]},
+        "view": page.view._asdict()
+        | {name: [one._asdict() for one in getattr(page.view, name)] for name in ("parts", "said")},
         "details": _details(page, arrays),
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()

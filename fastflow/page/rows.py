@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fastflow.tables import Bools, Floats, Ints
 
@@ -29,44 +28,51 @@ class Drawn(NamedTuple):
     """How many of them are there for what they are the best of."""
     left: int
     """How many of those had no room."""
+    fronts: tuple[str, ...]
+    """Columns, of any two of which every point of the front is drawn."""
 
 
 def drawn_of(frame: pd.DataFrame, better: dict[str, str], axes: Sequence[str], main: str) -> Drawn:
     """Choose the points of a dataset that are drawn: all, where they are few.
 
-    Of more of them: every point of the front of any two columns; the best in `main` of every pair of values
-    of two axes; and a random sample of the others, which stands for all of them.
+    Of more of them: the best of every column, and every point of the front of any two; the best in `main` of
+    every pair of values of two axes; and a random sample of the others, which stands for all of them.
 
-    better: "less" or "more" by column; axes: columns that vary; main: one of `better`.
+    better: "less" or "more" by column; axes: columns that vary; main: a column of numbers.
     """
     rows = len(frame)
     if rows <= MOST:
-        return Drawn(np.arange(rows), None, 0, 0)
+        return Drawn(np.arange(rows), None, 0, 0, ())
     usable = frame[main].notna().to_numpy()
     if "feasible" in frame and frame["feasible"].any():
         usable = usable & frame["feasible"].to_numpy(dtype=bool)
-    best = list(
-        dict.fromkeys([*_fronts(frame, better, usable), *_of_cells(frame, axes, main, better, usable)])
-    )
+    ranks = _ranks(frame, better, usable)
+    best = list(dict.fromkeys([*_fronts(ranks, usable), *_of_cells(frame, axes, main, better, usable)]))
     kept = np.sort(np.array(best[:_MOST_BEST], dtype=np.int64))
     others = np.setdiff1d(np.arange(rows), kept, assume_unique=True)
     sampled = np.random.default_rng(_SEED).choice(others, MOST - kept.size, replace=False)
     chosen = np.sort(np.concatenate([kept, sampled]))
     weight = np.where(np.isin(chosen, kept), 1.0, others.size / sampled.size)
-    return Drawn(chosen, weight, kept.size, max(len(best) - kept.size, 0))
+    left = len(best) - kept.size
+    return Drawn(chosen, weight, kept.size, left, () if left else tuple(ranks))
 
 
-def _fronts(frame: pd.DataFrame, better: dict[str, str], usable: Bools) -> list[int]:
-    """Return the points of the front of any two columns, in the order of the pairs."""
-    places = np.flatnonzero(usable)
-    ranks: dict[str, NDArray[np.int64]] = {}
+def _ranks(frame: pd.DataFrame, better: dict[str, str], usable: Bools) -> dict[str, Ints]:
+    """Return the rank of every usable point in every column that has no gap, the best first."""
+    ranks = {}
     for name, which in better.items():
-        values = frame[name].to_numpy(dtype=np.float64)[places]
+        values = frame[name].to_numpy(dtype=np.float64)[usable]
         if not np.isnan(values).any():
             ranks[name] = pd.factorize(values if which == "less" else -values, sort=True)[0]
+    return ranks
+
+
+def _fronts(ranks: dict[str, Ints], usable: Bools) -> list[int]:
+    """Return the points of the front of any two columns, in the order of the pairs."""
+    places = np.flatnonzero(usable)
     found: dict[int, None] = {}
     order = {name: np.argsort(rank, kind="stable") for name, rank in ranks.items()}
-    for first, second in combinations(ranks, 2):
+    for first, second in combinations_with_replacement(ranks, 2):  # of one with itself, its best
         found |= dict.fromkeys(places[_front(ranks[first], ranks[second], order[first])].tolist())
     return list(found)
 

@@ -44,6 +44,7 @@ class PointDetails {
     box.append(beside);
     for (const parts of this.explorer.points.view.parts) await this.bar(beside, parts, Math.min(room, 560));
     await this.chip(beside, Math.min(room, 560));
+    if (!beside.childElementCount) beside.remove();
     this.placement(box);
     this.columns();
   }

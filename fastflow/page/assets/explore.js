@@ -377,7 +377,8 @@ class Bars {
     }
     const round = (value) => Math.round(value).toLocaleString("en");
     const rows = names.map((k, code) => ({ k, code, all: all[code], on: on[code], c: colours[code], t: on[code] < all[code] ? `${round(on[code])} of ${round(all[code])}` : round(all[code]) }));
-    return rows.filter((row) => row.all).sort((a, b) => (column.isNumber ? a.code - b.code : b.all - a.all)).slice(0, MOST_BARS);
+    const common = rows.filter((row) => row.all).sort((a, b) => b.all - a.all).slice(0, MOST_BARS);
+    return column.isNumber ? common.sort((a, b) => a.code - b.code) : common;
   }
 
   async draw() {
@@ -537,7 +538,7 @@ class BestMap {
 
   // Of a large dataset, say where the best of the drawn points may not be that of all.
   caution() {
-    const { points, filters } = this.explorer, isWhole = byId("y").value === points.view.sort && byId("bettery").value === this.setting().y.better;
+    const { points, filters } = this.explorer, isWhole = points.fronts.has(byId("y").value) && byId("y").value === points.view.sort && byId("bettery").value === this.setting().y.better;
     const others = [...filters.keys()].filter((key) => key !== "cell");
     byId("mapsaid").textContent = points.weight && (!isWhole || others.length) ? "Best of the drawn points: others, which are not drawn, may be better." : "";
   }

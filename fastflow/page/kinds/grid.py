@@ -77,9 +77,9 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
         figure=_figure(dataset, study, serves, axes),
         points=quantities(dataset, frame),
         total=len(first),
-        drawn=told_of(drawn, len(first), better, main),
+        drawn=told_of(drawn, len(first), best_of(better, main)),
         weight=drawn.weight,
-        fronts=tuple(better),
+        fronts=drawn.fronts,
         view=_view(frame, apart, main, better, details),
         details=details,
         lacks=lacks,
@@ -100,15 +100,21 @@ def _drawn_rows(dataset: Dataset, first: pd.DataFrame, drawn: Drawn) -> pd.DataF
     return dataset.read(names, only=first["point"].to_numpy()[drawn.rows])
 
 
-def told_of(drawn: Drawn, rows: int, better: Iterable[str], main: str) -> str:
-    """Say which points are drawn of how many; "" where all are. better: columns with fronts."""
+def best_of(better: Iterable[str], main: str) -> str:
+    """Say what the best points of a dataset are the best of."""
+    return (
+        f"on the front of any two of {', '.join(better)}, or the best in {main} for two values of what varies"
+    )
+
+
+def told_of(drawn: Drawn, rows: int, best: str) -> str:
+    """Say which points are drawn of how many; "" where all are. best: what some of them are there for."""
     if drawn.weight is None:
         return ""
     sampled = drawn.rows.size - drawn.best
     left = f" ({drawn.left:,} of them had no room)" if drawn.left else ""
     return (
-        f"Drawn are {drawn.rows.size:,} of {rows:,} points: {drawn.best:,} on the front of any two of"
-        f" {', '.join(better)}, or the best in {main} for two values of what varies{left}; and a random"
+        f"Drawn are {drawn.rows.size:,} of {rows:,} points: {drawn.best:,} {best}{left}; and a random"
         f" sample of {sampled:,} of the others. Counts in the charts are estimates for all points."
     )
 

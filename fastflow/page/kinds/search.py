@@ -15,7 +15,7 @@ from fastflow.optimize.space import BUDGETS
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
 from fastflow.page.content import Headline, Page, Parts, View
-from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, first_reason, told_of
+from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, best_of, first_reason, told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.ranking import labels_of
 
@@ -48,9 +48,9 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
         figure=_figure(dataset, whole),
         points=quantities(dataset, frame),
         total=len(whole),
-        drawn=told_of(drawn, len(whole), better, "objective"),
+        drawn=told_of(drawn, len(whole), best_of(better, "objective")),
         weight=drawn.weight,
-        fronts=tuple(better),
+        fronts=drawn.fronts,
         view=_view(whole, labels, number)._replace(opened=best_row(frame, "objective")),
         details=details,
         lacks=lacks,

@@ -30,7 +30,7 @@ def page_of(dataset: Dataset) -> Page:
     rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
     if not rows["predicted_s"].notna().any():
         raise InputError("dataset", whole.folder.shown, "a validation of fastflow; it has no prediction")
-    drawn = drawn_of(rows, {"error": "less"}, [], "error")
+    drawn = drawn_of(rows, {"error": "more"}, [], "error")
     frame = rows.iloc[drawn.rows].reset_index(drop=True)
     own = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
     colour = first_of(_TEXTS, varying(frame, _TEXTS)) or "bound_by"
@@ -49,7 +49,7 @@ def page_of(dataset: Dataset) -> Page:
         figure=render(lambda: draw(rows, title(whole))),
         points=quantities(whole, frame),
         total=len(rows),
-        drawn=told_of(drawn, len(rows), ["error"], "error"),
+        drawn=told_of(drawn, len(rows), "with the largest error"),
         weight=drawn.weight,
         fronts=(),
         view=View(
@@ -63,7 +63,7 @@ def page_of(dataset: Dataset) -> Page:
             listed=tuple(
                 name
                 for name in dict.fromkeys(
-                    ("line", *own, "measured_s", "predicted_s", "error", "bound_by", "reason")
+                    ("line", *naming, "measured_s", "predicted_s", "error", "bound_by", *own, "reason")
                 )
                 if name in frame and frame[name].notna().any()
             ),
