@@ -279,6 +279,24 @@ def test_progress_without_a_terminal_is_plain_lines(capsys, monkeypatch):
     assert lines == ["40 of 100 points, 13 points/s, 4 s left", "80 of 100 points, 9 points/s, 2 s left"]
 
 
+def test_progress_of_what_has_no_known_end(capsys, monkeypatch):
+    clock = iter([0.0, 0.0, 3.0, 3.5, 4.0, 9.0, 9.5]).__next__
+    with monkeypatch.context() as patch:
+        patch.setattr(progress_module, "perf_counter", lambda: 0.0)
+        progress = Progress("", 0)
+    monkeypatch.setattr(progress_module, "perf_counter", clock)
+    with progress:
+        progress.start("fitting", 0, "predictions")
+        progress.advance(6)
+        progress.start("checking", 4, "rows")
+        progress.advance(1)
+        progress.advance(2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "fitting", "6 predictions, 2 predictions/s", "checking", "3 of 4 rows, 1 rows/s, 2 s left"
+    ]  # fmt: skip
+
+
 @pytest.mark.long
 def test_a_grid_from_a_shell(tmp_path):
     command = [*RUN, "-m", "tech=n12,n7,n3", "mem=hbm2,hbm3", f"output={tmp_path}/out"]

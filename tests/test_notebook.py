@@ -373,6 +373,18 @@ def test_a_notebook_shows_a_bar_and_then_what_was_done(screen, monkeypatch, caps
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_bar_of_what_has_no_known_end(screen, monkeypatch):
+    clock = iter([0.0, 0.0, 0.0, 3.0, 5.0]).__next__
+    monkeypatch.setattr(progress_module, "perf_counter", clock)
+    with InNotebook() as progress:
+        progress.start("fitting", 0, "predictions")
+        progress.advance(6)
+    data = [one for *_, one in screen]
+    assert data[0]["text/plain"] == "fitting: 6 predictions, 2 predictions/s"
+    assert "<progress style" in data[0]["text/html"]
+    assert data[1]["text/plain"] == "6 predictions in 5.0 s"
+
+
 def test_a_notebook_says_nothing_of_a_short_run(screen, capsys):
     with InNotebook() as progress:
         progress.start("points", 10)
@@ -410,6 +422,15 @@ def test_calls_are_heard_in_a_notebook_alone(monkeypatch, tmp_path, file, capfd)
     fastflow.search("tech=n7", "steps=2", "starts=2")
     assert heard[0][1] == "steps"
     assert sum(heard[1:]) == heard[0][0]
+    heard.clear()
+    fastflow.sensitivity("tech=n7", "sensitivity.samples=8192")
+    first, second = (place for place, one in enumerate(heard) if isinstance(one, tuple))
+    assert sum(heard[first + 1 : second]) == heard[first][0]  # of every change
+    assert sum(heard[second + 1 :]) == heard[second][0]  # of Sobol's
+    heard.clear()
+    fastflow.calibrate("chip=a100", "fit=[utilization]", measurements=str(file))
+    assert heard[0] == (0, "predictions", 0)
+    assert {*heard[1:]} == {1}
     assert capfd.readouterr() == ("", "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,23 +15,24 @@ import pyarrow as pa
 from fastflow import units
 from fastflow.analysis.elasticity import Elasticity, Evaluate, elasticities, logarithms
 from fastflow.analysis.figures import Figure, figures_of, varied
-from fastflow.analysis.strategies import among_the_best, has_candidates
+from fastflow.analysis.strategies import CANDIDATES, among_the_best, has_candidates
 from fastflow.analysis.variance import Indices, sobol
 from fastflow.columns import BANDS, RESULTS, SERVED, STACKED, find_result
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
-from fastflow.configuration.wording import one_of, suggestion
+from fastflow.configuration.wording import counted, one_of, suggestion
 from fastflow.dataset.folder import folder_at
 from fastflow.dataset.kinds import SENSITIVITY
 from fastflow.dataset.reader import Dataset
 from fastflow.dataset.schema import field_of, identity, to_frame
 from fastflow.dataset.store import check_table, write_table
 from fastflow.errors import CompositionError, InputError
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.evaluation.points import results_of, serves
 from fastflow.evaluation.workers import Crew
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run, explaining, refuse_others
-from fastflow.tables import Columns, Floats, take
+from fastflow.tables import Columns, Floats, Ints, take
 from fastflow.uncertainty.draws import Spread, factors
 
 CONFIG = "sensitivity"
@@ -41,7 +43,8 @@ _SHORT = {"time": "time_s", "energy": "energy_J"}
 _MOST = 2**24  # samples
 _LEAST = 1e-9  # of a share of probability: Sobol' points hold 0
 _LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
-_PIECE = 8192  # points that a thread evaluates at once, at most
+_PIECES = 8192, 64  # points that a thread evaluates at once: at most, and at least where there are enough
+_TURNS = 4  # pieces of a thread, so that progress shows
 
 
 class Question(NamedTuple):
@@ -77,6 +80,7 @@ def sensitivity(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Sensitivity:
     """Say which figures a result hangs on; see `fastflow.sensitivity`."""
     with hydra_rules():
@@ -86,7 +90,7 @@ def sensitivity(
         if where is not None:
             check_table(where, SENSITIVITY)
         with explaining(composer, question.run):
-            table, found = answered(question)
+            table, found = answered(question, listener)
         if where is not None:
             write_table(where, table)
     return found
@@ -154,14 +158,20 @@ def _most_varied(run: Run) -> int:
     return sum(one.value != 0.0 and (not stated or one.key in stated) for one in figures)
 
 
-def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
-    """Answer; raises InputError where the point has no such result."""
+def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table, Sensitivity]:
+    """Answer; raises InputError where the point has no such result.
+
+    listener: hears how many points are to be evaluated, and how many are done.
+    """
     with Crew(question.run.settings) as crew:
-        evaluate = _evaluator(crew)
+        evaluate = _evaluator(crew, listener)
         inputs = _inputs(question)
+        each = 1  # points that are evaluated for one
         if not serves(inputs) and has_candidates(inputs):
-            evaluate = among_the_best(inputs, evaluate)
+            evaluate, each = among_the_best(inputs, evaluate), CANDIDATES
         figures = figures_of(inputs)
+        changes = counted(2 * len(figures), "change")
+        listener.start(f"{question.objective} under {changes}", each * (2 + 2 * len(figures)))
         value = _value(question, evaluate(inputs))
         found = elasticities(inputs, figures, evaluate, question.objective, question.step)
         stated = {one.key: one for one in _spreads(question.run)}
@@ -173,6 +183,9 @@ def answered(question: Question) -> tuple[pa.Table, Sensitivity]:
         factors_of = _of_range(question.range)
         if stated:
             factors_of = _as_stated([stated[figures[place].key] for place in some])
+        if question.samples and some:
+            points = _points(question, len(some))
+            listener.start(f"Sobol's indices of {counted(len(some), 'figure')}", each * points)
         indices = _indices(question, inputs, [figures[place] for place in some], evaluate, factors_of)
     frame = _frame(figures, found, some, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
@@ -209,14 +222,20 @@ def _inputs(question: Question) -> Columns:
     return inputs
 
 
-def _evaluator(crew: Crew) -> Evaluate:
-    """Return what evaluates points, in pieces for the crew."""
+def _evaluator(crew: Crew, listener: Listener) -> Evaluate:
+    """Return what evaluates points, in pieces for the crew; the listener hears of each."""
+    most, least = _PIECES
+
+    def results(row: Ints, columns: Columns) -> Columns:
+        found = results_of(take(columns, row))
+        listener.advance(row.size)
+        return found
 
     def evaluate(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
-        size = min(_PIECE, max(-(-points // crew.size), 64))
+        size = min(most, max(-(-points // (_TURNS * crew.size)), least))
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
-        parts = crew.map(lambda row: results_of(take(columns, row)), rows)
+        parts = crew.map(partial(results, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
         return {name: _joined([part[name] for part in parts]) for name in names}
 

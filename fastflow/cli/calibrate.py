@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.wording import counted
 from fastflow.errors import CompositionError
 from fastflow.measured.calibration import fit_and_write
 from fastflow.measured.calibration_task import CalibrationTask, plan_calibration
@@ -24,13 +23,13 @@ def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping
 def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None) -> None:
     """Calibrate as planned: what is found is printed, and the chip file written; raises InputError."""
     from fastflow.show import calibration
+    from fastflow.show.progress import Progress
 
     if where is None:
         where = default_output(task.chip)
         check_chip_output(composer, task.planned[0].run, where)
-    scalars, rows = counted(len(task.names), "scalar"), counted(task.fitted.size, "row")
-    print(f"fitting {scalars} of {task.chip} to {rows}", file=sys.stderr, flush=True)
-    fitted, _ = fit_and_write(composer, task, where)
+    with Progress("", 0) as progress:
+        fitted, _ = fit_and_write(composer, task, where, progress)
     calibration.show(fitted)
     print(f"Chip: {where}")
     sys.stdout.flush()

@@ -37,13 +37,11 @@ def run_search(
 
     check_study(run)
     options = prepare_search(composer, run, output)
-    with Progress("", 0, "steps") as progress:
+    with Progress("", 0) as progress:
 
         def begin(candidates: int, steps: int, there: int) -> None:
-            progress.points = steps
             many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
-            progress.what = f"{many} of {options.rules.method}"
-            progress.begin(0)
+            progress.start(f"{many} of {options.rules.method}", steps, "steps")
             if there:
                 print(f"{counted(there, 'design')} scored by an earlier run", file=sys.stderr, flush=True)
 

@@ -28,10 +28,11 @@ def run_sensitivity(
 def answer(composer: Composer, question: Question, folder: str) -> None:
     """Answer a question: print, store and draw it; raises InputError."""
     from fastflow.cli.report import save_beside, tell_sensitivity
+    from fastflow.show.progress import Progress
 
     output = question.output if question.output is not None and is_url(question.output) else folder
     check_table(output, SENSITIVITY)
-    with explaining(composer, question.run):
-        table, found = answered(question)
+    with explaining(composer, question.run), Progress("", 0) as progress:
+        table, found = answered(question, progress)
     tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
     sys.stdout.flush()

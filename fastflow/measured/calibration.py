@@ -10,8 +10,9 @@ import pandas as pd
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
-from fastflow.configuration.wording import path_of
+from fastflow.configuration.wording import counted, path_of
 from fastflow.dataset.folder import LocalFolder, remove_empty
+from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.grid.run import explaining
 from fastflow.measured.calibration_task import CalibrationTask, as_lists, plan_calibration
 from fastflow.measured.fitted_chip import (
@@ -40,24 +41,32 @@ def calibrate(
     *overrides: str,
     output: str | os.PathLike[str] | None = None,
     config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
 ) -> Calibration:
     """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
     with hydra_rules():
         composer = Composer.of_library(config_dir, config_name="calibrate")
         asked = None if output is None else str(output)
         task, where = plan_calibration(composer, as_lists(overrides), asked)
-        fitted, text = fit_and_write(composer, task, where)
+        fitted, text = fit_and_write(composer, task, where, listener)
     path = None if where is None else Path(where)
     return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
 
 
-def fit_and_write(composer: Composer, task: CalibrationTask, where: str | None) -> tuple[FittedChip, str]:
-    """Fit, and write the chip file where one is asked for; returns its text too. Raises InputError."""
+def fit_and_write(
+    composer: Composer, task: CalibrationTask, where: str | None, listener: Listener = SILENT
+) -> tuple[FittedChip, str]:
+    """Fit, and write the chip file where one is asked for; returns its text too. Raises InputError.
+
+    listener: hears of every prediction of all rows; nobody knows how many there will be.
+    """
     folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
     made = [] if folder is None else folder.make()  # what cannot be written is not fitted first
     try:
         with explaining(composer, task.planned[0].run):
-            fitted = fit_chip(task)
+            scalars, rows = counted(len(task.names), "scalar"), counted(task.fitted.size, "row")
+            listener.start(f"fitting {scalars} of {task.chip} to {rows}", 0, "predictions")
+            fitted = fit_chip(task, listener.advance)
         text = calibrated_chip_text(fitted)
         if folder is not None and where is not None:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +30,18 @@ class FittedChip(NamedTuple):
     after: Floats  # predicted [s]
 
 
-def fit_chip(task: CalibrationTask) -> FittedChip:
-    """Fit the scalars, and predict all rows with what is written of them; raises InputError."""
+def fit_chip(task: CalibrationTask, advance: Callable[[int], None] = lambda done: None) -> FittedChip:
+    """Fit the scalars, and predict all rows with what is written of them; raises InputError.
+
+    advance: hears of every prediction.
+    """
     names, own = task.names, own_values(task.planned, task.names)
     points = points_of(task.planned, task.fitted)
 
     def model(values: Floats) -> Floats:
-        return times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
+        found = times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
+        advance(1)
+        return found
 
     found = robust_fit.fit(model, task.measured[task.fitted], own, bounds_of(names))
     # four digits are more than any file determines; what is said and what is used is the same to the bit

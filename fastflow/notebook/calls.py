@@ -97,8 +97,8 @@ def calibrate(*overrides: str, output: Where = None, config_dir: Where = None) -
     from fastflow.measured.calibration import calibrate
     from fastflow.notebook.answers import Calibration
 
-    with _listening():
-        return Calibration(*calibrate(*overrides, output=output, config_dir=config_dir))
+    with _listening() as listener:
+        return Calibration(*calibrate(*overrides, output=output, config_dir=config_dir, listener=listener))
 
 
 def sensitivity(*overrides: str, output: Where = None, config_dir: Where = None) -> Sensitivity:
@@ -106,8 +106,8 @@ def sensitivity(*overrides: str, output: Where = None, config_dir: Where = None)
     from fastflow.analysis.sensitivity import sensitivity
     from fastflow.notebook.answers import Sensitivity
 
-    with _listening():
-        return Sensitivity(*sensitivity(*overrides, output=output, config_dir=config_dir))
+    with _listening() as listener:
+        return Sensitivity(*sensitivity(*overrides, output=output, config_dir=config_dir, listener=listener))
 
 
 def backtest(*overrides: str, output: Where = None, config_dir: Where = None) -> Backtest:

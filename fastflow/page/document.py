@@ -151,7 +151,7 @@ def _column(one: Quantity, arrays: _Arrays) -> dict[str, Any]:
         values = one.values.astype(np.float64)
         constant = values.size > 0 and (np.all(values == values[0]) or bool(np.isnan(values).all()))
         if constant:
-            return about | {"constant": float(values[0]) if values[0] == values[0] else None}
+            return about | {"constant": float(values[0]) if np.isfinite(values[0]) else None}
         return about | {"numbers": arrays.add(values, "f4")}
     return about | {"texts": arrays.add_texts(one.values)}
 

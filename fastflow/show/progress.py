@@ -35,11 +35,11 @@ class Compiling:
         self._said = True
 
 
-class Progress:
+class Progress(Listener):
     """Shows on standard error how many points are done, how fast, and how long the rest will take."""
 
     def __init__(self, what: str, points: int, unit: str = "points") -> None:
-        """Take what is to come in words, the number of points, and what they are called."""
+        """Take what is to come in words, the number of points (0: not known), and what they are called."""
         self.what, self.points, self.unit = what, points, unit
         self.done = self.there = 0
         self.seconds = 0.0
@@ -57,8 +57,18 @@ class Progress:
     ) -> None:
         """Stop the clock, and take the bar off the screen."""
         self.seconds = perf_counter() - self._start
+        self._drop_bar()
+
+    def start(self, what: str, of: int, unit: str = "points", there: int = 0) -> None:
+        """Hear what is to come, after what came before, and start the clock."""
+        self.what, self.points, self.unit = what, of, unit
+        self._drop_bar()
+        self.begin(there)
+
+    def _drop_bar(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def begin(self, there: int) -> None:
         """Say what is to come, and start the clock anew: compiling is no part of the rate.
@@ -107,6 +117,8 @@ class Progress:
     def _line(self, now: float) -> str:
         """Say how much is done, how fast, and how long the rest will take."""
         rate = (self.done - self.there) / (now - self._start)
+        if not self.points:
+            return f"{self.done:,} {self.unit}, {rate:,.0f} {self.unit}/s"
         left = (self.points - self.done) / rate
         return f"{self.done:,} of {self.points:,} {self.unit}, {rate:,.0f} {self.unit}/s, {left:.0f} s left"
 
@@ -116,31 +128,28 @@ class Progress:
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
+            of = f" of {self.points:,}" if self.points else ""
+            left = [TextColumn("left"), TimeRemainingColumn()] if self.points else []
             self._bar = Bar(
-                TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + self.unit),
+                TextColumn(f"{{task.completed:,.0f}}{of} {self.unit}"),
                 BarColumn(),
-                TextColumn("{task.fields[rate]} " + self.unit + "/s, left"),
-                TimeRemainingColumn(),
+                TextColumn(f"{{task.fields[rate]}} {self.unit}/s"),
+                *left,
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._bar.add_task("", total=self.points, rate="")
+            self._task = self._bar.add_task("", total=self.points or None, rate="")
             self._bar.start()
         self._bar.update(self._task, completed=self.done, rate=f"{self.rate:,.0f}")
 
 
-class InNotebook(Progress, Listener):
+class InNotebook(Progress):
     """Shows a bar below the cell of a notebook, and at the end what was done, unless that took no time."""
 
     def __init__(self) -> None:
         """Know of nothing to come."""
         super().__init__("", 0)
         self._display = ""
-
-    def start(self, what: str, of: int, unit: str = "points", there: int = 0) -> None:
-        """Hear what is to come, and start the clock."""
-        self.what, self.points, self.unit = what, of, unit
-        self.begin(there)
 
     def _announce(self, there: int) -> None:
         """Say nothing: the bar does, of what takes long."""
@@ -149,7 +158,8 @@ class InNotebook(Progress, Listener):
         if now - self._said < _BLINK and self._display:
             return
         self._said = now
-        bar = f'<progress value="{self.done}" max="{self.points}" style="width:20em"></progress>'
+        share = f' value="{self.done}" max="{self.points}"' if self.points else ""
+        bar = f'<progress{share} style="width:20em"></progress>'
         self._publish(f"{self.what}: {self._line(now)}", bar)
 
     def __exit__(
@@ -158,7 +168,8 @@ class InNotebook(Progress, Listener):
         """Stop the clock, and put how much was done in the place of the bar."""
         super().__exit__(kind, error, trace)
         if self._display:
-            self._publish(f"{self.done:,} of {self.points:,} {self.unit} in {self.seconds:.1f} s")
+            of = f" of {self.points:,}" if self.points else ""
+            self._publish(f"{self.done:,}{of} {self.unit} in {self.seconds:.1f} s")
 
     def _publish(self, line: str, bar: str = "") -> None:
         """Show a line in the notebook, in the place of the last one; bar: HTML before it."""
