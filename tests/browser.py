@@ -126,21 +126,31 @@ class Browser:
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
 
+    def press(self, at: tuple[float, float]) -> None:
+        """Press the mouse at a place."""
+        self._mouse("mouseMoved", at, 0)
+        self._mouse("mousePressed", at, 1)
+
+    def move(self, at: tuple[float, float]) -> None:
+        """Move the mouse, pressed, to a place."""
+        self._mouse("mouseMoved", at, 1)
+
+    def release(self, at: tuple[float, float]) -> None:
+        """Let the mouse go at a place."""
+        self._mouse("mouseReleased", at, 0)
+
     def drag(self, start: tuple[float, float], stop: tuple[float, float]) -> None:
         """Press the mouse at one place, move to another, and let it go."""
-        self._mouse("mouseMoved", start, 0)
-        self._mouse("mousePressed", start, 1)
+        self.press(start)
         for step in range(1, 9):
             share = step / 8
-            at = (start[0] + share * (stop[0] - start[0]), start[1] + share * (stop[1] - start[1]))
-            self._mouse("mouseMoved", at, 1)
-        self._mouse("mouseReleased", stop, 0)
+            self.move((start[0] + share * (stop[0] - start[0]), start[1] + share * (stop[1] - start[1])))
+        self.release(stop)
 
     def click(self, at: tuple[float, float]) -> None:
         """Click at a place."""
-        self._mouse("mouseMoved", at, 0)
-        self._mouse("mousePressed", at, 1)
-        self._mouse("mouseReleased", at, 0)
+        self.press(at)
+        self.release(at)
 
     def _mouse(self, kind: str, at: tuple[float, float], buttons: int) -> None:
         button = "none" if kind == "mouseMoved" and not buttons else "left"

@@ -199,6 +199,13 @@ def _box(tab: Browser, selector: str) -> tuple[float, float, float, float]:
     return left, top, right, bottom
 
 
+def _pick(tab: Browser, menu: str, choice: str) -> None:
+    tab.value(
+        f"(() => {{ const e = document.getElementById('{menu}'); e.value = '{choice}';"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+
+
 @pytest.mark.long
 @needs_browser
 def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
@@ -231,6 +238,28 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     assert _chosen(tab) == 2  # of a cell, one a strategy
     tab.key("Escape")
 
+    # the chart stays where it is during a drag, and Escape works from a menu
+    _, top, _, _ = _box(tab, "#scatter canvas")
+    place = "document.querySelector('#scatter canvas').getBoundingClientRect().top + scrollY"
+    before = tab.value(place)
+    tab.press((left + 0.3 * (right - left), top + 100))
+    tab.move((left + 0.5 * (right - left), top + 250))
+    tab.until("document.getElementById('state').textContent.split(' ')[0] !== '12'")
+    assert tab.value(place) == before
+    tab.release((left + 0.5 * (right - left), top + 250))
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    tab.value("document.getElementById('x').focus()")
+    tab.key("Escape")
+    tab.until("document.querySelectorAll('#chips button').length === 0")
+
+    # levels of the roofline, one after the other at once
+    tab.value(
+        "(() => { const menu = document.querySelector('#pointcharts select');"
+        " for (const one of ['l2', 'l1']) { menu.value = one; menu.dispatchEvent(new Event('change')); } })()"
+    )
+    tab.until("document.querySelector('#pointcharts select')?.value === 'l1'")
+    assert tab.value("document.querySelectorAll('#pointcharts select').length") == 1
+
     tab.value("document.querySelectorAll('#table tbody tr')[3].click()")
     tab.until(f"document.getElementById('pointname').textContent !== {json.dumps(opened)}")
     tab.value("document.getElementById('scatter').focus()")
@@ -239,10 +268,7 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     tab.key("ArrowLeft")
     tab.until(f"document.getElementById('pointname').textContent !== {json.dumps(before)}")
 
-    tab.value(
-        "(() => { const e = document.getElementById('facet'); e.value = 'tech';"
-        " e.dispatchEvent(new Event('change')); })()"
-    )
+    _pick(tab, "facet", "tech")
     tab.until("document.querySelectorAll('#scatter canvas').length === 3")
     assert len(tab.picture()) > 20_000
     assert tab.problems() == []
@@ -273,10 +299,7 @@ def test_ranges_and_cells_in_a_browser(grid: Path, tab: Browser, tmp_path: Path)
     assert _chosen(tab) == int((frame["time_s"] >= middle).sum())
 
     # a range on other axes is one more choice
-    tab.value(
-        "(() => { const e = document.getElementById('x'); e.value = 'tech';"
-        " e.dispatchEvent(new Event('change')); })()"
-    )
+    _pick(tab, "x", "tech")
     tab.until("document.getElementById('x0').disabled")
     enter(y0="", y1=str(2.0 * float(frame["time_s"].max()) / {"s": 1.0, "ms": 1e-3}[unit]))
     chips(3)  # and the button that clears all
@@ -295,6 +318,31 @@ def test_ranges_and_cells_in_a_browser(grid: Path, tab: Browser, tmp_path: Path)
         chips(count)
         named.append(tab.value("document.getElementById('chips').textContent"))
     assert len({*named}) == 3
+    assert _chosen(tab) == 12
+
+    # the same column twice is no map, and its menus stay
+    _pick(tab, "rows", "tech")
+    tab.until("document.getElementById('mapchart').hidden")
+    assert tab.value("document.getElementById('mapsaid').textContent") == "Choose two different columns."
+    _pick(tab, "rows", "mem")
+    tab.until("!document.getElementById('mapchart').hidden")
+
+    # an end alone, ends in reverse, and one that a value has; a field that is not in use does not count
+    _pick(tab, "x", "iteration_usd")
+    tab.until("!document.getElementById('x0').disabled")
+    cost = frame["iteration_usd"].dropna().sort_values()
+    for fields, rows_left in (
+        ({"x1": repr(float(cost.iloc[4]))}, 5),
+        ({"x0": repr(float(cost.iloc[6])), "x1": repr(float(cost.iloc[2]))}, 5),
+    ):
+        enter(**{"x0": "", "x1": "", "y0": "", "y1": ""} | fields)
+        tab.until(f"document.getElementById('state').textContent.startsWith('{rows_left} of')")
+    enter(x0="", x1="")
+    chips(0)
+    tab.value("document.getElementById('x0').value = '1'")
+    _pick(tab, "x", "mem")
+    tab.until("document.getElementById('x0').disabled")
+    enter()
     assert _chosen(tab) == 12
 
     # by keyboard alone

@@ -45,6 +45,12 @@ class Parts(NamedTuple):
     """Label of each part to its column."""
     limit: str = ""
     """The column that says how much there may be."""
+    total: str = ""
+    """The column of their sum and of what no column has, if there is any of that."""
+    rest: str = ""
+    """What that is."""
+    overlap: bool = False
+    """Whether they are not to be added up: times of what works at the same time."""
 
 
 class View(NamedTuple):

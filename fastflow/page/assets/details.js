@@ -162,29 +162,35 @@ class PointDetails {
     for (const name of levels.toReversed()) menu.add(new Option(name, name, false, name === level));
     label.append("bytes of ", menu);
     chart.before(label);
-    menu.addEventListener("change", async () => {
+    menu.addEventListener("change", () => {
       this.level = menu.value;
-      await this.again();
-      byId("pointcharts").querySelector("select")?.focus();
+      this.hadFocus = true;
+      this.redraw();
     });
+    if (this.hadFocus) menu.focus({ preventScroll: true });
+    this.hadFocus = false;
     const x = { kind: "log", domain: [low, high], title: `flop per byte of ${level}` }, y = { kind: "log", domain: [least / 1e12, (peak * 2) / 1e12], title: "rate [Tflop/s]" };
     await this.chart(chart, rooflineSpec(room - 90, 300, x, y, roofs, points), `Roofline of ${dots.length} kernels over bytes of ${level}`);
   }
 
-  async bar(box, { title, columns, limit }, room) {
+  async bar(box, { title, columns, limit, total, rest, overlap }, room) {
     const parts = Object.entries(columns).map(([name, column]) => ({ name, column: this.explorer.column(column), value: this.value(column) })).filter((part) => part.value > 0);
     if (!parts.length) return;
-    const sum = parts.reduce((all, part) => all + part.value, 0), room0 = limit ? this.value(limit) : NaN, most = Math.max(sum, room0 > 0 ? room0 : 0), width = room - 20;
+    const left = this.value(total) - parts.reduce((all, part) => all + part.value, 0);
+    if (left > 1e-4 * this.value(total)) parts.push({ name: rest, column: this.explorer.column(total), value: left });
+    const sum = parts.reduce((all, part) => all + part.value, 0), room0 = limit ? this.value(limit) : NaN, width = room - 20;
+    const most = overlap ? Math.max(...parts.map((part) => part.value)) : Math.max(sum, room0 > 0 ? room0 : 0);
     let x = 0;
     const boxes = parts.map((part, k) => {
-      const fill = LIMITERS[part.name] ?? COMPONENTS[part.name] ?? APART[k % APART.length], from = x;
-      x += part.value;
-      return { x0: (from / most) * width, x1: (x / most) * width, y0: 0, y1: 34, fill, ink: inkFor(fill), t: part.name, tip: `${part.name}: ${show(part.value, part.column.unit)}, ${digits((100 * part.value) / sum)}%` };
+      const fill = LIMITERS[part.name] ?? COMPONENTS[part.name] ?? APART[k % APART.length], from = overlap ? 0 : x;
+      x = from + part.value;
+      const [y0, y1] = overlap ? [18 * k, 18 * k + 16] : [0, 34]; // each in a row of its own, or one after the other
+      return { x0: (from / most) * width, x1: (x / most) * width, y0, y1, fill, ink: inkFor(fill), t: overlap ? `${part.name} ${show(part.value, part.column.unit)}` : part.name, tip: `${part.name}: ${show(part.value, part.column.unit)}${overlap ? "" : `, ${digits((100 * part.value) / sum)}%`}` };
     });
-    const unit = parts[0].column.unit, is = room0 > 0 ? `${show(sum, unit)} of ${show(room0, unit)}` : show(sum, unit);
+    const unit = parts[0].column.unit, is = overlap ? "" : room0 > 0 ? `: ${show(sum, unit)} of ${show(room0, unit)}` : `: ${show(sum, unit)}`;
     if (room0 > 0) boxes.push({ x0: 0, x1: (room0 / most) * width, y0: 38, y1: 46, fill: "#3d4f60", ink: "#fff", t: "", tip: `there is room for ${show(room0, unit)}` });
-    const chart = this.part(box, unit ? `${title}: ${is}` : title);
-    await this.chart(chart, boxSpec(width, room0 > 0 ? 46 : 34, boxes), `${title}: ${boxes.map((one) => one.tip).join("; ")}`);
+    const chart = this.part(box, unit ? title + is : title);
+    await this.chart(chart, boxSpec(width, Math.max(...boxes.map((one) => one.y1)), boxes), `${title}: ${boxes.map((one) => one.tip).join("; ")}`);
     this.key(chart, parts.map((part) => part.name), Object.fromEntries(parts.map((part, k) => [part.name, boxes[k].fill])));
   }
 

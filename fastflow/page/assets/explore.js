@@ -46,6 +46,20 @@ function sideOf(column, isLog, isUpwards = false) {
   return { kind: isLog ? "log" : "linear", domain, title, at, size, unit, left: 0 };
 }
 
+// A range of a side, in the units of its axis: whether a row lies in it, and what that is called. An end that is
+// missing is infinite; where both are, every row is taken. Values are compared as they are held, in single precision.
+function rangeOf(column, side, ...ends) {
+  const [low, high] = ends.sort((a, b) => a - b);
+  if (low === -Infinity && high === Infinity) return { takes: () => true, told: "" };
+  if (side.kind === "names") {
+    const is = (code) => code >= Math.round(low) && code <= Math.round(high) && code < side.names.length;
+    return { takes: (i) => is(side.codes[i]), told: `${column.name} ${side.names.filter((_, code) => is(code)).join(", ")}` };
+  }
+  const [from, to] = [low, high].map((end) => Math.fround(end * side.size)), [least, most] = [low, high].map((end) => show(end * side.size, column.unit));
+  const told = low === -Infinity ? `${column.name} up to ${most}` : high === Infinity ? `${column.name} from ${least}` : `${column.name} ${least} to ${most}`;
+  return { takes: (i) => column.values[i] >= from && column.values[i] <= to, told };
+}
+
 // The state of the page: points, what the charts show, filters, and what they leave.
 class Explorer {
   constructor(points) {
@@ -288,13 +302,10 @@ class Scatter {
   }
 
   // Choose the points in a box [x0, x1, y0, y1], and of one panel where there are several.
-  choose(x, y, [x0, x1, ...ends], panel = null) {
-    const [y0, y1] = ends.sort((a, b) => a - b), codes = panel && panel.facet.levels.codes;
-    const takes = (side, low, high) => (side.kind === "names" ? (i) => side.codes[i] >= Math.round(low) && side.codes[i] <= Math.round(high) : (i) => side.at[i] >= low && side.at[i] <= high);
-    const told = (column, side, low, high) => (side.kind === "names" ? `${column.name} ${side.names.filter((_, code) => code >= Math.round(low) && code <= Math.round(high)).join(", ")}` : `${column.name} ${show(low * side.size, column.unit)} to ${show(high * side.size, column.unit)}`);
-    const label = `${told(x, this.x, x0, x1)}; ${told(y, this.y, y0, y1)}${panel ? `; ${panel.facet.name} ${panel.facet.levels.names[panel.code]}` : ""}`;
-    const [inX, inY] = [takes(this.x, x0, x1), takes(this.y, y0, y1)];
-    this.explorer.filter(this.key, label, (i) => inX(i) && inY(i) && (!panel || codes[i] === panel.code));
+  choose(x, y, [x0, x1, y0, y1], panel = null) {
+    const ofX = rangeOf(x, this.x, x0, x1), ofY = rangeOf(y, this.y, y0, y1), codes = panel && panel.facet.levels.codes;
+    const label = [ofX.told, ofY.told, panel ? `${panel.facet.name} ${panel.facet.levels.names[panel.code]}` : ""].filter(Boolean).join("; ");
+    this.explorer.filter(this.key, label, label ? (i) => ofX.takes(i) && ofY.takes(i) && (!panel || codes[i] === panel.code) : null);
   }
 
   // Wipe what is drawn of brushes, but of one panel's.
@@ -411,8 +422,8 @@ class Histogram {
 
   // Choose a range [low, high] in the units of the chart.
   choose([low, high]) {
-    const column = this.explorer.column(byId("histogram").value), { at, size } = this.side;
-    this.explorer.filter(this.key, `${column.name} ${show(low * size, column.unit)} to ${show(high * size, column.unit)}`, (i) => at[i] >= low && at[i] <= high);
+    const { takes, told } = rangeOf(this.explorer.column(byId("histogram").value), this.side, low, high);
+    this.explorer.filter(this.key, told, told ? takes : null);
   }
 
   bins() {
@@ -494,10 +505,12 @@ class BestMap {
   }
 
   async draw() {
+    if (byId("map").hidden) return;
     const { rows, across, y } = this.setting(), before = this.made;
-    const there = rows && across && rows !== across && y.isNumber;
-    byId("map").hidden = !there;
-    if (!there) return;
+    const lacks = rows === across ? "Choose two different columns." : y.isNumber ? "" : `${y.name} is no number.`;
+    this.element.hidden = Boolean(lacks);
+    byId("mapsaid").textContent = lacks;
+    if (lacks) return;
     this.cursor = [0, 0];
     const room = Math.max(this.element.clientWidth, 320) - 150, width = Math.min(Math.max(Math.floor(room / across.levels.names.length), 22), 92);
     this.made = await embed(this.element, mapSpec({ width, height: 26 }, rows.levels.names, across.levels.names, this.cells(), [rows.name, across.name]));
@@ -531,7 +544,7 @@ class BestMap {
   }
 
   async refresh() {
-    if (byId("map").hidden) return;
+    if (byId("map").hidden || this.element.hidden) return;
     await this.made.view.data("cells", this.cells()).runAsync();
     this.caution();
   }

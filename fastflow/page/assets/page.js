@@ -20,6 +20,7 @@ function fillMenus(points) {
   fill(byId("histogram"), sides.filter((column) => column.isNumber), view.histogram);
   fill(byId("rows"), choices, view.rows);
   fill(byId("across"), choices, view.across);
+  byId("map").hidden = !view.rows;
   for (const id of ["x", "y"]) setSide(points, id, view.log);
   setFront(points);
 }
@@ -37,6 +38,8 @@ function setSide(points, id, isLog = null) {
   byId(`better${id}`).value = column?.better || "less";
 }
 
+let isPressed = false, isLate = false; // a button of the mouse; what is told of a choice
+
 function tellState(explorer) {
   const { points, chosen, filters } = explorer;
   let rows = 0, stands = 0;
@@ -53,19 +56,26 @@ function tellState(explorer) {
     all.addEventListener("click", () => explorer.clear());
     buttons.push(all);
   }
+  isLate = isPressed;
+  if (isPressed) return; // a chart that moves under the mouse would choose other points
   const hadFocus = byId("chips").contains(document.activeElement);
   byId("chips").replaceChildren(...buttons);
   if (hadFocus) (buttons[0] ?? byId("scatter")).focus({ preventScroll: true });
 }
 
-// Numbers that were typed into fields, each an end of a range where it is empty; null where one is none.
+// Numbers that were typed into fields, infinite where one is empty or not in use; null where one is no number.
 function typed(form, fields) {
-  const values = fields.map(([id, otherwise]) => {
-    const text = byId(id).value.trim(), value = Number(text);
-    byId(id).setCustomValidity(text && Number.isNaN(value) ? "a number, such as 0.25 or 1e-3" : "");
-    return text ? value : otherwise;
+  const values = fields.map((id, place) => {
+    const text = byId(id).disabled ? "" : byId(id).value.trim(), value = Number(text);
+    byId(id).setCustomValidity(Number.isNaN(value) ? "a number, such as 0.25 or 1e-3" : "");
+    return text ? value : place % 2 ? Infinity : -Infinity;
   });
   return form.reportValidity() ? values : null;
+}
+
+// Empty the fields of a range, which are in the units of an axis that was there before.
+function wipe(...fields) {
+  for (const id of fields) byId(id).value = "";
 }
 
 // Work on the charts, one piece after the other; a piece that waits already is not asked for twice.
@@ -125,38 +135,47 @@ async function start() {
   };
   explorer.listeners.push(() => queue.add("refresh", refresh));
   const draw = (name, chart) => queue.add(name, () => chart.draw());
+  details.redraw = () => queue.add("point", () => details.again());
+  for (const [kind, pressed] of [["pointerdown", true], ["pointerup", false], ["pointercancel", false]]) addEventListener(kind, () => {
+    isPressed = pressed;
+    if (isLate && !pressed) tellState(explorer);
+  }, true);
 
   for (const id of ["x", "y", "colour", "facet", "logx", "logy"]) byId(id).addEventListener("change", () => {
     if (id === "x" || id === "y") {
       setSide(points, id);
       setFront(points);
     }
+    if (id.endsWith("x") || id.endsWith("y")) wipe(`${id.at(-1)}0`, `${id.at(-1)}1`);
     draw("scatter", scatter);
     if (id === "y") draw("map", map);
   });
   for (const id of ["front", "betterx", "bettery"]) byId(id).addEventListener("change", () => explorer.tell());
   byId("bars").addEventListener("change", () => draw("bars", bars));
-  byId("histogram").addEventListener("change", () => draw("histogram", histogram));
+  byId("histogram").addEventListener("change", () => {
+    wipe("h0", "h1");
+    draw("histogram", histogram);
+  });
   for (const id of ["rows", "across"]) byId(id).addEventListener("change", () => {
     explorer.filter("cell", "", null);
     draw("map", map);
   });
   byId("ranges").addEventListener("submit", (event) => {
     event.preventDefault();
-    const { x, y } = scatter, ends = typed(byId("ranges"), [["x0", Math.min(...x.domain)], ["x1", Math.max(...x.domain)], ["y0", Math.min(...y.domain)], ["y1", Math.max(...y.domain)]]);
+    const ends = typed(byId("ranges"), ["x0", "x1", "y0", "y1"]);
     if (!ends) return;
     scatter.unbrush();
     scatter.choose(scatter.setting().x, scatter.setting().y, ends);
   });
   byId("range").addEventListener("submit", (event) => {
     event.preventDefault();
-    const ends = typed(byId("range"), [["h0", histogram.side.domain[0]], ["h1", histogram.side.domain[1]]]);
+    const ends = typed(byId("range"), ["h0", "h1"]);
     if (!ends) return;
     histogram.unbrush();
     histogram.choose(ends);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !["SELECT", "INPUT"].includes(event.target.tagName)) explorer.clear();
+    if (event.key === "Escape") explorer.clear();
     if (event.key === "Enter" && document.activeElement === scatter.element && explorer.picked >= 0) byId("point").scrollIntoView({ block: "start" });
   });
   addEventListener("beforeprint", () => (document.querySelector("header details").open = true));
@@ -165,7 +184,7 @@ async function start() {
     if (Math.abs(innerWidth - width) < 60) return;
     width = innerWidth;
     for (const [name, chart] of Object.entries({ scatter, bars, histogram, map })) draw(name, chart);
-    queue.add("point", () => details.again());
+    details.redraw();
   });
   document.documentElement.dataset.ready = "yes";
 }

@@ -8,7 +8,7 @@ class Listing {
     this.shown = ROWS_AT_ONCE;
     this.columns = explorer.points.view.listed.map((name) => explorer.column(name)).filter(Boolean);
     const { sort, worst_first: isWorst } = explorer.points.view, column = explorer.column(sort);
-    this.by = column ? { column, sign: (column.better === "more" ? -1 : 1) * (isWorst ? -1 : 1) } : null;
+    this.by = column ? { column, sign: (column.better === "more" ? -1 : 1) * (isWorst ? -1 : 1), fitsFirst: true } : null;
     byId("more").addEventListener("click", () => {
       this.shown += 5 * ROWS_AT_ONCE;
       this.refresh();
@@ -42,9 +42,9 @@ class Listing {
     for (let i = 0; i < this.explorer.chosen.length; i++) if (this.explorer.chosen[i]) rows.push(i);
     if (!this.by) return rows;
     const { fits } = this.explorer;
-    const { column, sign } = this.by, key = column.isNumber ? (i) => column.values[i] : (i) => column.text(i);
+    const { column, sign, fitsFirst } = this.by, key = column.isNumber ? (i) => column.values[i] : (i) => column.text(i);
     return rows.sort((a, b) => {
-      if (fits[a] !== fits[b]) return fits[b] - fits[a]; // what is not feasible last
+      if (fitsFirst && fits[a] !== fits[b]) return fits[b] - fits[a]; // until the order is chosen
       const [one, two] = [key(a), key(b)];
       if (one !== one || two !== two) return (one !== one) - (two !== two); // gaps last
       return sign * (one < two ? -1 : one > two ? 1 : 0) || a - b;
@@ -56,7 +56,8 @@ class Listing {
     byId("table").tBodies[0].replaceChildren(...shown.map((i) => this.row(i)));
     if (at !== undefined) byId("table").querySelector(`tr[data-row="${at}"]`)?.focus({ preventScroll: true });
     byId("more").hidden = shown.length === order.length;
-    byId("listed").textContent = `${shown.length.toLocaleString("en")} of ${order.length.toLocaleString("en")} chosen points; a row opens its point, a column's name sorts`;
+    const first = this.by?.fitsFirst && this.explorer.fits.includes(0) && this.explorer.anyFits ? ", feasible ones first" : "";
+    byId("listed").textContent = `${shown.length.toLocaleString("en")} of ${order.length.toLocaleString("en")} chosen points${first}; a row opens its point, a column's name sorts`;
   }
 
   row(i) {

@@ -28,7 +28,9 @@ MEMORY = Parts(
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
         "activations": "activation_B", "buffers": "buffer_B", "caches": "kv_B",
     },
-    "dram_capacity_B",
+    limit="dram_capacity_B",
+    total="footprint_B",
+    rest="working memory",
 )  # fmt: skip
 TIME = Parts(
     "Time of one iteration",

@@ -36,6 +36,7 @@ def page_of(dataset: Dataset) -> Page:
     colour = first_of(_TEXTS, varying(frame, _TEXTS)) or "bound_by"
     names = list(map(str, frame))
     naming = naming_columns(whole.about("kind")) or [name for name in own if "." in name or name == "model"]
+    alone = "Time of each resource alone (they overlap)"
     needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
         title=whole.folder.shown.rstrip("/").rpartition("/")[2],
@@ -72,7 +73,7 @@ def page_of(dataset: Dataset) -> Page:
             diagonal=True,
             log=True,
             opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
-            parts=(Parts("Time of each resource alone", needs),) if needs else (),
+            parts=(Parts(alone, needs, overlap=True),) if needs else (),
         ),
         details=None,
         lacks="",
