@@ -159,7 +159,10 @@ def test_only_grids_are_judged_by_a_study(
     monkeypatch.chdir(tmp_path)
     fastflow.sensitivity("model=gemm", output="moved")
     assert main(["--study", "fig09", "moved", "html=x.html"]) == 2
-    assert "study=fig09 is invalid: expected none: this dataset is no grid" in capsys.readouterr().err
+    assert (
+        "study=fig09 (from the command line) is invalid: expected none: this dataset is no grid"
+        in capsys.readouterr().err
+    )
     assert main(["html=moved.HTML", "moved"]) == 0  # in any order, in capitals
     assert (tmp_path / "moved.HTML").stat().st_size > 300_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset
 from fastflow.errors import InputError
@@ -16,7 +17,8 @@ def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) ->
     """
     kind = kind_of_table(dataset.schema)
     if study and (kind or dataset.about("measurements")):
-        raise InputError("study", study, "none: this dataset is no grid, and no search")
+        allowed = "none: this dataset is no grid, and no search"
+        raise InputError("study", study, allowed, COMMAND_LINE)
     if dataset.about("measurements"):
         return validation.page_of(dataset)
     if kind:
