@@ -174,6 +174,12 @@ def test_drawn_points_of_one_time(large: pd.DataFrame) -> None:
     assert fits.min() == fits.reindex(drawn.rows).min()
 
 
+def test_fronts_are_of_columns_without_a_gap(large: pd.DataFrame) -> None:
+    gaps = large.assign(energy_J=large["energy_J"].where(large.index % 7 > 0))
+    better = {"time_s": "less", "energy_J": "less", "mfu": "more"}
+    assert rows.drawn_of(gaps, better, ["tech", "mem"], "time_s").fronts == ("time_s", "mfu")
+
+
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: pages are not opened")
 
 
@@ -262,6 +268,14 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     )
     tab.until("document.querySelector('#pointcharts select')?.value === 'l1'")
     assert tab.value("document.querySelectorAll('#pointcharts select').length") == 1
+
+    # the order that is asked for holds for points that are not feasible as well
+    times = pd.read_parquet(grid)["time_s"]
+    header = "[...document.querySelectorAll('#table th button')].find((one) => one.textContent === 'time_s')"
+    tab.value(f"{header}.click()")  # the other way round
+    assert tab.value(f"{header}.parentElement.getAttribute('aria-sort')") == "descending"
+    first = tab.value("document.querySelector('#table tbody tr').dataset.row")
+    assert times[int(first)] == times.max()
 
     tab.value("document.querySelectorAll('#table tbody tr')[3].click()")
     tab.until(f"document.getElementById('pointname').textContent !== {json.dumps(opened)}")
@@ -389,3 +403,16 @@ def test_pages_of_every_kind_open_in_a_browser(tab: Browser, tmp_path: Path) -> 
     assert tab.value("document.querySelectorAll('#table tbody tr').length") > 0
     tab.open(tmp_path / "study.html")
     assert tab.value("document.querySelectorAll('.claims li').length") > 0
+
+    # a server's memory is all that it holds; of 40 names on an axis no 41st is chosen
+    tab.open(tmp_path / "served.html")
+    point = int(tab.value("document.getElementById('pointname').textContent").split(",")[0].split()[1])
+    held = pd.read_parquet(tmp_path / "served").set_index("point")["footprint_B"][point]
+    said = tab.value("[...document.querySelectorAll('#pointcharts h3')].map((one) => one.textContent)")
+    assert any(one.startswith(f"Memory of one device: {held / 1e9:.3g} GB of") for one in said)
+    tab.open(tmp_path / "sensitivity.html")
+    left, top, right, bottom = _box(tab, "#scatter canvas")
+    bottom_axis = bottom - 48
+    tab.drag((left + 200, top + 10), (right - 8, bottom_axis + 30))
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    assert 0 < _chosen(tab) <= 40
