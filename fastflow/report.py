@@ -9,6 +9,7 @@ from functools import partial
 
 from fastflow.charts import FORMATS
 from fastflow.cli.without_hydra import Parser, exit_code
+from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.dataset.folder import is_folder
 from fastflow.errors import InputError
 from fastflow.studies import STUDIES
@@ -106,9 +107,9 @@ def _split(given: Sequence[str]) -> tuple[list[str], str | None]:
         if not equals or not key.isidentifier() or is_folder(text):
             datasets.append(text)
         elif key != "html":
-            raise InputError(key, value, "html=FILE.html, the one key of this command", "the command line")
+            raise InputError(key, value, "html=FILE.html, the one key of this command", COMMAND_LINE)
         elif page is not None:
-            raise InputError(key, value, f"one file; {page} is given too", "the command line")
+            raise InputError(key, value, f"one file; {page} is given too", COMMAND_LINE)
         else:
             page = value
     return datasets, page

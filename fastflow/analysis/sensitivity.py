@@ -43,7 +43,7 @@ _SHORT = {"time": "time_s", "energy": "energy_J"}
 _MOST = 2**24  # samples
 _LEAST = 1e-9  # of a share of probability: Sobol' points hold 0
 _LEAST_ROWS = 32  # of each of Sobol's matrices: below that, indices are noise
-_PIECES = 8192, 64  # points that a thread evaluates at once: at most, and at least where there are enough
+_PIECE, _LEAST_PIECE = 8192, 64  # points that a thread evaluates at once: at most, and at least
 _TURNS = 4  # pieces of a thread, so that progress shows
 
 
@@ -183,14 +183,13 @@ def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table,
         factors_of = _of_range(question.range)
         if stated:
             factors_of = _as_stated([stated[figures[place].key] for place in some])
-        if question.samples and some:
-            points = _points(question, len(some))
+        points, indices = _points(question, len(some)), None
+        if points:
             listener.start(f"Sobol's indices of {counted(len(some), 'figure')}", each * points)
-        indices = _indices(question, inputs, [figures[place] for place in some], evaluate, factors_of)
+            indices = _indices(question, inputs, [figures[place] for place in some], evaluate, factors_of)
     frame = _frame(figures, found, some, indices)
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
     about = identity(question.run.grid, question.objective, *question[2:7])
-    points = 0 if indices is None else _points(question, len(some))
     failed = 0 if indices is None else indices.failed
     answer = json.dumps({"value": value, "points": points, "failed": failed})
     about |= {
@@ -224,7 +223,6 @@ def _inputs(question: Question) -> Columns:
 
 def _evaluator(crew: Crew, listener: Listener) -> Evaluate:
     """Return what evaluates points, in pieces for the crew; the listener hears of each."""
-    most, least = _PIECES
 
     def results(row: Ints, columns: Columns) -> Columns:
         found = results_of(take(columns, row))
@@ -233,7 +231,7 @@ def _evaluator(crew: Crew, listener: Listener) -> Evaluate:
 
     def evaluate(columns: Columns) -> Columns:
         points = next(iter(columns.values())).size
-        size = min(most, max(-(-points // (_TURNS * crew.size)), least))
+        size = min(_PIECE, max(-(-points // (_TURNS * crew.size)), _LEAST_PIECE))
         rows = [np.arange(start, min(start + size, points)) for start in range(0, points, size)]
         parts = crew.map(partial(results, columns=columns), rows)
         names = [name for name in parts[0] if all(name in part for part in parts)]
@@ -267,10 +265,8 @@ def _indices(
     figures: list[Figure],
     evaluate: Evaluate,
     factors_of: Callable[[Floats], Floats],
-) -> Indices | None:
-    """Return Sobol's indices of figures that matter, of the logarithm of the objective; None: not asked."""
-    if not question.samples or not figures:
-        return None
+) -> Indices:
+    """Return Sobol's indices of figures that matter, of the logarithm of the objective."""
 
     def values(even: Floats) -> Floats:
         return logarithms(evaluate(varied(inputs, figures, factors_of(even)))[question.objective])
@@ -304,7 +300,9 @@ def _as_stated(spreads: Sequence[Spread]) -> Callable[[Floats], Floats]:
 
 
 def _points(question: Question, variables: int) -> int:
-    """Return how many points Sobol's indices took."""
+    """Return how many points Sobol's indices take, 0 where none are asked for or nothing matters."""
+    if not question.samples or not variables:
+        return 0
     from fastflow.analysis.variance import base_of
 
     return max(base_of(question.samples, variables), 2) * (variables + 2)

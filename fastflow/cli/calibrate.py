@@ -28,7 +28,7 @@ def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None)
     if where is None:
         where = default_output(task.chip)
         check_chip_output(composer, task.planned[0].run, where)
-    with Progress("", 0) as progress:
+    with Progress() as progress:
         fitted, _ = fit_and_write(composer, task, where, progress)
     calibration.show(fitted)
     print(f"Chip: {where}")

@@ -37,7 +37,7 @@ def run_search(
 
     check_study(run)
     options = prepare_search(composer, run, output)
-    with Progress("", 0) as progress:
+    with Progress() as progress:
 
         def begin(candidates: int, steps: int, there: int) -> None:
             many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"

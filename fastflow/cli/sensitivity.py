@@ -32,7 +32,7 @@ def answer(composer: Composer, question: Question, folder: str) -> None:
 
     output = question.output if question.output is not None and is_url(question.output) else folder
     check_table(output, SENSITIVITY)
-    with explaining(composer, question.run), Progress("", 0) as progress:
+    with explaining(composer, question.run), Progress() as progress:
         table, found = answered(question, progress)
     tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
     sys.stdout.flush()

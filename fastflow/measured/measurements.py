@@ -51,9 +51,13 @@ def read_measurements(
     return kind(_timed_rows(file, kind), Options(leaves, timed, keys))
 
 
-def naming_columns(name: str) -> tuple[str, ...]:
-    """Return the columns that say what a row of a kind is, in the order of saying; none of a kind unknown."""
-    return next((kind.named_by for kind in KINDS if kind.name == name), ())
+def naming_columns(name: str, own: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that say what a row of a kind is, in the order of saying.
+
+    Of a kind that has none, or is not known, those of the file's own that are keys, or name a model.
+    """
+    of_kind = next((kind.named_by for kind in KINDS if kind.name == name), ())
+    return of_kind or tuple(column for column in own if "." in column or column == "model")
 
 
 def parts_apart(name: str) -> bool:

@@ -143,9 +143,7 @@ class Validation(validation.Validation):
 
         names = list(map(str, self.rows))
         own = names[1 : names.index("measured_s")]
-        return list(naming_columns(self.rows.attrs["fastflow.kind"])) or [
-            name for name in own if "." in name or name == "model"
-        ]
+        return list(naming_columns(self.rows.attrs["fastflow.kind"], own))
 
     def plot(self) -> Figure:
         """Draw predicted over measured times; a matplotlib Figure."""

@@ -37,6 +37,10 @@ class Said(NamedTuple):
     column: str
 
 
+LIMITER = Said("limited by", "bound_by")
+SAID = (Said("time", "time_s"), LIMITER)
+
+
 class Parts(NamedTuple):
     """Quantities of a point that are drawn as one bar, one after the other."""
 
@@ -77,7 +81,7 @@ class View(NamedTuple):
     log: bool | None = None
     """Whether both axes are logarithmic; None: where values span much."""
     parts: tuple[Parts, ...] = ()
-    said: tuple[Said, ...] = (Said("time", "time_s"), Said("limited by", "bound_by"))
+    said: tuple[Said, ...] = SAID
     opened: int = -1
     """The point that is opened first, by its place; -1 for none."""
 

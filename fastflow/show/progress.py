@@ -38,7 +38,7 @@ class Compiling:
 class Progress(Listener):
     """Shows on standard error how many points are done, how fast, and how long the rest will take."""
 
-    def __init__(self, what: str, points: int, unit: str = "points") -> None:
+    def __init__(self, what: str = "", points: int = 0, unit: str = "points") -> None:
         """Take what is to come in words, the number of points (0: not known), and what they are called."""
         self.what, self.points, self.unit = what, points, unit
         self.done = self.there = 0
@@ -148,7 +148,7 @@ class InNotebook(Progress):
 
     def __init__(self) -> None:
         """Know of nothing to come."""
-        super().__init__("", 0)
+        super().__init__()
         self._display = ""
 
     def _announce(self, there: int) -> None:

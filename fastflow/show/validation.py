@@ -56,7 +56,7 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             markup=False,
         )
     own = [field.name for field in dataset.schema if b"own" in (field.metadata or {})]
-    naming = naming_columns(dataset.about("kind")) or [name for name in own if "." in name or name == "model"]
+    naming = naming_columns(dataset.about("kind"), own)
     out.print(f"\n[bold]Worst rows[/]: {what_is_explained(rows)}")
     for head, *more in worst(rows, naming):
         for text, indent in ((head, "  "), *((text, "    ") for text in more)):

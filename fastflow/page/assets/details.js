@@ -56,8 +56,8 @@ class PointDetails {
   }
 
   said() {
-    const told = this.explorer.points.view.said.map(({ label, column }) => [label, this.text(column)]).filter(([, text]) => text && text !== "–").map(([label, text]) => `${label} ${text}`);
-    return [...told, this.text("reason")].filter(Boolean).join("; ");
+    const labels = new Map(this.explorer.points.view.said.map(({ label, column }) => [column, `${label} `]));
+    return this.explorer.texts(this.drawn, [...labels.keys(), "reason"]).map(([name, text]) => (labels.get(name) ?? "") + text).join("; ");
   }
 
   kernels() {

@@ -118,20 +118,24 @@ class Explorer {
     for (const listener of this.listeners) listener();
   }
 
+  // What a row says of columns, those left out that it has nothing in: [[name, text]].
+  texts(i, names) {
+    return names.map((name) => [name, this.column(name)?.text(i)]).filter(([, text]) => text && text !== "–");
+  }
+
   name(i) {
-    const told = this.points.view.named.map((name) => [name, this.column(name)?.text(i)]).filter(([, text]) => text && text !== "–");
-    return told.map(([name, text]) => `${name} ${text}`).join(", ");
+    return this.texts(i, this.points.view.named).map(([name, text]) => `${name} ${text}`).join(", ");
   }
 
   about(i, more = []) {
-    const lines = this.points.view.named.map((name) => [name, this.column(name)]).filter(([, column]) => column);
-    const seen = new Set(lines.map(([name]) => name));
-    for (const name of [...more, "reason"]) {
-      const column = this.column(name);
-      if (column && !seen.has(name) && (name !== "reason" || column.text(i))) lines.push([name, column]);
-      seen.add(name);
-    }
-    return lines.map(([name, column]) => [name, column.text(i)]).filter(([, text]) => text && text !== "–").map(([name, text]) => `${name}: ${text}`).join("\n");
+    const names = [...new Set([...this.points.view.named, ...more, "reason"])];
+    return this.texts(i, names).map(([name, text]) => `${name}: ${text}`).join("\n");
+  }
+
+  // Whether every point of fronts of an axis is drawn, as what is better of it is as it was taken to be.
+  isWhole(id) {
+    const { name, better } = this.column(byId(id).value);
+    return this.points.fronts.has(name) && byId(`better${id}`).value === better;
   }
 }
 
@@ -148,6 +152,13 @@ function explainOn(view, what) {
     tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
   });
   view.addEventListener("mouseout", () => (tip.hidden = true));
+}
+
+// Wipe what is drawn of a brush. Where that leaves a choice, the chart is told to keep it.
+function wipe(chart, view) {
+  if (!view.signal("brush")) return;
+  if (view.signal("box")) chart.silent++;
+  view.signal("cleared", Math.random()).runAsync();
 }
 
 // Follow a signal, at most once a frame.
@@ -243,8 +254,7 @@ class Scatter {
 
   // Of a large dataset, say where the front of the drawn points may not be that of all.
   caution() {
-    const { points, filters } = this.explorer, { x, y } = this.setting();
-    const isWhole = points.fronts.has(x.name) && points.fronts.has(y.name) && ["x", "y"].every((id) => byId(`better${id}`).value === this.explorer.column(byId(id).value).better);
+    const { points, filters } = this.explorer, isWhole = ["x", "y"].every((id) => this.explorer.isWhole(id));
     const has = points.weight && byId("front").checked && this.x.kind !== "names" && this.y.kind !== "names" && (!isWhole || filters.size);
     byId("caution").textContent = has ? "The front is of the drawn points: others, which are not drawn, may be better." : "";
   }
@@ -310,11 +320,7 @@ class Scatter {
 
   // Wipe what is drawn of brushes, but of one panel's.
   unbrush(but = -1) {
-    for (const [k, { view }] of this.panels.entries()) {
-      if (k === but || !view.signal("brush")) continue;
-      if (view.signal("box")) this.silent++;
-      view.signal("cleared", Math.random()).runAsync();
-    }
+    for (const [k, { view }] of this.panels.entries()) if (k !== but) wipe(this, view);
   }
 
   pressed(event) {
@@ -460,10 +466,7 @@ class Histogram {
   }
 
   unbrush() {
-    const { view } = this.made;
-    if (!view.signal("brush")) return;
-    if (view.signal("box")) this.silent++;
-    view.signal("cleared", Math.random()).runAsync();
+    wipe(this, this.made.view);
   }
 }
 
@@ -551,7 +554,7 @@ class BestMap {
 
   // Of a large dataset, say where the best of the drawn points may not be that of all.
   caution() {
-    const { points, filters } = this.explorer, isWhole = points.fronts.has(byId("y").value) && byId("y").value === points.view.sort && byId("bettery").value === this.setting().y.better;
+    const { points, filters } = this.explorer, isWhole = this.explorer.isWhole("y") && byId("y").value === points.view.sort;
     const others = [...filters.keys()].filter((key) => key !== "cell");
     byId("mapsaid").textContent = points.weight && (!isWhole || others.length) ? "Best of the drawn points: others, which are not drawn, may be better." : "";
   }

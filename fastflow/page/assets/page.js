@@ -74,7 +74,7 @@ function typed(form, fields) {
 }
 
 // Empty the fields of a range, which are in the units of an axis that was there before.
-function wipe(...fields) {
+function emptyFields(...fields) {
   for (const id of fields) byId(id).value = "";
 }
 
@@ -146,14 +146,14 @@ async function start() {
       setSide(points, id);
       setFront(points);
     }
-    if (id.endsWith("x") || id.endsWith("y")) wipe(`${id.at(-1)}0`, `${id.at(-1)}1`);
+    if (id.endsWith("x") || id.endsWith("y")) emptyFields(`${id.at(-1)}0`, `${id.at(-1)}1`);
     draw("scatter", scatter);
     if (id === "y") draw("map", map);
   });
   for (const id of ["front", "betterx", "bettery"]) byId(id).addEventListener("change", () => explorer.tell());
   byId("bars").addEventListener("change", () => draw("bars", bars));
   byId("histogram").addEventListener("change", () => {
-    wipe("h0", "h1");
+    emptyFields("h0", "h1");
     draw("histogram", histogram);
   });
   for (const id of ["rows", "across"]) byId(id).addEventListener("change", () => {

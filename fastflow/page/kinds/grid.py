@@ -14,7 +14,7 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
-from fastflow.page.content import Details, Headline, Page, Parts, Said, View
+from fastflow.page.content import SAID, Details, Headline, Page, Parts, Said, View
 from fastflow.page.rows import Drawn, drawn_of
 from fastflow.show.tables import quantity
 from fastflow.studies import report_of
@@ -216,7 +216,7 @@ def _view(
         across=across if rows else "",
         listed=("point", *apart, *beside_asked, *results),
         named=tuple(name for name in ("point", *apart, *beside_asked) if name in names),
-        said=SERVED if "tpot_s" in names else View._field_defaults["said"],
+        said=SERVED if "tpot_s" in names else SAID,
         opened=best_row(frame, main),
         parts=tuple(part for part in parts if any(name in names for name in part.columns.values())),
     )

@@ -13,13 +13,12 @@ from fastflow.errors import InputError
 from fastflow.measured.accuracy import ALL
 from fastflow.measured.measurements import naming_columns
 from fastflow.page.columns import asked_of, first_of, quantities, varying
-from fastflow.page.content import Headline, Page, Parts, Said, View
+from fastflow.page.content import LIMITER, Headline, Page, Parts, Said, View
 from fastflow.page.kinds.grid import told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.validation import title
 from fastflow.units import percent
 
-_LIMITER = Said("limited by", "bound_by")
 _TEXTS = ("device", "dtype", "model", "phase", "bound_by", "strategy", "source", "framework")
 
 
@@ -35,7 +34,7 @@ def page_of(dataset: Dataset) -> Page:
     own = [field.name for field in whole.schema if b"own" in (field.metadata or {})]
     colour = first_of(_TEXTS, varying(frame, _TEXTS)) or "bound_by"
     names = list(map(str, frame))
-    naming = naming_columns(whole.about("kind")) or [name for name in own if "." in name or name == "model"]
+    naming = naming_columns(whole.about("kind"), own)
     alone = "Time of each resource alone (they overlap)"
     needs = {name[6:-2]: name for name in names if name.startswith("needs_")}
     return Page(
@@ -69,7 +68,7 @@ def page_of(dataset: Dataset) -> Page:
                 if name in frame and frame[name].notna().any()
             ),
             named=("line", *naming),
-            said=(Said("measured", "measured_s"), Said("predicted", "predicted_s"), _LIMITER),
+            said=(Said("measured", "measured_s"), Said("predicted", "predicted_s"), LIMITER),
             diagonal=True,
             log=True,
             opened=int(frame["error"].fillna(-1.0).to_numpy().argmax()),
