@@ -261,11 +261,13 @@ def test_sums_of_an_iteration_take_bundles_too():
     )  # at most half
 
 
-def test_a_trace_has_every_block_of_every_stage():
+@pytest.mark.parametrize("bundles", [16, 1000])
+def test_a_trace_has_every_block_of_every_stage(bundles):
     """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
     _, run = _one_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
-         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")
+         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1",
+         f"parallel.overlap.bundles={bundles}")
     )  # fmt: skip
     (found,) = predict_points(run.grid, 0, 1)
     events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]
