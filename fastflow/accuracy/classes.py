@@ -1,0 +1,178 @@
+"""Points to their classes of validation, and to the result columns that say how far such answers were off."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.accuracy.table import MEASURED, RELATIVE, UNMEASURED, ChipStanding, Errors, Key, find
+from fastflow.columns.results import TYPICAL, TYPICAL_TTFT
+from fastflow.distinct import kinds
+from fastflow.tables import Bools, Columns, Floats, Inputs, repeat
+
+TRAINING, SERVING, FIRST_TOKEN = "training", "serving", "first token"
+WORK = {
+    "gemm": "products", "operator": "operators", "attention": "attention",
+    "latent_attention": "latent attention", "experts": "experts", "rnn": "recurrent",
+    "transformer": TRAINING,
+}  # fmt: skip
+"""The kind of work of each family of models that measurements are of."""
+BACKWARD = ("gemm", "rnn", "transformer")
+"""Families whose backward passes are measured too."""
+COLLECTIVES = "collectives"
+MODES = ("continuous",)
+"""Ways to serve that are measured."""
+_TEXTS = ("model.name", "model.dtype", "model.phase", "serve.mode", "chip.name", "chip.architecture")
+
+
+class Point(NamedTuple):
+    """What the class of a point follows from; "" and False where it has no such input."""
+
+    name: str
+    dtype: str
+    phase: str
+    mode: str
+    chip: str
+    architecture: str
+    training: bool
+    several: bool  # devices
+    mixture: bool
+    latent: bool
+    hosted: bool  # by a server that takes time of its own
+    generated: bool
+    stock: bool
+
+    def standing(self) -> ChipStanding:
+        """Return what is known of its chip."""
+        return ChipStanding(self.chip, self.architecture, self.generated, self.stock)
+
+
+class Answer(NamedTuple):
+    """What is said of a point."""
+
+    errors: Errors | None  # None: not validated
+    first_token: Errors | None
+    said: str
+
+
+def typical_columns(inputs: Inputs, stock: Bools) -> Columns:
+    """Return how far such answers were off, (points,) each: `columns.results.TYPICAL`, of what serves more.
+
+    inputs: of points that share a call of the model. stock: whether a point's chip is one of the library, none
+    of whose figures is changed.
+    """
+    answers, place = _answers(inputs, stock)
+    errors = [answer.errors for answer in answers]
+    columns: list[NDArray[Any]] = [
+        np.array([one.mean_error if one else np.nan for one in errors]),
+        np.array([one.bias if one else np.nan for one in errors]),
+        np.array([one.rows if one else 0 for one in errors], dtype=np.int64),
+        np.array([answer.said for answer in answers], dtype=object),
+    ]
+    found = {column.name: values for column, values in zip(TYPICAL, columns, strict=True)}
+    if "serve.mode" in inputs and "serve.isl" in inputs:
+        first = [answer.first_token for answer in answers]
+        found[TYPICAL_TTFT.name] = np.array([one.mean_error if one else np.nan for one in first])
+    if len(answers) == 1:
+        return {name: repeat(values, place.size) for name, values in found.items()}
+    return {name: values[place] for name, values in found.items()}
+
+
+def typical_errors(inputs: Inputs, stock: Bools, first_token: bool = False) -> Floats:
+    """Return the mean relative error of every point's class, NaN where it is not validated; (points,).
+
+    inputs, stock: as for `typical_columns`. first_token: that of the time to the first token.
+    """
+    answers, place = _answers(inputs, stock)
+    errors = [answer.first_token if first_token else answer.errors for answer in answers]
+    return np.array([one.mean_error if one else np.nan for one in errors])[place]
+
+
+def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int64]]:
+    """Return the distinct points as far as classes go, and which of them each point is, (points,)."""
+    rows = next(iter(inputs.values())).size
+    of_texts = [inputs[key] for key in _TEXTS if key in inputs]
+    flags = {
+        "training": _flag(inputs, "model.training"),
+        "several": _flag(inputs, "system.devices", 1.0),
+        "mixture": _flag(inputs, "model.experts", 1.0),
+        "latent": _flag(inputs, "model.latent"),
+        "hosted": _flag(inputs, "server.iteration") | _flag(inputs, "server.row"),
+        "generated": np.array("chip.pinned.mcus" not in inputs and "chip.pinned.core_Hz" not in inputs),
+        "stock": stock,
+    }
+    own = [flag for flag in flags.values() if flag.size == rows]
+    first, place = kinds([*of_texts, *own], rows)
+    found = []
+    for row in first.tolist():
+        texts = [str(inputs[key][row]) if key in inputs else "" for key in _TEXTS]
+        found.append(Point(*texts, *(bool(flag[row] if flag.ndim else flag) for flag in flags.values())))
+    return found, place
+
+
+def _flag(inputs: Inputs, key: str, above: float = 0.0) -> Bools:
+    """Return which points have more of an input than something; of no point that lacks it."""
+    return np.asarray(inputs[key] > above) if key in inputs else np.array(False)
+
+
+def _answers(inputs: Inputs, stock: Bools) -> tuple[list[Answer], NDArray[np.int64]]:
+    """Return what is said of the distinct points, and which of them each point is."""
+    points, place = describe(inputs, stock)
+    return [_answer(point) for point in points], place
+
+
+def work_of(point: Point) -> tuple[str, str]:
+    """Return the kind of work of a point, "" where no measurement is of such work, and the kind of model."""
+    if point.mode not in ("", "none"):
+        is_measured = point.mode in MODES and point.hosted
+        return (SERVING if is_measured else ""), kind_of_model(point)
+    work = WORK.get(point.name, "")
+    if point.name == "transformer":
+        return (work if point.training else ""), kind_of_model(point)
+    if point.several or (point.training and point.name not in BACKWARD):
+        return "", ""
+    return work, point.phase
+
+
+def kind_of_model(point: Point) -> str:
+    """Return what kind of model a transformer is."""
+    return " ".join(["latent"] * point.latent + ["mixture" if point.mixture else "dense"])
+
+
+@lru_cache(maxsize=1024)
+def _answer(point: Point) -> Answer:
+    """Return what is said of a point."""
+    work, kind = work_of(point)
+    if not work:
+        return Answer(None, None, f"{_NOT} (no measurements of such work)")
+    chip = point.standing()
+    found = find(work, kind, point.dtype, chip)
+    of = ", ".join(filter(None, (work, kind)))
+    if found is None:
+        return Answer(None, None, f"{_NOT} ({of}: no measurements on such a chip)")
+    key, errors = found
+    if work != SERVING:
+        off, bias = f"{errors.mean_error:.0%}", f"{errors.bias:.2f}"
+        return Answer(errors, None, _said(key, off, errors.rows, bias))
+    soon = find(FIRST_TOKEN, kind, point.dtype, chip)
+    first = soon[1] if soon else None
+    off, bias = f"{errors.mean_error:.0%} per token", f"{errors.bias:.2f}"
+    if first is not None:
+        off, bias = f"{off} and {first.mean_error:.0%} to the first", f"{bias} and {first.bias:.2f}"
+    return Answer(errors, first, _said(key, off, errors.rows, bias))
+
+
+_NOT = "not validated"
+
+
+def _said(key: Key, off: str, rows: int, bias: str) -> str:
+    """Write what is known of a class in a line."""
+    where = {
+        MEASURED: f"on {key.chip}", RELATIVE: f"on chips of {key.chip}",
+        UNMEASURED: "on chips that nothing was calibrated to",
+    }.get(key.standing, "on chips that their budgets make")  # fmt: skip
+    what = ", ".join(filter(None, (key.work, key.kind, key.dtype, where)))
+    return f"{what} ({key.standing}): off by {off} in the mean of {rows:,} rows, predicted {bias} of measured"
