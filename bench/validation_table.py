@@ -148,12 +148,12 @@ def _described(planned: PlannedFile) -> pd.DataFrame:
         for row, point in zip(some.tolist(), np.resize(place, some.size).tolist(), strict=True):
             found.append((row, *_class_of(points[point], measurements.name, str(measurements.part[row]))))
     frame = pd.DataFrame(
-        found, columns=["row", "work", "kind", "dtype", "chip", "architecture", "generated"]
+        found, columns=["row", "work", "kind", "dtype", "chip", "architecture", "maker", "generated"]
     ).set_index("row", drop=False)
     return frame.sort_index()
 
 
-def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, str, bool]:
+def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, str, str, bool]:
     if kind == COLLECTIVES:
         work, of = COLLECTIVES, ""
     else:
@@ -161,7 +161,7 @@ def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, s
         if work == SERVING and part == "ttft":
             work = FIRST_TOKEN
     assert work, point
-    return work, of, point.dtype, point.chip, point.architecture, point.generated
+    return work, of, point.dtype, point.chip, point.architecture, point.maker, point.generated
 
 
 def calibrated() -> set[str]:
@@ -184,7 +184,7 @@ def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
     for standing, some, of in (
         (table.MEASURED, known, "chip"),
         (table.RELATIVE, known, "architecture"),
-        (table.UNMEASURED, foreign, ""),
+        (table.UNMEASURED, foreign, "maker"),
         (table.GENERATED, rows[rows["generated"]], ""),
     ):
         for by_dtype in (False, True):
@@ -204,8 +204,8 @@ def written(rows: pd.DataFrame) -> str:
     text.write(
         f"# Written by bench/validation_table.py with fastflow {version()}, {_jit.MODEL_DIGEST}; not by hand.\n"
         "# Errors of predictions by class of validation (docs/validation.md): a class is of a kind of work, of\n"
-        "# model and of data type, empty for any; standing: its chip was measured (chip), has relatives that\n"
-        "# were (their architecture), has none (chips that nothing was calibrated to), or is made from budgets.\n"
+        "# model and of data type, empty for any; standing: its chip was measured (chip), has relatives that were\n"
+        "# (their architecture), has none (chips of its maker, to which nothing was calibrated), or is generated.\n"
     )
     to = csv.writer(text, lineterminator="\n")
     to.writerow([*table.Key._fields, *table.Errors._fields, "files"])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastflow.accuracy.table import MEASURED, RELATIVE, UNMEASURED, ChipStanding, Errors, Key, find
 from fastflow.columns.results import TYPICAL, TYPICAL_TTFT
 from fastflow.distinct import kinds
-from fastflow.tables import Bools, Columns, Floats, Inputs, repeat
+from fastflow.tables import Bools, Columns, Floats, Inputs, is_repeated, repeat
 
 TRAINING, SERVING, FIRST_TOKEN = "training", "serving", "first token"
 WORK = {
@@ -25,7 +25,10 @@ BACKWARD = ("gemm", "rnn", "transformer")
 COLLECTIVES = "collectives"
 MODES = ("continuous",)
 """Ways to serve that are measured."""
-_TEXTS = ("model.name", "model.dtype", "model.phase", "serve.mode", "chip.name", "chip.architecture")
+_FLAGS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0}
+"""Inputs of which it counts whether they are above something."""
+_NOTHING, _NO_TEXT = np.zeros(1), np.array([""])
+_TEXTS = ("model.name", "model.dtype", "model.phase", "serve.mode", "chip.name", "chip.architecture", "chip.maker")
 
 
 class Point(NamedTuple):
@@ -37,6 +40,7 @@ class Point(NamedTuple):
     mode: str
     chip: str
     architecture: str
+    maker: str
     training: bool
     several: bool  # devices
     mixture: bool
@@ -47,7 +51,7 @@ class Point(NamedTuple):
 
     def standing(self) -> ChipStanding:
         """Return what is known of its chip."""
-        return ChipStanding(self.chip, self.architecture, self.generated, self.stock)
+        return ChipStanding(self.chip, self.architecture, self.maker, self.generated, self.stock)
 
 
 class Answer(NamedTuple):
@@ -92,30 +96,30 @@ def typical_errors(inputs: Inputs, stock: Bools, first_token: bool = False) -> F
 
 
 def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int64]]:
-    """Return the distinct points as far as classes go, and which of them each point is, (points,)."""
-    rows = next(iter(inputs.values())).size
-    of_texts = [inputs[key] for key in _TEXTS if key in inputs]
-    flags = {
-        "training": _flag(inputs, "model.training"),
-        "several": _flag(inputs, "system.devices", 1.0),
-        "mixture": _flag(inputs, "model.experts", 1.0),
-        "latent": _flag(inputs, "model.latent"),
-        "hosted": _flag(inputs, "server.iteration") | _flag(inputs, "server.row"),
-        "generated": np.array("chip.pinned.mcus" not in inputs and "chip.pinned.core_Hz" not in inputs),
-        "stock": stock,
-    }
-    own = [flag for flag in flags.values() if flag.size == rows]
-    first, place = kinds([*of_texts, *own], rows)
-    found = []
-    for row in first.tolist():
-        texts = [str(inputs[key][row]) if key in inputs else "" for key in _TEXTS]
-        found.append(Point(*texts, *(bool(flag[row] if flag.ndim else flag) for flag in flags.values())))
+    """Return the distinct points as far as classes go, and which of them each point is, (points,).
+
+    inputs: (points,) each, or (1,) where all are alike; stock: (points,).
+    """
+    columns: list[NDArray[Any]] = [_plain(inputs.get(key, _NO_TEXT)) for key in _TEXTS]
+    columns += [_above(inputs, key, least) for key, least in _FLAGS.items()]
+    hosted = _above(inputs, "server.iteration") | _above(inputs, "server.row")
+    generated = np.array(["chip.pinned.mcus" not in inputs and "chip.pinned.core_Hz" not in inputs])
+    columns += [hosted, generated, _plain(stock)]
+    first, place = kinds([column for column in columns if column.size > 1], stock.size)
+    found = [
+        Point(*(column[row if column.size > 1 else 0].item() for column in columns)) for row in first.tolist()
+    ]
     return found, place
 
 
-def _flag(inputs: Inputs, key: str, above: float = 0.0) -> Bools:
-    """Return which points have more of an input than something; of no point that lacks it."""
-    return np.asarray(inputs[key] > above) if key in inputs else np.array(False)
+def _plain(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column, of shape (1,) where it is known to have one value."""
+    return column[:1] if is_repeated(column) else column
+
+
+def _above(inputs: Inputs, key: str, least: float = 0.0) -> Bools:
+    """Return which points have more of an input than something; none of those that lack it."""
+    return np.asarray(_plain(inputs.get(key, _NOTHING)) > least)
 
 
 def _answers(inputs: Inputs, stock: Bools) -> tuple[list[Answer], NDArray[np.int64]]:
@@ -161,7 +165,7 @@ def _answer(point: Point) -> Answer:
     first = soon[1] if soon else None
     off, bias = f"{errors.mean_error:.0%} per token", f"{errors.bias:.2f}"
     if first is not None:
-        off, bias = f"{off} and {first.mean_error:.0%} to the first", f"{bias} and {first.bias:.2f}"
+        off, bias = f"{off}, {first.mean_error:.0%} to the first,", f"{bias}, {first.bias:.2f}"
     return Answer(errors, first, _said(key, off, errors.rows, bias))
 
 
@@ -172,7 +176,7 @@ def _said(key: Key, off: str, rows: int, bias: str) -> str:
     """Write what is known of a class in a line."""
     where = {
         MEASURED: f"on {key.chip}", RELATIVE: f"on chips of {key.chip}",
-        UNMEASURED: "on chips that nothing was calibrated to",
+        UNMEASURED: f"on other chips of {key.chip}",
     }.get(key.standing, "on chips that their budgets make")  # fmt: skip
     what = ", ".join(filter(None, (key.work, key.kind, key.dtype, where)))
-    return f"{what} ({key.standing}): off by {off} in the mean of {rows:,} rows, predicted {bias} of measured"
+    return f"{what} ({key.standing}): mean error {off} of {rows:,} rows, predicted/measured {bias}"

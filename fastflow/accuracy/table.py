@@ -1,7 +1,7 @@
 """The errors of every class of validation, as `bench/validation_table.py` has written them (docs/validation.md).
 
-A class is a kind of work, of model and of data type, on a chip that was measured itself, on chips of an
-architecture, on chips that nothing was calibrated to, or on chips that their budgets make.
+A class is a kind of work, of model and of data type, on a chip that was measured itself, on chips of its
+architecture, on chips of its maker that nothing was calibrated to, or on chips that their budgets make.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Key(NamedTuple):
     kind: str  # of model, or of a kernel's work
     dtype: str  # of products
     standing: str  # of the chip, as above
-    chip: str  # MEASURED: its `chip.name`; RELATIVE: its `chip.architecture`; else ""
+    chip: str  # MEASURED: its `chip.name`; RELATIVE: `chip.architecture`; UNMEASURED: `chip.maker`; else ""
 
 
 class Errors(NamedTuple):
@@ -43,6 +43,7 @@ class ChipStanding(NamedTuple):
 
     name: str
     architecture: str  # "" for none
+    maker: str  # "" where it is not said
     is_generated: bool  # from its budgets
     is_stock: bool  # a chip of the library, none of whose figures is changed
 
@@ -55,7 +56,8 @@ class ChipStanding(NamedTuple):
             yield MEASURED, self.name
         if self.architecture:
             yield RELATIVE, self.architecture
-        yield UNMEASURED, ""
+        if self.maker:
+            yield UNMEASURED, self.maker
 
 
 @cache
