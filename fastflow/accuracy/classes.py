@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastflow.accuracy.table import MEASURED, RELATIVE, UNMEASURED, ChipStanding, Errors, Key, find
 from fastflow.columns.results import TYPICAL, TYPICAL_TTFT
+from fastflow.columns.serving import NO_SERVING
 from fastflow.distinct import kinds
 from fastflow.tables import Bools, Columns, Floats, Inputs, is_repeated, repeat
 
@@ -27,6 +28,7 @@ MODES = ("continuous",)
 """Ways to serve that are measured."""
 _FLAGS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "model.latent": 0.0}
 """Inputs of which it counts whether they are above something."""
+_HOST = ("server.iteration", "server.row")
 _NOTHING, _NO_TEXT = np.zeros(1), np.array([""])
 _TEXTS = ("model.name", "model.dtype", "model.phase", "serve.mode", "chip.name", "chip.architecture", "chip.maker")
 
@@ -68,21 +70,28 @@ def typical_columns(inputs: Inputs, stock: Bools) -> Columns:
     inputs: of points that share a call of the model. stock: whether a point's chip is one of the library, none
     of whose figures is changed.
     """
-    answers, place = _answers(inputs, stock)
-    errors = [answer.errors for answer in answers]
-    columns: list[NDArray[Any]] = [
-        np.array([one.mean_error if one else np.nan for one in errors]),
-        np.array([one.bias if one else np.nan for one in errors]),
-        np.array([one.rows if one else 0 for one in errors], dtype=np.int64),
-        np.array([answer.said for answer in answers], dtype=object),
-    ]
-    found = {column.name: values for column, values in zip(TYPICAL, columns, strict=True)}
-    if "serve.mode" in inputs and "serve.isl" in inputs:
-        first = [answer.first_token for answer in answers]
-        found[TYPICAL_TTFT.name] = np.array([one.mean_error if one else np.nan for one in first])
-    if len(answers) == 1:
-        return {name: repeat(values, place.size) for name, values in found.items()}
-    return {name: values[place] for name, values in found.items()}
+    points, place = describe(inputs, stock)
+    if len(points) == 1:
+        return {name: repeat(values, place.size) for name, values in _columns_of_one(points[0]).items()}
+    parts = [_columns_of_one(point) for point in points]
+    return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+
+
+@lru_cache(maxsize=1024)
+def _columns_of_one(point: Point) -> Columns:
+    """Return the columns of one point, (1,) each."""
+    answer = _answer(point)
+    error, bias, rows = np.nan, np.nan, 0
+    if answer.errors is not None:
+        error, bias, rows = answer.errors.mean_error, answer.errors.bias, answer.errors.rows
+    values = (np.array([error]), np.array([bias]), np.array([rows]), np.array([answer.said], dtype=object))
+    found: Columns = {column.name: value for column, value in zip(TYPICAL, values, strict=True)}
+    if point.mode not in ("", NO_SERVING):
+        first = answer.first_token
+        found[TYPICAL_TTFT.name] = np.array([np.nan if first is None else first.mean_error])
+    for value in found.values():
+        value.flags.writeable = False
+    return found
 
 
 def typical_errors(inputs: Inputs, stock: Bools, first_token: bool = False) -> Floats:
@@ -100,16 +109,30 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
 
     inputs: (points,) each, or (1,) where all are alike; stock: (points,).
     """
+    if stock.size == 1:
+        return [_only(inputs, bool(stock[0]))], np.zeros(1, dtype=np.int64)
     columns: list[NDArray[Any]] = [_plain(inputs.get(key, _NO_TEXT)) for key in _TEXTS]
     columns += [_above(inputs, key, least) for key, least in _FLAGS.items()]
-    hosted = _above(inputs, "server.iteration") | _above(inputs, "server.row")
-    generated = np.array(["chip.pinned.mcus" not in inputs and "chip.pinned.core_Hz" not in inputs])
-    columns += [hosted, generated, _plain(stock)]
+    hosted = _above(inputs, _HOST[0]) | _above(inputs, _HOST[1])
+    columns += [hosted, np.array([_is_generated(inputs)]), _plain(stock)]
     first, place = kinds([column for column in columns if column.size > 1], stock.size)
     found = [
         Point(*(column[row if column.size > 1 else 0].item() for column in columns)) for row in first.tolist()
     ]
     return found, place
+
+
+def _only(inputs: Inputs, stock: bool) -> Point:
+    """Return the only point, as far as classes go."""
+    texts = [str(inputs[key][0]) if key in inputs else "" for key in _TEXTS]
+    flags = [key in inputs and bool(inputs[key][0] > least) for key, least in _FLAGS.items()]
+    hosted = any(key in inputs and inputs[key][0] > 0.0 for key in _HOST)
+    return Point(*texts, *flags, hosted, _is_generated(inputs), stock)
+
+
+def _is_generated(inputs: Inputs) -> bool:
+    """Say whether points' chips are made from their budgets."""
+    return "chip.pinned.mcus" not in inputs and "chip.pinned.core_Hz" not in inputs
 
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
@@ -130,7 +153,7 @@ def _answers(inputs: Inputs, stock: Bools) -> tuple[list[Answer], NDArray[np.int
 
 def work_of(point: Point) -> tuple[str, str]:
     """Return the kind of work of a point, "" where no measurement is of such work, and the kind of model."""
-    if point.mode not in ("", "none"):
+    if point.mode not in ("", NO_SERVING):
         is_measured = point.mode in MODES and point.hosted
         return (SERVING if is_measured else ""), kind_of_model(point)
     work = WORK.get(point.name, "")

@@ -22,6 +22,7 @@ def is_stock(composer: Composer, composition: Composition) -> bool:
     chip = composition.choices.get("chip", "")
     if is_own_file(chip):
         return False
-    if composer.config_dir and (Path(composer.config_dir) / "chip" / f"{chip}.yaml").is_file():
+    if any(is_of_chip(override.key_or_group) for override in composer.read(composition.overrides)):
         return False
-    return not any(is_of_chip(override.key_or_group) for override in composer.read(composition.overrides))
+    folder = composer.config_dir
+    return not (folder and (Path(folder) / "chip" / f"{chip}.yaml").is_file())
