@@ -1,4 +1,4 @@
-"""The table of errors by class of validation: `python bench/validation_table.py ../shared/measurements [ROWS]`.
+"""Errors by class of validation: `python bench/validation_table.py ../shared/measurements [ROWS]`.
 
 It predicts the rows of every file of the folder that a kind of measurements reads, and writes
 fastflow/accuracy/table.csv (docs/validation.md), which nobody edits by hand. Files of kernels, training runs
@@ -61,13 +61,20 @@ OWN = {
     "recurrent layers": ("recurrent.gap='0 s'", "recurrent.call='0 s'"),
     # a sweep predicts the device alone, without a measuring host
 }
-PINS = ("mcus", "core_Hz", "boost_W", "dram_capacity_B", "dram_Bps") + tuple(
-    f"l{level}_{what}" for level in range(3) for what in ("B", "Bps")
-)
+PINS = (
+    "mcus", "core_Hz", "boost_W", "l0_B", "l0_Bps", "l1_B", "l1_Bps", "l2_B", "l2_Bps", "dram_capacity_B",
+    "dram_Bps",
+)  # fmt: skip
 """What budgets make instead, where links stay as they were bought."""
 BY_DTYPE = ("products", "experts")
 """Kinds of work whose classes are also of one data type each."""
 DIGITS = 4
+HEAD = """\
+# Written by bench/validation_table.py with fastflow {version}, {model}; not by hand.
+# Errors of predictions by class of validation (docs/validation.md). A class is of a kind of work, of model
+# and of data type (empty: any) and of chips: measured: this chip; relative: of this architecture; unmeasured:
+# of this maker, where nothing was calibrated to any chip of their architecture; generated: from budgets.
+"""
 
 
 class Task(NamedTuple):
@@ -192,21 +199,14 @@ def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
             by = ["work", "kind", *(["dtype"] if by_dtype else []), *([of] if of else [])]
             for values, group in chosen.groupby(by):
                 one = dict(zip(by, values, strict=True))
-                key = table.Key(
-                    one["work"], one["kind"], one.get("dtype", ""), standing, one.get(of, "")
-                )
+                key = table.Key(one["work"], one["kind"], one.get("dtype", ""), standing, one.get(of, ""))
                 yield key, group
 
 
 def written(rows: pd.DataFrame) -> str:
     """Return the table of rows, as a file."""
     text = io.StringIO()
-    text.write(
-        f"# Written by bench/validation_table.py with fastflow {version()}, {_jit.MODEL_DIGEST}; not by hand.\n"
-        "# Errors of predictions by class of validation (docs/validation.md): a class is of a kind of work, of\n"
-        "# model and of data type, empty for any; standing: its chip was measured (chip), has relatives that were\n"
-        "# (their architecture), has none (chips of its maker, to which nothing was calibrated), or is generated.\n"
-    )
+    text.write(HEAD.format(version=version(), model=_jit.MODEL_DIGEST))
     to = csv.writer(text, lineterminator="\n")
     to.writerow([*table.Key._fields, *table.Errors._fields, "files"])
     for key, group in sorted(classes(rows), key=lambda one: one[0]):
@@ -248,7 +248,7 @@ def main() -> None:
         kept.mkdir(parents=True, exist_ok=True)
     text = written(every_row(folder, kept))
     table.PATH.write_text(text, encoding="utf-8")
-    print(f"{table.PATH}: {text.count(chr(10)) - 5} classes")
+    print(f"{table.PATH}: {text.count(chr(10)) - HEAD.count(chr(10)) - 1} classes")
 
 
 if __name__ == "__main__":

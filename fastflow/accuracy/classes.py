@@ -30,7 +30,15 @@ _FLAGS = {"model.training": 0.0, "system.devices": 1.0, "model.experts": 1.0, "m
 """Inputs of which it counts whether they are above something."""
 _HOST = ("server.iteration", "server.row")
 _NOTHING, _NO_TEXT = np.zeros(1), np.array([""])
-_TEXTS = ("model.name", "model.dtype", "model.phase", "serve.mode", "chip.name", "chip.architecture", "chip.maker")
+_TEXTS = (
+    "model.name",
+    "model.dtype",
+    "model.phase",
+    "serve.mode",
+    "chip.name",
+    "chip.architecture",
+    "chip.maker",
+)
 
 
 class Point(NamedTuple):
@@ -67,8 +75,8 @@ class Answer(NamedTuple):
 def typical_columns(inputs: Inputs, stock: Bools) -> Columns:
     """Return how far such answers were off, (points,) each: `columns.results.TYPICAL`, of what serves more.
 
-    inputs: of points that share a call of the model. stock: whether a point's chip is one of the library, none
-    of whose figures is changed.
+    inputs: of points that share a call of the model. stock: whether a point's chip is one of the library,
+    none of whose figures is changed.
     """
     points, place = describe(inputs, stock)
     if len(points) == 1:
@@ -117,7 +125,8 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
     columns += [hosted, np.array([_is_generated(inputs)]), _plain(stock)]
     first, place = kinds([column for column in columns if column.size > 1], stock.size)
     found = [
-        Point(*(column[row if column.size > 1 else 0].item() for column in columns)) for row in first.tolist()
+        Point._make(column[row if column.size > 1 else 0].item() for column in columns)
+        for row in first.tolist()
     ]
     return found, place
 
@@ -127,7 +136,7 @@ def _only(inputs: Inputs, stock: bool) -> Point:
     texts = [str(inputs[key][0]) if key in inputs else "" for key in _TEXTS]
     flags = [key in inputs and bool(inputs[key][0] > least) for key, least in _FLAGS.items()]
     hosted = any(key in inputs and inputs[key][0] > 0.0 for key in _HOST)
-    return Point(*texts, *flags, hosted, _is_generated(inputs), stock)
+    return Point._make([*texts, *flags, hosted, _is_generated(inputs), stock])
 
 
 def _is_generated(inputs: Inputs) -> bool:
@@ -174,7 +183,7 @@ def _answer(point: Point) -> Answer:
     """Return what is said of a point."""
     work, kind = work_of(point)
     if not work:
-        return Answer(None, None, f"{_NOT} (no measurements of such work)")
+        return Answer(None, None, f"{_NOT} (no measurements of {_unknown_work(point)})")
     chip = point.standing()
     found = find(work, kind, point.dtype, chip)
     of = ", ".join(filter(None, (work, kind)))
@@ -193,6 +202,13 @@ def _answer(point: Point) -> Answer:
 
 
 _NOT = "not validated"
+
+
+def _unknown_work(point: Point) -> str:
+    """Say what no measurement is of."""
+    if point.mode in ("", NO_SERVING):
+        return "such work"
+    return "a server without time of its own" if point.mode in MODES else f"serve.mode={point.mode}"
 
 
 def _said(key: Key, off: str, rows: int, bias: str) -> str:

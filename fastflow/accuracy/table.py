@@ -1,4 +1,4 @@
-"""The errors of every class of validation, as `bench/validation_table.py` has written them (docs/validation.md).
+"""The errors of every class of validation, as `bench/validation_table.py` has written them.
 
 A class is a kind of work, of model and of data type, on a chip that was measured itself, on chips of its
 architecture, on chips of its maker that nothing was calibrated to, or on chips that their budgets make.

@@ -20,8 +20,8 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import INT64_MAX, Scalar, convert
 from fastflow.errors import InputError
-from fastflow.uncertainty.draws import ModelError, Spread, Uncertainty
 from fastflow.parallelism.strategy import AUTO
+from fastflow.uncertainty.draws import ModelError, Spread, Uncertainty
 from fastflow.workload import OTHERS, WORK
 
 BLOCK = "uncertainty"

@@ -117,7 +117,7 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
 
 
 def _is_stock(run: Run, rows: int) -> Bools:
-    """Say of every row of a ranking whether the chip of its point is of the library, with no figure changed."""
+    """Say of every row of a ranking whether its chip is of the library, with no figure changed."""
     (share,) = run.grid.shares(0, 1)
     return np.repeat(run.grid.is_stock(share), rows)
 

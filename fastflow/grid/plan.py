@@ -211,7 +211,9 @@ def _compose_all(
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         free_keys = {term.key for axis in free for term in axis.terms}
-        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], stock=[], first=[])
+        done = _Composed(
+            axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], stock=[], first=[]
+        )
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):

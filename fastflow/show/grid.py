@@ -100,7 +100,9 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     results = results_of(grid.served, grid.stacked)
     results = with_bands(results) if grid.uncertainty is not None else results
     cuts = [] if serves else ["cuts"]
-    asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", CLASS]))
+    asked = list(
+        dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", CLASS])
+    )
 
     @cache
     def part(number: int) -> pa.Table:

@@ -168,7 +168,7 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
 
 
 def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[Part]:
-    """Yield what limits servers, what they take, how far such answers were off, and whether they are feasible.
+    """Yield what limits servers and what they take, how far such answers were off, and if they are feasible.
 
     limits: of latencies [s].
     """
