@@ -1,7 +1,7 @@
 """Errors by class of validation: `python bench/validation_table.py ../shared/measurements [ROWS]`.
 
 It predicts the rows of every file of the folder that a kind of measurements reads, and writes
-fastflow/accuracy/table.csv (docs/validation.md), which nobody edits by hand. Files of kernels, training runs
+fastflow/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand. Files of kernels, training runs
 and served points are predicted a second time on chips that their budgets make. ROWS is a folder where the
 rows of each file are kept: those that lie there, of the same sources of the model, are not predicted again.
 """
@@ -23,7 +23,7 @@ import yaml
 
 from fastflow import _jit
 from fastflow.accuracy import table
-from fastflow.accuracy.classes import COLLECTIVES, FIRST_TOKEN, SERVING, Point, describe, work_of
+from fastflow.accuracy.classes import COLLECTIVES, FIRST_TOKEN, SERVING, TRAINING, Point, describe, work_of
 from fastflow.configuration import shelf
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
@@ -69,6 +69,8 @@ PINS = (
 BY_DTYPE = ("products", "experts")
 """Kinds of work whose classes are also of one data type each."""
 DIGITS = 4
+DOCS = Path(__file__).parents[1] / "docs" / "validation.md"
+BEGIN, END = "<!-- written by bench/validation_table.py -->\n", "<!-- up to here -->\n"
 HEAD = """\
 # Written by bench/validation_table.py with fastflow {version}, {model}; not by hand.
 # Errors of predictions by class of validation (docs/validation.md). A class is of a kind of work, of model
@@ -218,6 +220,27 @@ def written(rows: pd.DataFrame) -> str:
     return text.getvalue()
 
 
+def summary(text: str) -> str:
+    """Return the classes of training and of serving, those of single chips and generated ones, for the docs."""
+    lines = [
+        "| work | model | chip | rows | mean error | median | predicted / measured |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key, errors in table.read_table(text).items():
+        if key.work in (TRAINING, SERVING, FIRST_TOKEN) and key.standing in (table.MEASURED, table.GENERATED):
+            chip = key.chip or "made from budgets (`pins=none`)"
+            figures = f"{errors.mean_error:.0%} | {errors.median_error:.0%} | {errors.bias:.2f}"
+            lines.append(f"| {key.work} | {key.kind} | {chip} | {errors.rows:,} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_docs(page: str, text: str) -> str:
+    """Return a page with the summary of a table in its place."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{summary(text)}{END}{after}"
+
+
 def every_row(folder: Path, kept: Path | None) -> pd.DataFrame:
     """Return the rows of all tasks, those that are kept as they lie there."""
     found = []
@@ -248,6 +271,7 @@ def main() -> None:
         kept.mkdir(parents=True, exist_ok=True)
     text = written(every_row(folder, kept))
     table.PATH.write_text(text, encoding="utf-8")
+    DOCS.write_text(in_docs(DOCS.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(f"{table.PATH}: {text.count(chr(10)) - HEAD.count(chr(10)) - 1} classes")
 
 

@@ -304,3 +304,9 @@ def test_rows_that_no_key_describes_are_left_out():
         }
     )
     assert script["readable"](cells).index.tolist() == [0]
+
+
+def test_the_docs_show_the_table():
+    script = runpy.run_path(str(ROOT / "bench" / "validation_table.py"))
+    page = script["DOCS"].read_text(encoding="utf-8")
+    assert script["in_docs"](page, table.PATH.read_text(encoding="utf-8")) == page
