@@ -1,9 +1,8 @@
-"""Errors by class of validation: `python bench/validation_table.py ../shared/measurements [ROWS]`.
+"""Errors by class of validation: `python bench/validation_table.py ../shared/measurements`.
 
 It predicts the rows of every file of the folder that a kind of measurements reads, and writes
-fastflow/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand. Files of kernels, training runs
-and served points are predicted a second time on chips that their budgets make. ROWS is a folder where the
-rows of each file are kept: those that lie there, of the same sources of the model, are not predicted again.
+fastflow/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand. Files of kernels,
+training runs and served points are predicted a second time on chips that their budgets make.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its rows are kept as."""
+        """What it is called while it runs."""
         is_generated = any("pin" in text for text in self.overrides)
         plain = [text for text in self.overrides if "pin" not in text and "recurrent" not in text]
         return "-".join([self.path.stem, *plain, *(["generated"] if is_generated else [])])
@@ -221,7 +220,7 @@ def written(rows: pd.DataFrame) -> str:
 
 
 def summary(text: str) -> str:
-    """Return the classes of training and of serving, those of single chips and generated ones, for the docs."""
+    """Return the classes of training and of serving for the docs: of single chips, and of generated ones."""
     lines = [
         "| work | model | chip | rows | mean error | median | predicted / measured |",
         "|---|---|---|---|---|---|---|",
@@ -241,22 +240,16 @@ def in_docs(page: str, text: str) -> str:
     return f"{before}{BEGIN}{summary(text)}{END}{after}"
 
 
-def every_row(folder: Path, kept: Path | None) -> pd.DataFrame:
-    """Return the rows of all tasks, those that are kept as they lie there."""
+def every_row(folder: Path) -> pd.DataFrame:
+    """Return the rows of all tasks."""
     found = []
     for task in tasks(folder):
         begin = time.monotonic()
-        place = kept / f"{task.name}-{_jit.MODEL_DIGEST}.csv" if kept else None
-        if place is not None and place.is_file():
-            rows = pd.read_csv(place, keep_default_na=False)
-        else:
-            try:
-                rows = rows_of(task)
-            except InputError as error:
-                print(f"{task.name}: left out: {error}", file=sys.stderr, flush=True)
-                continue
-            if place is not None:
-                rows.to_csv(place, index=False)
+        try:
+            rows = rows_of(task)
+        except InputError as error:
+            print(f"{task.name}: left out: {error}", file=sys.stderr, flush=True)
+            continue
         found.append(rows.assign(file=task.path.stem))
         took = time.monotonic() - begin
         print(f"{task.name}: {len(rows):,} rows in {took:.0f} s", file=sys.stderr, flush=True)
@@ -264,15 +257,11 @@ def every_row(folder: Path, kept: Path | None) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Write the table."""
-    folder, *more = map(Path, sys.argv[1:])
-    kept = more[0] if more else None
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-    text = written(every_row(folder, kept))
+    """Write the table, and show it in the docs."""
+    text = written(every_row(Path(sys.argv[1])))
     table.PATH.write_text(text, encoding="utf-8")
     DOCS.write_text(in_docs(DOCS.read_text(encoding="utf-8"), text), encoding="utf-8")
-    print(f"{table.PATH}: {text.count(chr(10)) - HEAD.count(chr(10)) - 1} classes")
+    print(f"{table.PATH}: {len(table.read_table(text))} classes")
 
 
 if __name__ == "__main__":

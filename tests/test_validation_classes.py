@@ -281,7 +281,7 @@ def test_the_script_writes_a_table_that_is_read_as_it_was_written(tmp_path):
     script = runpy.run_path(str(ROOT / "bench" / "validation_table.py"))
     for name in ("gemm_v100_deepbench", "training"):
         (tmp_path / f"{name}.csv").write_bytes((SAMPLE / f"{name}.csv").read_bytes())
-    rows = script["every_row"](tmp_path, None)
+    rows = script["every_row"](tmp_path)
     found = table.read_table(script["written"](rows))
     products = rows[(rows["work"] == "products") & (rows["dtype"] == "fp16")]
     real = products[~products["generated"]]
