@@ -25,7 +25,9 @@ from fastflow.columns.results import TYPICAL, TYPICAL_TTFT
 from fastflow.configuration import shelf
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
+from fastflow.dataset.reader import find
 from fastflow.grid.plan import plan
+from fastflow.page.kinds.grid import page_of
 from fastflow.sweep import main as sweep
 from fastflow.tables import repeated, take
 from tests.documents import ROOT
@@ -263,6 +265,18 @@ def test_the_screen_says_the_class_of_a_point_and_the_classes_of_a_grid(cli):
     _, lines, _ = cli(sweep, "-m", "model=gemm", f"chip={chips}", "output=grid")
     assert sum(line.startswith("Validation   products") for line in lines) == 3
     assert any("and 2 other classes (column validation_class)" in line for line in lines)
+
+
+def test_a_page_says_the_class_of_each_point(tmp_path):
+    for name, overrides in (("one", ("model=gemm",)), ("two", (*WORK[SERVING], "parallel.strategy=TP-1-d1"))):
+        folder = fastflow.sweep(
+            "chip=h100_sxm,h200_sxm", "system.devices=1", *overrides, output=tmp_path / name
+        )
+        page = page_of(find(str(folder)), "", None)
+        (said,) = (one for one in page.view.said if one.column == "validation_class")
+        (column,) = (one for one in page.points if one.name == said.column)
+        assert "(measured)" in column.values[0]
+        assert column.values[0] != column.values[1]
 
 
 def test_classes_are_told_apart_by_all_that_they_follow_from():
