@@ -17,6 +17,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fastflow.accuracy.table import digest as accuracy_digest
 from fastflow.columns import ALL, SOME
 from fastflow.columns.serving import NO_SERVING
 from fastflow.configuration.chiplets import is_choice, with_chiplets
@@ -35,6 +36,7 @@ from fastflow.configuration.inputs import (
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import with_prefill_chip
 from fastflow.configuration.settings import settings
+from fastflow.configuration.stock import is_of_chip, is_stock
 from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, stated, uncertainty_of
 from fastflow.configuration.wording import PROGRAM, one_of
 from fastflow.errors import InputError
@@ -83,6 +85,8 @@ class _Composed(NamedTuple):
     choices: list[dict[str, str]]
     stated: list[list[Stated]]
     """What is said of the uncertainty of each one's figures, where results are sampled."""
+    stock: list[bool]
+    """Whether each one's chip is of the library, with no figure changed."""
     first: list[Composition]
     """The first of them alone: they are large."""
 
@@ -135,6 +139,7 @@ def plan(
         served=served,
         report=_report(composer, first),
         uncertainty=uncertain,
+        stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
@@ -205,7 +210,10 @@ def _compose_all(
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
-        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], first=[])
+        free_keys = {term.key for axis in free for term in axis.terms}
+        done = _Composed(
+            axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], stock=[], first=[]
+        )
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
@@ -221,8 +229,8 @@ def _compose_all(
             if not done.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:
-                swept = {term.key for axis in free for term in axis.terms}
-                done.stated.append(stated(composer, composition, inputs, swept))
+                done.stated.append(stated(composer, composition, inputs, free_keys))
+            done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free_keys)))
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
             done.first[:] = done.first or [composition]
@@ -384,6 +392,7 @@ def _fingerprint(
 ) -> str:
     """Return the SHA-256 of everything that the results follow from."""
     content: dict[str, object] = {
+        "accuracy": accuracy_digest(),
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
         "files": _digests(inputs, blocks),
         "inputs": inputs,

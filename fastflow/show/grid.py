@@ -16,7 +16,7 @@ from fastflow.grid.grid import Grid
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
-from fastflow.show.tables import console, listing
+from fastflow.show.tables import CLASS, console, listing, validation_lines
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -100,7 +100,9 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     results = results_of(grid.served, grid.stacked)
     results = with_bands(results) if grid.uncertainty is not None else results
     cuts = [] if serves else ["cuts"]
-    asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason"]))
+    asked = list(
+        dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", CLASS])
+    )
 
     @cache
     def part(number: int) -> pa.Table:
@@ -133,7 +135,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    for line in lacking(digest, grid.points, row):
+    for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
         out.print(line)
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         best_of = (
