@@ -6,7 +6,9 @@ import io
 import re
 import shlex
 import sys
-from contextlib import redirect_stderr
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING
 
 from hydra._internal.utils import get_args_parser
@@ -17,7 +19,6 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Sequence
 
 _SPLIT = re.compile(r"unrecognized arguments: (?!-)(.*)")
@@ -30,6 +31,8 @@ _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write n
 _MULTIRUN = ("-m", "--multirun")
 _OWN_WORDS = ("hydra", ".yaml")
 """Of overrides that choose what may speak to Hydra itself."""
+_HYDRA_ANSWERS = ("cfg", "info", "help", "hydra_help", "shell_completion", "resolve", "multirun")
+"""Switches after which nothing of ours runs, and that of a grid, which has no rows of a file."""
 _SECTION = "output"
 """What every primary configuration that is made of ours has."""
 
@@ -100,6 +103,42 @@ def is_plain(arguments: Namespace) -> bool:
     given = vars(arguments)
     switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
     return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
+
+
+def choices_alone(arguments: Namespace, primary: str) -> Namespace:
+    """Return a command line without the leaves that it sets, for Hydra's own composition.
+
+    Where the rows of a file choose models and systems, a leaf may be there with the choice of a row alone.
+    Hydra, which knows of no file, would refuse it. What speaks to Hydra (its own section, choices, `output`)
+    stays, and so does everything where only Hydra answers (--cfg, --info).
+    """
+    if any(value for name, value in vars(arguments).items() if name in _HYDRA_ANSWERS):
+        return arguments
+    try:
+        composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, primary)
+        parsed = composer.parse(arguments.overrides)
+    except InputError:  # which Hydra comes upon too
+        return arguments
+    kept = [
+        override.input_line
+        for override in parsed
+        if override.is_hydra_override()
+        or override.key_or_group == _SECTION
+        or (composer.is_group(override.key_or_group) and not isinstance(override.value(), dict))
+    ]
+    return Namespace(**{**vars(arguments), "overrides": kept})
+
+
+@contextmanager
+def only_with(given: Namespace, kept: Namespace) -> Iterator[None]:
+    """Have Hydra read of a command line only the overrides that are kept."""
+    before = list(sys.argv)
+    left = [text for text in given.overrides if text not in kept.overrides]
+    sys.argv[:] = [text for text in before if text not in left]
+    try:
+        yield
+    finally:
+        sys.argv[:] = before
 
 
 def _key(text: str) -> str:
