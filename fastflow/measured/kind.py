@@ -9,6 +9,7 @@ what the columns say.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -47,6 +48,7 @@ class Options(NamedTuple):
     leaves: Mapping[str, Any]  # of the configuration, as written
     timed: str | None  # how all times were measured, whatever the file says
     keys: tuple[str, ...]  # columns of the file that are groups or keys of the configuration
+    said: Mapping[str, Any] = MappingProxyType({})  # groups and keys that the command line sets
 
 
 class Measurements:
@@ -112,6 +114,11 @@ class Measurements:
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
         """Say whether a file with some columns is of this kind; keys: those of the configuration."""
         return set(cls.needed) <= set(columns)
+
+    @classmethod
+    def instead_of_key(cls, key: str) -> str:
+        """Say what is allowed instead of a key of the configuration as a column; "" where it is one."""
+        return f"a column of {cls.name}; {key}=VALUE on the command line sets it for all rows"
 
     @classmethod
     def check_section(cls, leaves: Mapping[str, Any]) -> None:
