@@ -49,6 +49,13 @@ class Given(NamedTuple):
     there: Bools  # False where the cell is empty
 
 
+def merged(first: Given | None, second: Given) -> Given:
+    """Return what two columns say of one input, the second before the first."""
+    if first is None:
+        return second
+    return Given(np.where(second.there, second.values, first.values), first.there | second.there)
+
+
 class CsvFile(NamedTuple):
     """A file that was read, or rows of it. A row may come several times, once for each time in it."""
 

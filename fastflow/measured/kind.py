@@ -20,7 +20,7 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
-from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed
+from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed, merged
 from fastflow.measured.host import product_call
 from fastflow.measured.points import PredictedRows, predict_points, replaced, with_reasons
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts
@@ -101,11 +101,11 @@ class Measurements:
         )
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
-        self.inputs: dict[str, Given] = {
-            key: file.given(name, key, name in self.needed and not self.may_lack_cells)
-            for name, key in self.inputs_of_columns.items()
-            if name in file.frame
-        }
+        self.inputs: dict[str, Given] = {}
+        for name, key in self.inputs_of_columns.items():
+            if name in file.frame:
+                is_needed = name in self.needed and not self.may_lack_cells
+                self.inputs[key] = merged(self.inputs.get(key), file.given(name, key, is_needed))
         used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *OF_ALL}
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that say nothing to the model."""

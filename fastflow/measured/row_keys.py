@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.hydra_composer import related
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
-from fastflow.configuration.wording import one_of
 from fastflow.measured.csv_file import CsvFile
 from fastflow.workload import FAMILIES
 from fastflow.workload.transformer import FAMILY
@@ -33,21 +32,21 @@ def instead_of(key: str, kind: str, sections: Sequence[str]) -> str:
         return f"no column; {_CHOSEN.get(key, key)}=NAME on the command line chooses for all rows"
     section, _, name = key.partition(".")
     if section not in sections:
-        return f"a key that {kind} depend on, of {one_of(sections)}"
+        return f"a key that {kind} depend on, of the sections {', '.join(sections)}"
     others = {column.name for family in FAMILIES.values() for column in (*family.sizes, *family.structure)}
     own = {column.name for column in (*FAMILY.sizes, *FAMILY.structure)}
     return f"a key of a transformer; {name} is of other models" if key in others - own else ""
 
 
 def check_once(file: CsvFile, keys: Sequence[str], keys_of_columns: Mapping[str, str]) -> None:
-    """Refuse two columns that say the same input; raises InputError.
+    """Refuse a row of which two columns say the same input; raises InputError.
 
     keys: columns that are named by a key; keys_of_columns: the key, or section, that other columns set.
     """
     known = {**keys_of_columns, **{key: key for key in keys}}
     there = [name for name in file.columns if name in known]
     for place, name in enumerate(there):
-        other = next((one for one in there[:place] if related(known[one], known[name])), None)
-        if other is not None:
-            said = known[name] if known[name] not in (name, other) else "the same input"
-            raise file.wrong_column(name, f"one column for {said}; {other} says it, too")
+        for other in there[:place]:
+            if related(known[other], known[name]):
+                both = file.filled(other) & file.filled(name)
+                file.refuse(name, both, f"an empty cell, since {other} says the same of this row")

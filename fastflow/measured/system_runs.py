@@ -22,7 +22,7 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
-from fastflow.measured.csv_file import Given, listed, shown
+from fastflow.measured.csv_file import Given, listed, merged, shown
 from fastflow.measured.kind import Measurements, Options, TimedRows, several_values
 from fastflow.measured.names import key_for, named, table
 from fastflow.measured.points import PredictedRows, replaced
@@ -74,8 +74,7 @@ class SystemRuns(Measurements):
         """What the kind's own columns say of inputs."""
         self.fixed = self._read_keys()
         """What the command line and columns named by keys say of inputs: nothing that follows goes before."""
-        for key, given in self.fixed.items():
-            self._set(key, given.values, given.there)
+        self.inputs |= {key: merged(self.inputs.get(key), given) for key, given in self.fixed.items()}
         self.config = np.array(self._texts(CONFIG), dtype=object)
         """The config.json that describes a row's model, "" for none."""
         self._check_configs()
@@ -170,10 +169,8 @@ class SystemRuns(Measurements):
     def _set(self, key: str, values: NDArray[Any], there: Bools | None = None) -> None:
         """Let rows say something of an input, by default all of them, where nothing goes before it."""
         there = np.ones(self.rows, np.bool_) if there is None else there
-        fixed = self.fixed.get(key)
-        if fixed is not None:
-            values, there = np.where(fixed.there, fixed.values, values), there | fixed.there
-        self.inputs[key] = Given(values, there)
+        said = Given(values, there)
+        self.inputs[key] = merged(said, self.fixed[key]) if key in self.fixed else said
 
     def _read_cells(self, column: str, key: str, read: Callable[[str], Scalar], allowed: str) -> None:
         """Let the texts of a column set an input; a row whose text is unknown is left out.
@@ -209,7 +206,13 @@ class SystemRuns(Measurements):
         if not each:
             raise CompositionError(f"no row can be predicted; the first one: {self.reason[0]}")
         self.combination = np.array([each.index(one) if one in each else -1 for one in chosen])
-        run = plan(composer, overrides, {"union": [{"params": dict(one)} for one in each]})
+        try:
+            run = plan(composer, overrides, {"union": [{"params": dict(one)} for one in each]})
+        except InputError as error:
+            if error.key not in named - {CONFIG}:
+                raise
+            origin = f"a name of {self.section}, conf/{self.section}.yaml and what adds to it"
+            raise InputError(error.key, error.value, error.allowed, origin) from None
         for block in run.grid.blocks:
             if block.axes:
                 raise several_values(block.axes[0].keys[0])
@@ -266,7 +269,9 @@ class SystemRuns(Measurements):
         try:
             yield self.predicted(rows, inputs)
         except InputError as error:
-            has_keys = np.any([self.file.filled(key)[rows] for key in self.keys], axis=0) if self.keys else False
+            has_keys = (
+                np.any([self.file.filled(key)[rows] for key in self.keys], axis=0) if self.keys else False
+            )
             if not np.any(has_keys):
                 raise
             if rows.size > 1:

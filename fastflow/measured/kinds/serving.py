@@ -6,17 +6,18 @@ unsaid follows from the tables of conf/serving.yaml; docs/validation.md lists th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import find_input
+from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import convert
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
-from fastflow.grid.run import naming_what_is_missing
+from fastflow.grid.run import Run, naming_what_is_missing
 from fastflow.measured.csv_file import scalar_of, shown
 from fastflow.measured.kind import Options, TimedRows, register
 from fastflow.measured.points import PredictedRows
@@ -25,11 +26,15 @@ from fastflow.measured.system_runs import SystemRuns
 from fastflow.parallelism.strategy import TENSOR, Strategy
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
 
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
 TTFT, TPOT = "ttft", "tpot"
 _MILLI = 1e-3
 _THOUSAND = 1000
 _DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
 _BATCH, _SPREAD, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
+_MODES = ("continuous", "disaggregated")
 _MOST, _LONGEST = 1e6, 1e9  # of a degree; of tokens
 
 
@@ -123,12 +128,13 @@ class ServedPoints(SystemRuns):
     def _types(self, key: str, texts: list[str]) -> Texts:
         """Return data types for an input; rows of unknown ones are left out."""
         known: dict[str, str] = {}
+        types = getattr(find_input(_EXPERTS), "choices", ())
         for text in dict.fromkeys(texts):
             try:
                 known[text] = str(convert(_EXPERTS, text))
             except InputError:
                 unknown = np.array(texts) == text
-                allowed = f"expected {one_of(getattr(find_input(_EXPERTS), 'choices', ()))}; or {key}=VALUE for all rows"
+                allowed = f"expected {one_of(types)}; or {key}=VALUE for all rows"
                 self._leave(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
         return np.array([known.get(text, "bf16") for text in texts])
 
@@ -143,9 +149,11 @@ class ServedPoints(SystemRuns):
         self._set(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
 
     def _lengths(self, name: str) -> Floats:
-        """Return lengths of requests [tokens], 1 where a row that says none is left out; raises InputError."""
+        """Return lengths of requests [tokens], 1 where a row says none; raises InputError."""
         there, found = self.file.filled(name), self.file.numbers(name)
-        self.file.refuse(name, there & ~((found >= 1.0) & (found <= _LONGEST)), "tokens, at least 1, as a number")
+        self.file.refuse(
+            name, there & ~((found >= 1.0) & (found <= _LONGEST)), "tokens, at least 1, as a number"
+        )
         key = self.keys_of_columns[name]
         missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"
         self._leave(~there, missing, key, "serve.lengths")
@@ -166,10 +174,18 @@ class ServedPoints(SystemRuns):
 
     # --- how it is predicted
 
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan as systems are; raises InputError, also for what serves no requests."""
+        serve = self.said.get("serve", _MODES[0])
+        if serve in composer.choices("serve") and serve not in _MODES:
+            allowed = f"{one_of(_MODES)}, which serve the requests of a file of {self.name}"
+            raise InputError("serve", serve, allowed, composer.origin_of_overrides)
+        return super().plan(composer, overrides, parsed)
+
     def _choices(self, row: int) -> dict[str, str]:
         """Return the choice in each group that a row stands for."""
         return {
-            "serve": "continuous", "server": self.tables["servers"].get(self.server[row], ""),
+            "serve": _MODES[0], "server": self.tables["servers"].get(self.server[row], ""),
             "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
         }  # fmt: skip
 
@@ -199,6 +215,9 @@ class ServedPoints(SystemRuns):
             found = served_columns(own, serve(settle_servers(own)))
         columns = {name: column[place] for name, column in found.items()}
         is_first = self.part[rows] == TTFT
+        if "ttft_s" not in columns:  # none of these points has a time
+            nothing = {"time_s": np.full(rows.size, np.nan), "bound_by": np.full(rows.size, "")}
+            return PredictedRows(rows, columns | nothing)
         columns["time_s"] = np.where(is_first, columns["ttft_s"], columns["tpot_s"])
         limits = columns["prefill_bound_by"], columns["decode_bound_by"]
         columns["bound_by"] = np.where(is_first, *limits)

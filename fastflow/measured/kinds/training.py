@@ -39,7 +39,7 @@ _MOST = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 """What data parallelism of a name shares out: ZeRO's stage."""
 _CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
-"""Megatron-core's words for how context parallelism exchanges (cp_comm_type) as `parallel.context` has them."""
+"""Megatron-core's words for how context parallelism exchanges (cp_comm_type), and those of its input."""
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
 """The section of what hides behind kernels, and the exchanges there."""
 STRUCTURE = {
@@ -52,9 +52,9 @@ STRUCTURE = {
 """Columns of a model's structure, those of config.json by its names (Hugging Face's transformers)."""
 FIRST_DENSE = ("first_k_dense", "first_k_dense_replace")
 """Columns of how many layers are dense, before those with experts; the second by config.json's name."""
-DEGREES = ("tp", "pp", "cp", "vp", "interleave", "ep")
 _OF_A_MODEL = ("hidden", "layers", "heads")
 """Columns that need not say what a model says that the command line, or a config.json, describes."""
+_VIRTUAL = "virtual stages"  # of a strategy: no key, but what two columns say
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
@@ -78,10 +78,11 @@ class TrainingRuns(SystemRuns):
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
         "attention_kernel": "model.attention_kernel", "overlap": OVERLAP, "cp_comm_type": "parallel.context",
-        **dict.fromkeys(FIRST_DENSE, _PATTERN),
+        "vp": _VIRTUAL, "interleave": _VIRTUAL, **dict.fromkeys(FIRST_DENSE, _PATTERN),
     }  # fmt: skip
     other_columns = (
-        "model", "framework", "year", "source", "interconnect_note", *DEGREES, *keys_of_columns,
+        "model", "framework", "year", "source", "interconnect_note", "tp", "pp", "cp", "ep",
+        *keys_of_columns,
     )  # fmt: skip
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
     named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
@@ -103,11 +104,14 @@ class TrainingRuns(SystemRuns):
         self._read_model()
         self._read_layout()
 
+    def _keys_of_columns(self) -> dict[str, str]:
+        """Return what each column sets but `ffn`, which is of an expert where there are several."""
+        return {name: key for name, key in super()._keys_of_columns().items() if name != "ffn"}
+
     def _degree(self, *names: str) -> Ints:
-        """Return the degrees in the first of some columns that is there, 0 where it says nothing."""
+        """Return the degrees in columns of the same meaning, 0 where they say nothing."""
         found = np.zeros(self.rows, dtype=np.int64)
-        name = next((name for name in names if name in self.file.frame), None)
-        if name is not None:
+        for name in filter(self.file.columns.__contains__, names):
             there = self.file.filled(name)
             found[there] = self.file.take(there).whole_numbers(name, 1, _MOST)
         return found
@@ -142,7 +146,9 @@ class TrainingRuns(SystemRuns):
         self._read_word("recompute", _RECOMPUTE)
         said, there = self.inputs[_RECOMPUTE]
         selective = self.tables["selective"]
-        means = np.array([selective.get(name, "selective") for name in self._named("selective", self.framework)])
+        means = np.array(
+            [selective.get(name, "selective") for name in self._named("selective", self.framework.tolist())]
+        )
         is_own = (said == "selective") & ~self._is_fixed(_RECOMPUTE)
         self.half: Bools = is_own & (means == "half")
         """Whether half of the layers of a row are computed again."""
@@ -182,7 +188,7 @@ class TrainingRuns(SystemRuns):
     def _read_word(
         self, column: str, key: str, meanings: Mapping[str, Scalar] | None = None, whole: bool = False
     ) -> None:
-        """Let the first word of a cell, or all of it, set an input; a row whose word is unknown is left out."""
+        """Let the first word of a cell, or all of it, set an input; rows of unknown words are left out."""
 
         def read(text: str) -> Scalar:
             (word, *_) = (text.lower(),) if whole else (*_WORD.findall(text.lower()), "")
