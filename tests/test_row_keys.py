@@ -100,14 +100,17 @@ def test_a_leaf_goes_with_a_users_own_file_as_with_the_library(cli, tmp_path, fi
     some_long([
         ("model.fnn=4", "model.fnn=4 (from the command line) is invalid: expected a key of model"),
         ("model.ffn=1,2", "one value only"),
+        ("system=superpod_h100,dgx_h100", "one value only"),
         ("chip=nosuch.yaml", "chip=nosuch.yaml (from the command line) is invalid: expected a file that"),
         ("hydra.jub.name=x", "hydra.jub.name"),
+        ("output=here/${model.fnn}", "output=here/${model.fnn} (from the command line) is invalid"),
     ], 0),
 )  # fmt: skip
 def test_what_is_wrong_beside_a_users_own_file_is_said(cli, tmp_path, file, override, says):
     own = own_file(tmp_path, "chip", "h100_sxm")
     chip = [] if override.startswith("chip") else [f"chip={own}"]
-    code, _, err = cli(main, file(RUN), *chip, override, "output=here")
+    output = [] if override.startswith("output") else ["output=here"]
+    code, _, err = cli(main, file(RUN), *chip, override, *output)
     assert (code, len(err)) == (2, 1)
     assert says in err[0]
     assert not (tmp_path / "here").exists()
@@ -198,6 +201,12 @@ def test_a_config_json_describes_rows_of_unknown_models(tmp_path, file, kind):
     alone = predicted(file(ROWS[kind]))
     assert by_column.tolist() == [*by_line, *alone]
     assert by_line != alone
+
+
+def test_a_mapping_of_a_group_sets_leaves_and_chooses_nothing(file):
+    assert predicted(file(RUN), "model={ffn: 2048, tied: true}") == predicted(
+        file(RUN), "model.ffn=2048", "model.tied=true"
+    )
 
 
 def test_needed_cells_may_be_on_the_command_line(file):

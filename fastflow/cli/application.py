@@ -26,10 +26,10 @@ from fastflow import precompile
 from fastflow.cli.arguments import (
     check_arguments,
     check_folders,
-    choices_alone,
     is_plain,
-    only_with,
     read_arguments,
+    reading,
+    without_rows,
 )
 from fastflow.cli.point import run_point
 from fastflow.cli.sweep import check_single, run_grid
@@ -85,7 +85,7 @@ def run_application(name: str = "sweep") -> int:
         print(_shortened(str(error)), file=sys.stderr)
         return 2
 
-    seen = choices_alone(arguments, PRIMARY[name]) if name in _OF_MEASUREMENTS else arguments
+    seen = without_rows(arguments, PRIMARY[name]) if name in _OF_MEASUREMENTS else arguments
 
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
@@ -107,7 +107,7 @@ def run_application(name: str = "sweep") -> int:
             warnings.filterwarnings("error", module=r"hydra\.")  # what it passes over is a mistake
             ready = _planned(name, arguments)
             if ready is None:
-                with only_with(arguments, seen):
+                with reading(arguments, seen):
                     start(task)()
         if ready is not None:
             try:

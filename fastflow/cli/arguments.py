@@ -105,12 +105,11 @@ def is_plain(arguments: Namespace) -> bool:
     return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
 
 
-def choices_alone(arguments: Namespace, primary: str) -> Namespace:
-    """Return a command line without the leaves that it sets, for Hydra's own composition.
+def without_rows(arguments: Namespace, primary: str) -> Namespace:
+    """Return a command line that Hydra composes without the file whose rows choose models and systems.
 
-    Where the rows of a file choose models and systems, a leaf may be there with the choice of a row alone.
-    Hydra, which knows of no file, would refuse it. What speaks to Hydra (its own section, choices, `output`)
-    stays, and so does everything where only Hydra answers (--cfg, --info).
+    A leaf may be there with the choice of a row alone, so each is added where Hydra has none; whether there
+    is one, and one value, is checked with the rows' choices. All stays as it is where only Hydra answers.
     """
     if any(value for name, value in vars(arguments).items() if name in _HYDRA_ANSWERS):
         return arguments
@@ -119,22 +118,23 @@ def choices_alone(arguments: Namespace, primary: str) -> Namespace:
         parsed = composer.parse(arguments.overrides)
     except InputError:  # which Hydra comes upon too
         return arguments
-    kept = [
-        override.input_line
-        for override in parsed
-        if override.is_hydra_override()
-        or override.key_or_group == _SECTION
-        or (composer.is_group(override.key_or_group) and not isinstance(override.value(), dict))
-    ]
+    kept: list[str] = []
+    for override, text in zip(parsed, arguments.overrides, strict=True):
+        is_group = composer.is_group(override.key_or_group)
+        several = override.is_sweep_override()
+        if override.is_hydra_override() or (is_group and not several and isinstance(override.value(), str)):
+            kept.append(text)
+        elif not is_group and not several and not override.is_delete():
+            kept.append(f"++{text.lstrip('+')}")
     return Namespace(**{**vars(arguments), "overrides": kept})
 
 
 @contextmanager
-def only_with(given: Namespace, kept: Namespace) -> Iterator[None]:
-    """Have Hydra read of a command line only the overrides that are kept."""
+def reading(given: Namespace, kept: Namespace) -> Iterator[None]:
+    """Have Hydra read other overrides than a command line has."""
     before = list(sys.argv)
-    left = [text for text in given.overrides if text not in kept.overrides]
-    sys.argv[:] = [text for text in before if text not in left]
+    if kept is not given:
+        sys.argv[:] = [*(text for text in before if text not in given.overrides), *kept.overrides]
     try:
         yield
     finally:
