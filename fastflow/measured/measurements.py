@@ -87,7 +87,8 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     (kind,) = claim
     if not set(kind.times) & set(columns):
         wanted = " or ".join(kind.times)
-        allowed = f"a file of {kind.name} with times in {wanted}; this one has no such column"
+        by = "" if kind.needed else f", by its columns {listed(sorted(keys), 8)},"
+        allowed = f"a file of {kind.name}{by} with times in {wanted}; this one has no such column"
         raise InputError("measurements", path, allowed)
     return kind
 
