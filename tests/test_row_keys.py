@@ -370,12 +370,32 @@ def test_a_key_of_a_row_goes_before_what_is_derived_of_it(file):
             file(row | {"model": "Mine"}), *(f"{key}={quoted(text)}" for key, text in keys.items())
         )
         assert own == by_line != predicted(file(row | {"model": "Mine"}))[0]
+    mine = row | {"model": "Mine"}
+    assert predicted(file(mine | {"pattern": "dense, experts"})) == predicted(
+        file(mine), "model.pattern='dense, experts'"
+    )
     rows = fastflow.validate(file(row, row | {"parallel.split": said["parallel.split"]})).rows
     assert "stages" in rows["reason"].iloc[1]
     half = row | {"framework": "torchtitan", "pp": 1}
     (own,) = predicted(file(half | {"parallel.recompute": "selective"}))
     assert own == predicted(file(half), "parallel.recompute=selective")[0]
     assert own != predicted(file(half | {"recompute": "selective"}))[0]
+
+
+@pytest.mark.parametrize("key", ["chip.pinned.inter_Bps", "chip.area.link"])
+def test_an_empty_cell_of_a_key_that_the_configuration_lacks_says_nothing(file, key):
+    """As a pin of a chip that has none: a 0 there would be another chip."""
+    filled = RUN | {key: "50 GB/s" if key.endswith("Bps") else "0.01"}
+    beside = (
+        "system=cluster",
+        "chip=pathfinding",
+        "model.layers=2",
+        "model.vocabulary=1000",
+        "model.experts=2",
+    )
+    rows = fastflow.validate(file(RUN, filled), *beside).rows
+    (alone,) = predicted(file(RUN), *beside)
+    assert rows["predicted_s"].iloc[0] == alone != rows["predicted_s"].iloc[1]
 
 
 def test_the_command_line_goes_before_a_column_named_by_a_key(file):
