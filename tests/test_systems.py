@@ -72,8 +72,8 @@ def test_any_number_of_machines(system):
         for devices in (8, 16, 24, 56, 1024)
     ]
     assert took[0] < took[1] < took[2] < took[3] < took[4] < 1.6 * took[1]
-    with pytest.raises(fastflow.InputError, match=r"system\.package\.devices"):
-        fastflow.predict_collective("all-reduce", 1e9, 8, chosen, "system.devices=12")
+    with pytest.raises(fastflow.InputError, match=r"system\.devices=24 \(3 x 8\)"):
+        fastflow.predict_collective("all-reduce", 1e9, 8, chosen, "system.devices=22")
 
 
 def test_a_cluster_of_each_trains():

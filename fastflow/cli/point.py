@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.run import Run
+from fastflow.hardware.packages import PACKAGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +69,8 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
 
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
-    point.breakdown(row, explain(prediction, found.place), layouts, run.grid.levels)
+    package = int(prediction.inputs[PACKAGE][found.place])
+    point.breakdown(row | {PACKAGE: package}, explain(prediction, found.place), layouts, run.grid.levels)
 
 
 def _refuse_files(run: Run) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 from fastflow.serving.apart import DEVICES, PREFILL_DEVICES, PREFILL_STRATEGY, SAME, is_apart, same_server
-from fastflow.serving.layout import PACKAGE, STRATEGY
+from fastflow.hardware.packages import PACKAGE
+from fastflow.serving.layout import STRATEGY
 from fastflow.serving.serve import serve
 from fastflow.tables import Columns, Inputs, take
 

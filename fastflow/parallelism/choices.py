@@ -14,6 +14,7 @@ import numpy as np
 
 from fastflow.columns.inputs import AUTO, SCHEDULES
 from fastflow.errors import InputError
+from fastflow.hardware.packages import per_package
 from fastflow.parallelism.chunks import (
     BALANCED,
     EVEN,
@@ -45,7 +46,7 @@ def every_layout(inputs: Inputs) -> Columns:
     wrong. Raises InputError where `parallel.within` leaves none.
     """
     own = {key: column[0].item() for key, column in inputs.items() if key.startswith(("model.", "parallel."))}
-    devices, machine = (int(inputs[key][0]) for key in ("system.devices", "system.package.devices"))
+    devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
     found = list(_layouts(own, devices, parse(own[WITHIN]), machine))
     if not found and next(_layouts(own, devices, parse("tp>=1"), machine), None):
         raise InputError(WITHIN, own[WITHIN], f"bounds that leave a layout for system.devices={devices}")

@@ -10,6 +10,7 @@ from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.configuration.wording import counted
+from fastflow.hardware.packages import PACKAGE
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
@@ -64,6 +65,10 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
+    each, package = row["devices_per_package"], row.get(PACKAGE, 0)
+    if each < package:
+        where = "a package" if row["devices"] == each else f"each of {row['devices'] // each} packages"
+        yield f"uses {each} of the {package} devices of {where}"
     if is_stacked(row):
         sequences = counted(row["microbatch"], "sequence")
         beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"

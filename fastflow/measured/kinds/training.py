@@ -22,7 +22,7 @@ from fastflow.measured.kind import Options, TimedRows, register
 from fastflow.measured.points import PredictedRows, predict_points
 from fastflow.measured.system_runs import SystemRuns
 from fastflow.parallelism.chunks import BALANCED, divides
-from fastflow.parallelism.strategy import TENSOR, Strategy, divisors
+from fastflow.parallelism.strategy import TENSOR, Strategy
 from fastflow.tables import Bools, Columns, Ints
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
-_PACKAGE = "system.package.devices"
 _ZERO_KEY = "parallel.zero"
 _MOST = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
@@ -190,8 +189,6 @@ class TrainingRuns(SystemRuns):
         if "model.pattern" not in self.said:
             mixed = (inputs["model.experts"] > 1) & (composed["model.experts"] == 0)
             found["model.pattern"] = np.where(mixed, "experts", inputs["model.pattern"])
-        if _PACKAGE not in self.said:
-            found[_PACKAGE] = _packages(inputs["system.devices"], inputs[_PACKAGE])
         return found
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
@@ -230,10 +227,3 @@ class TrainingRuns(SystemRuns):
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     """Write a layout in the notation of strategies."""
     return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=vp))
-
-
-def _packages(devices: Ints, most: Ints) -> Ints:
-    """Return how many devices a job has of a machine, or rack, of `most`: as many of each, and many."""
-    pairs = list(zip(devices.tolist(), most.tolist(), strict=True))
-    each = {(job, size): max(part for part in divisors(job) if part <= size) for job, size in set(pairs)}
-    return np.array([each[pair] for pair in pairs])
