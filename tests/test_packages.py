@@ -42,19 +42,15 @@ def joined_devices(kind, sides):
 
 
 def embeds(near, of, so_far=()):
-    """Say whether devices that are joined as `near` says can be chosen among those that are joined as `of`."""
+    """Say whether devices that are joined as `near` says can be chosen among those joined as `of`."""
     if len(so_far) == len(near):
         return True
-    own = list(near)[len(so_far)]
-    for device in of:
-        if device not in so_far and all(
-            device in of[so_far[at]]
-            for at, other in enumerate(list(near)[: len(so_far)])
-            if other in near[own]
-        ):
-            if embeds(near, of, (*so_far, device)):
-                return True
-    return False
+    own, before = list(near)[len(so_far)], list(near)[: len(so_far)]
+    joined = [so_far[at] for at, other in enumerate(before) if other in near[own]]
+    free = (device for device in of if device not in so_far)
+    return any(
+        embeds(near, of, (*so_far, device)) for device in free if all(device in of[other] for other in joined)
+    )
 
 
 @given(st.sampled_from(["mesh", "torus"]), st.lists(st.integers(2, 4), min_size=1, max_size=3), st.data())

@@ -169,6 +169,12 @@ INPUTS: tuple[Column, ...] = (
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
     share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
+    Column(
+        "chip.flash_attention",
+        "bool",
+        "",
+        "whether FlashAttention 2 and cuDNN have fused attention for it; what frameworks fuse follows",
+    )._replace(absent="true"),
     Column("chip.boost", "bool", "", "whether idle bundles leave their power to those at work"),
     nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"

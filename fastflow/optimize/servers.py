@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.distinct import kinds
+from fastflow.hardware.packages import PACKAGE
 from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 from fastflow.serving.apart import DEVICES, PREFILL_DEVICES, PREFILL_STRATEGY, SAME, is_apart, same_server
-from fastflow.hardware.packages import PACKAGE
 from fastflow.serving.layout import STRATEGY
 from fastflow.serving.serve import serve
 from fastflow.tables import Columns, Inputs, take

@@ -20,6 +20,9 @@ from fastflow.show.training import training_sheets
 if TYPE_CHECKING:
     from fastflow.explanation import Explained
 
+_FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
+SHOWN = (PACKAGE, _FUSED, _FLASH)
+"""Inputs that are shown beside results."""
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
 _DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
@@ -72,7 +75,17 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
     if is_stacked(row):
         sequences = counted(row["microbatch"], "sequence")
         beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
-        yield f"{beside}, ZeRO {row['zero']}"
+        yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
+
+
+def _attention(row: Mapping[str, Any]) -> str:
+    """Tell whether attention is fused, where that is known, and where libraries of this chip are few."""
+    if _FUSED not in row:
+        return ""
+    few = ", as xFormers and PyTorch have it: FlashAttention 2 and cuDNN do not support this chip"
+    return (
+        f", fused attention{'' if row.get(_FLASH, True) else few}" if row[_FUSED] else ", unfused attention"
+    )
 
 
 def _many(count: str, what: str) -> str:
