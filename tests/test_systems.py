@@ -25,18 +25,8 @@ SHEETS = {
     "superpod_b200": ("b200_sxm", 256, 8, 900, 50, True),
     "superpod_b300": ("b300_sxm", 256, 8, 900, 100, True),
 }
-GIVEN = {
-    "cluster",
-    "ring",
-    "mesh",
-    "torus",
-    "torus3d",
-    "fat_tree",
-    "mcm",
-    "waferscale",
-    "pcie",
-    "pcie_nvlink_pairs",
-}
+CARDS = {"pcie", "pcie_nvlink_pairs"}
+GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale", *CARDS}
 LONG = 2.0**33
 
 

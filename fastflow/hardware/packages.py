@@ -20,7 +20,7 @@ MOST_DEVICES = 2**20  # routing lays out every link of a system
 
 @lru_cache(maxsize=4096)
 def devices_per_package(devices: int, package: int) -> int:
-    """Return how many devices a job of `devices` uses of each package of `package`; 0 where they do not suit."""
+    """Return how many devices of each package of `package` a job of `devices` uses; 0: they do not suit."""
     if devices <= package:
         return devices
     if package < 1 or devices > MOST_DEVICES:

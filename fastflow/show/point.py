@@ -82,10 +82,10 @@ def _attention(row: Mapping[str, Any]) -> str:
     """Tell whether attention is fused, where that is known, and where libraries of this chip are few."""
     if _FUSED not in row:
         return ""
-    few = ", as xFormers and PyTorch have it: FlashAttention 2 and cuDNN do not support this chip"
-    return (
-        f", fused attention{'' if row.get(_FLASH, True) else few}" if row[_FUSED] else ", unfused attention"
-    )
+    if not row[_FUSED]:
+        return ", unfused attention"
+    others = " of xFormers or PyTorch, since FlashAttention 2 has none for the chip"
+    return f", fused attention{'' if row.get(_FLASH, True) else others}"
 
 
 def _many(count: str, what: str) -> str:
