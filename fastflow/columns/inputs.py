@@ -38,8 +38,8 @@ OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
 SPLITS = (AUTO, "even", "balanced")
 SWITCH = (AUTO, TRUE, FALSE)
-MICROBATCH = "microbatch"
-REDUCES = (AUTO, MICROBATCH, "iteration")
+MICROBATCH, BUFFER = "microbatch", "buffer"
+REDUCES = (AUTO, MICROBATCH, "iteration", BUFFER)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -279,7 +279,7 @@ INPUTS: tuple[Column, ...] = (
     text(
         "parallel.reduce",
         "a transformer's weight gradients are summed over devices for every micro-batch, or once; auto: for"
-        " every one from ZeRO 2 on",
+        " every one from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3 on",
         REDUCES,
     ),
     text("parallel.split", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),
