@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
@@ -75,7 +76,8 @@ def ranking_of(run: Run) -> Ranking:
 
     Raises InputError, also where that run has several points.
     """
-    from fastflow.optimize.strategies import predict_all
+    from fastflow.optimize.fitting import with_devices
+    from fastflow.optimize.strategies import fits, least_needed, predict_all
     from fastflow.precompile import compile_ahead
     from fastflow.results import summary
 
@@ -93,25 +95,36 @@ def ranking_of(run: Run) -> Ranking:
     grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     columns = take(dict(prediction.inputs) | summary(prediction), order)
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
+    least = search.least if search else least_needed(prediction, order)
+    if least:
+        table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
     settled = take(dict(prediction.inputs), order)
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
 
 
 def _of_servers(run: Run, inputs: Columns) -> Ranking:
     """Rank the layouts of servers for the load of the one point of a run."""
-    from fastflow.optimize.servers import in_order
+    from fastflow.optimize.fitting import with_devices
+    from fastflow.optimize.servers import fits, ranked
     from fastflow.served_results import served_columns
     from fastflow.serving.serve import serve
 
     with naming_what_is_missing(inputs):
-        layouts = in_order(inputs)
+        layouts, least = ranked(inputs)
         count = layouts[_KEY].size
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
         served = serve(many)
     grid = _over(run.grid, layouts)
     columns = many | served_columns(many, served)
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
+    if least:
+        table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
     return Ranking(run._replace(grid=grid), table, served, 0, None, many)
+
+
+def _first(reason: str, reasons: NDArray[Any]) -> NDArray[Any]:
+    """Return reasons of which the first one, the best strategy's, is another."""
+    return np.array([reason, *reasons[1:].tolist()], dtype=object)
 
 
 def _value(inputs: Columns) -> Floats:

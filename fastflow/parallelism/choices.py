@@ -118,8 +118,8 @@ def _recomputed(own: Mapping[str, Any]) -> tuple[str, ...]:
 def _zeros(own: Mapping[str, Any], stages: int, shared: int) -> tuple[int, ...]:
     """Return the stages of ZeRO among so many devices with the same weights.
 
-    Stage 0 takes as long as 1, and more memory. Where there are pipeline stages, 2 keeps all gradients over the
-    micro-batches as 1 does, and 3 would gather weights for every one.
+    Stage 0 takes as long as 1, and more memory. Where there are pipeline stages, 2 keeps all gradients over
+    the micro-batches as 1 does, and 3 would gather weights for every one.
     """
     if own[ZERO] >= 0:
         return (own[ZERO],)
