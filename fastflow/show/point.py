@@ -68,8 +68,8 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
-    each, package = row["devices_per_package"], row.get(PACKAGE, 0)
-    if each < package:
+    each, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
+    if 0 < each < package:
         where = "a package" if row["devices"] == each else f"each of {row['devices'] // each} packages"
         yield f"uses {each} of the {package} devices of {where}"
     if is_stacked(row):
