@@ -159,7 +159,7 @@ def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
     elif works(devices, part, package_shape="2d"):
         ways.append(f"{PACKAGE}={part} system.package.shape=2d")
     allowed = f"as many devices of each package of {package}, at least {max(2, -(-package // 2))}"
-    return ", or ".join([allowed, *ways])
+    return ": ".join(filter(None, (allowed, ", or ".join(ways))))
 
 
 def _ports(name: str, size: int) -> int:
