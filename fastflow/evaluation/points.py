@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.tables import Columns
+from fastflow.tables import Columns, Texts
 
 if TYPE_CHECKING:
     from fastflow.prediction import Prediction
@@ -26,6 +26,8 @@ class Predicted(NamedTuple):
     settled: Columns
     """The inputs under the strategy that they were predicted with."""
     share: Share | None = None
+    least: Texts | None = None
+    """Why nothing fits where the best strategy was asked for, of every point; or ""."""
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -43,6 +45,7 @@ def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
     rehearsed: the result does not count, so any strategy does where the best one is asked for.
     """
     from fastflow import crossflow
+    from fastflow.optimize.fitting import LEAST
     from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
@@ -53,13 +56,15 @@ def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
-            settled = settle_servers(inputs, rehearsed)
+            settled = dict(settle_servers(inputs, rehearsed))
+            least = settled.pop(LEAST, None)
             prediction = serve(settled)
         else:
-            settled = settle_on_any(inputs) if rehearsed else settle(inputs)
+            settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+            least = settled.pop(LEAST, None)
             prediction = crossflow.predict(settled)
     points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, dict(settled))
+    return Predicted(np.arange(points), inputs, prediction, settled, least=least)
 
 
 def columns_of(one: Predicted) -> Columns:
@@ -67,10 +72,14 @@ def columns_of(one: Predicted) -> Columns:
     if serves(one.inputs):
         from fastflow.served_results import served_columns
 
-        return served_columns(one.inputs, cast("Served", one.prediction))
-    from fastflow.results import summary
+        columns = served_columns(one.inputs, cast("Served", one.prediction))
+    else:
+        from fastflow.results import summary
 
-    return summary(cast("Prediction", one.prediction))
+        columns = summary(cast("Prediction", one.prediction))
+    if one.least is not None and (one.least != "").any():
+        columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
+    return columns
 
 
 def results_of(inputs: Columns) -> Columns:

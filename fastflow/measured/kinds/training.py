@@ -24,7 +24,7 @@ from fastflow.measured.kind import Options, TimedRows, register
 from fastflow.measured.points import PredictedRows, predict_points
 from fastflow.measured.system_runs import SystemRuns
 from fastflow.parallelism.chunks import BALANCED, divides
-from fastflow.parallelism.strategy import TENSOR, Strategy, divisors, parse
+from fastflow.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.tables import Bools, Columns, Ints
 from fastflow.workload.transformer.pattern import MOST_LAYERS
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
-_PACKAGE = "system.package.devices"
 _ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero", "model.pattern", "parallel.split"
 _MOST = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
@@ -233,7 +232,7 @@ class TrainingRuns(SystemRuns):
         }  # fmt: skip
 
     def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
-        """Return inputs of rows with what follows from the family, the job and the layers."""
+        """Return inputs of rows with what follows from the family and the layers."""
         layers, experts = inputs["model.layers"], inputs["model.experts"]
         pattern = np.where((experts > 1) & (composed["model.experts"] == 0), "experts", inputs[_PATTERN])
         first = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
@@ -243,7 +242,6 @@ class TrainingRuns(SystemRuns):
         half = np.maximum(-(-layers // chunks.of_all) // 2, 1).astype(np.str_)
         follows = {
             _PATTERN: np.where(self._there(_PATTERN)[rows], inputs[_PATTERN], pattern),
-            _PACKAGE: _packages(inputs["system.devices"], inputs[_PACKAGE]),
             _SPLIT: np.where(uneven, BALANCED, inputs[_SPLIT]),
             _RECOMPUTE: np.where(self.half[rows], half, inputs[_RECOMPUTE]),
         }
@@ -324,10 +322,3 @@ def _chunks(strategies: NDArray[Any]) -> _Chunks:
             known[text] = 1, 1
     of_all, of_stage = zip(*(known[text] for text in strategies.tolist()), strict=True)
     return _Chunks(np.array(of_all), np.array(of_stage))
-
-
-def _packages(devices: Ints, most: Ints) -> Ints:
-    """Return how many devices a job has of a machine, or rack, of `most`: as many of each, and many."""
-    pairs = list(zip(devices.tolist(), most.tolist(), strict=True))
-    each = {(job, size): max(part for part in divisors(job) if part <= size) for job, size in set(pairs)}
-    return np.array([each[pair] for pair in pairs])
