@@ -214,10 +214,12 @@ def _inputs(question: Question) -> Columns:
     """Return the inputs of the point, with the strategy that it keeps where it is to keep one."""
     inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
     if question.strategy == FIXED:
+        from fastflow.optimize.fitting import LEAST
         from fastflow.optimize.servers import settle_servers
         from fastflow.optimize.settled import settle
 
         inputs = dict(settle_servers(inputs, False) if serves(inputs) else settle(inputs))
+        inputs.pop(LEAST, None)  # of this point, not of those beside it
     return inputs
 
 
