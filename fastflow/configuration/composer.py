@@ -107,7 +107,7 @@ class Composer(HydraComposer):
 
         No composition is counted: none of a grid's points follows from this one.
         """
-        composition = self._compose_uncounted(overrides)
+        composition = self.compose_uncounted(overrides)
         section = (composition.content.get("hydra") or {}).get("sweeper") or {}
         if section:
             for default in reversed(composition.defaults):
@@ -117,9 +117,10 @@ class Composer(HydraComposer):
 
     def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
         """Return the section `hydra` of a configuration; raises InputError."""
-        return self._compose_uncounted(overrides).content.get("hydra") or {}
+        return self.compose_uncounted(overrides).content.get("hydra") or {}
 
-    def _compose_uncounted(self, overrides: Sequence[str]) -> Composition:
+    def compose_uncounted(self, overrides: Sequence[str]) -> Composition:
+        """Compose a configuration that no point follows from; raises InputError."""
         try:
             return self.compose_raw(overrides)
         except COMPOSITION_ERRORS as error:

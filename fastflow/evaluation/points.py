@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.evaluation.effects import Trial, trials_of, with_trials, without_effect
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.tables import Columns
@@ -26,6 +28,8 @@ class Predicted(NamedTuple):
     settled: Columns
     """The inputs under the strategy that they were predicted with."""
     share: Share | None = None
+    trials: Sequence[Trial] = ()
+    """What the prediction has after the points: some of them again, without keys of the user."""
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -33,14 +37,16 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     predicted = []
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
-        predicted.append(predict(inputs)._replace(place=share.points - start, share=share))
+        one = predict(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(one._replace(place=share.points - start, share=share))
     return predicted
 
 
-def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
+def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = ()) -> Predicted:
     """Run the model; raises InputError where it asks for an input that the configuration does not give.
 
-    rehearsed: the result does not count, so any strategy does where the best one is asked for.
+    rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
+    some of the points, which are predicted after them.
     """
     from fastflow import crossflow
     from fastflow.optimize.settled import settle, settle_on_any
@@ -53,13 +59,13 @@ def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
             from fastflow.optimize.servers import settle_servers
             from fastflow.serving.serve import serve
 
-            settled = settle_servers(inputs, rehearsed)
-            prediction = serve(settled)
+            settled = dict(settle_servers(inputs, rehearsed))
+            prediction = serve(with_trials(settled, trials))
         else:
-            settled = settle_on_any(inputs) if rehearsed else settle(inputs)
-            prediction = crossflow.predict(settled)
+            settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+            prediction = crossflow.predict(with_trials(settled, trials))
     points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, dict(settled))
+    return Predicted(np.arange(points), inputs, prediction, settled, trials=trials)
 
 
 def columns_of(one: Predicted) -> Columns:
@@ -67,15 +73,20 @@ def columns_of(one: Predicted) -> Columns:
     if serves(one.inputs):
         from fastflow.served_results import served_columns
 
-        return served_columns(one.inputs, cast("Served", one.prediction))
-    from fastflow.results import summary
+        columns = served_columns(with_trials(one.settled, one.trials), cast("Served", one.prediction))
+    else:
+        from fastflow.results import summary
 
-    return summary(cast("Prediction", one.prediction))
+        columns = summary(cast("Prediction", one.prediction))
+    return without_effect(columns, one.place.size, one.trials, one.settled, results_of)
 
 
-def results_of(inputs: Columns) -> Columns:
-    """Return the result columns of points that are given as input columns; raises InputError."""
-    return columns_of(predict(inputs))
+def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
+    """Return the result columns of points that are given as input columns; raises InputError.
+
+    trials: of some of the points, which say which of the user's keys have no effect.
+    """
+    return columns_of(predict(inputs, trials=trials))
 
 
 def serves(inputs: Columns) -> bool:

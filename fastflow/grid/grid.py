@@ -23,6 +23,9 @@ from fastflow.distinct import kinds
 from fastflow.tables import Columns, is_repeated, repeated
 from fastflow.uncertainty.draws import Uncertainty
 
+Unset = Mapping[str, Mapping[str, Scalar | None]]
+"""A user's key or group, to the inputs that follow from it as they would be without it; None: there is none."""
+
 
 class Axis(NamedTuple):
     """What varies together over the grid: one key, or several that a study zips."""
@@ -122,6 +125,10 @@ class Grid(NamedTuple):
     """The study of the paper that it is drawn and judged as, if any."""
     uncertainty: Uncertainty | None = None
     """What of it is not exact, None where results have no bands."""
+    unset: Mapping[int, Unset] = {}
+    """Combination to what its inputs would be without the user's keys, of some combinations."""
+    no_effect: str | None = None
+    """Which of the user's keys have no effect in all of it; None: each point says so of itself."""
 
     @property
     def points(self) -> int:

@@ -39,9 +39,10 @@ from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, s
 from fastflow.configuration.wording import PROGRAM, one_of
 from fastflow.errors import InputError
 from fastflow.grid import limits
-from fastflow.grid.grid import Axis, Block, Grid, batches_of
+from fastflow.grid.grid import Axis, Block, Grid, Unset, batches_of
 from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, grids_of, twice
 from fastflow.grid.run import Run
+from fastflow.grid.unset import MOST_TRIED, unset, user_keys
 from fastflow.studies import STUDIES
 from fastflow.tables import Columns, Ints
 from fastflow.uncertainty.draws import Uncertainty
@@ -83,6 +84,8 @@ class _Composed(NamedTuple):
     choices: list[dict[str, str]]
     stated: list[list[Stated]]
     """What is said of the uncertainty of each one's figures, where results are sampled."""
+    unset: dict[int, Unset]
+    """Of some of them, what their inputs would be without the user's keys."""
     first: list[Composition]
     """The first of them alone: they are large."""
 
@@ -135,6 +138,7 @@ def plan(
         served=served,
         report=_report(composer, first),
         uncertainty=uncertain,
+        unset=_unset(composed),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
@@ -198,6 +202,7 @@ def _compose_all(
         for axis in axes
         if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
     }
+    of_user = user_keys(terms)
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
         count = prod(axis.size for axis in composed)
@@ -205,7 +210,10 @@ def _compose_all(
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
-        done = _Composed(axes=axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], first=[])
+        done = _Composed(
+            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, first=[]
+        )
+        step = -(-count // MOST_TRIED)
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
@@ -223,6 +231,8 @@ def _compose_all(
             if sampled is not None:
                 swept = {term.key for axis in free for term in axis.terms}
                 done.stated.append(stated(composer, composition, inputs, swept))
+            if len(done.inputs) % step == 0 and any(of_user):
+                done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
             done.inputs.append(inputs)
             done.choices.append(composition.choices)
             done.first[:] = done.first or [composition]
@@ -336,6 +346,16 @@ def _blocks(composed: Sequence[_Composed]) -> tuple[Block, ...]:
         blocks.append(Block(axes=axes, columns=one.columns, first_point=points, first_combination=first))
         points, first = points + blocks[-1].points, first + len(one.inputs)
     return tuple(blocks)
+
+
+def _unset(composed: Sequence[_Composed]) -> dict[int, Unset]:
+    """Return what inputs would be without the user's keys, by combination of all blocks."""
+    first = np.cumsum([0, *(len(one.inputs) for one in composed)]).tolist()
+    return {
+        start + place: values
+        for start, one in zip(first, composed, strict=False)
+        for place, values in one.unset.items()
+    }
 
 
 def _labels(composed: Sequence[_Composed]) -> dict[str, NDArray[np.str_]]:

@@ -13,7 +13,7 @@ from fastflow.configuration.wording import counted
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
-from fastflow.show.tables import Part, console, new_sheet, quantity, tell
+from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell
 from fastflow.show.training import training_sheets
 
 if TYPE_CHECKING:
@@ -229,5 +229,6 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
+    yield from no_effect(row)
     if not row["feasible"]:
         yield f"[bold red]Not feasible[/] {row['reason']}"

@@ -1,0 +1,85 @@
+"""What inputs would be if nobody set them: so that a point can say which of the user's keys have no effect.
+
+The configuration is composed once more without a term: without all leaves at once, which say nothing of each
+other, and without each group whose choice no result column names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from fastflow.columns import find_input
+from fastflow.configuration.chiplets import is_choice
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import SETS_OTHERS, Scalar, is_documentation, is_of_model, model_inputs
+from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.errors import InputError
+from fastflow.grid.grid import Unset
+from fastflow.grid.overrides import Term
+from fastflow.workload.transformer.config import with_config
+
+GROUPS = ("framework", "pins", "precision", "scaling", "server")
+"""Groups whose choice may change nothing, and that no result column names."""
+MOST_TRIED = 256  # points of a grid, and combinations of composed axes: of more, some at even distances
+_SEPARATE = (*SETS_OTHERS, PREFILL_CHIP)
+_LABEL = ".name"
+
+
+class UserKeys(NamedTuple):
+    """The terms of one grid whose effect is in question."""
+
+    leaves: tuple[str, ...]
+    groups: tuple[str, ...]
+
+
+def user_keys(terms: Sequence[Term]) -> UserKeys:
+    """Return the leaves that terms set, but for names, and the groups among GROUPS."""
+    leaves = [term.key for term in terms if not term.is_group and _is_plain_input(term)]
+    return UserKeys(tuple(leaves), tuple(term.key for term in terms if term.is_group and term.key in GROUPS))
+
+
+def _is_plain_input(term: Term) -> bool:
+    """Say whether a term sets one input, from which no other key follows."""
+    key = term.key
+    if not term.is_input or term.override.is_delete() or key in _SEPARATE or is_choice(key):
+        return False
+    return find_input(key) is not None and not is_documentation(key) and not key.endswith(_LABEL)
+
+
+def unset(composer: Composer, keys: UserKeys, texts: Sequence[str], inputs: Mapping[str, Scalar]) -> Unset:
+    """Return what the inputs of one combination would be without each of the user's keys.
+
+    texts: its overrides; inputs: what they come to. A key whose absence cannot be composed is left out.
+    """
+    found: dict[str, Mapping[str, Scalar | None]] = {}
+    if keys.leaves:
+        plain = with_config(_leaves_without(composer, keys.leaves, texts))
+        for key in keys.leaves:
+            try:
+                found[key] = {key: model_inputs({key: plain[key]}).get(key) if key in plain else None}
+            except InputError:  # it has no value of its own
+                continue
+    for group in keys.groups:
+        try:
+            others = model_inputs(_leaves_without(composer, (group,), texts))
+        except InputError:
+            continue
+        every = {*others, *inputs} - {*keys.leaves}
+        found[group] = {key: others.get(key) for key in every if others.get(key) != inputs.get(key)}
+    return found
+
+
+def _leaves_without(
+    composer: Composer, keys: Collection[str], texts: Sequence[str]
+) -> Mapping[str, Scalar | None]:
+    """Return the leaves of a combination without some of its terms; nothing where it cannot be composed."""
+    kept = [
+        text
+        for text, override in zip(texts, composer.read(texts), strict=True)
+        if override.key_or_group not in keys
+    ]
+    try:
+        return composer.resolved(composer.compose_uncounted(kept), is_of_model)
+    except InputError:
+        return {}
