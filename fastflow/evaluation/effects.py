@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from fastflow.columns import find_input
 from fastflow.configuration.inputs import Scalar
 from fastflow.grid.grid import Grid, Share, Unset
-from fastflow.grid.unset import MOST_TRIED
+from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.choices import CHOSEN, STRATEGY
 from fastflow.parallelism.chunks import RECOMPUTE
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.within import KEY as WITHIN
+from fastflow.precompile import SERVES
 from fastflow.tables import Bools, Columns, Ints, Texts, is_repeated, repeated
 from fastflow.workload.precision import OPERAND
 
@@ -29,6 +30,8 @@ COLUMN, BETWEEN = "no_effect", "; "
 UNSET = "as without it"
 _NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices")
 """Keys that are never tried: a result column names what they come to."""
+_SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence", "system.devices")
+"""Keys that every iteration of training depends on."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
 """Keys that direct the choice of a strategy: they have acted once it is made."""
 _MEANINGS = {
@@ -71,7 +74,8 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
     chosen = (inputs[STRATEGY] == AUTO).tolist()
     found: list[Trial] = []
-    for key in dict.fromkeys(key for one in known for key in one if key not in _NEVER):
+    never = _NEVER if SERVES in inputs else (*_NEVER, *_SIZES)
+    for key in dict.fromkeys(key for one in known for key in one if key not in never):
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
             if key in one and not (chosen[point] and key in _OF_CHOICE):
@@ -89,7 +93,7 @@ def _others(
     And whether these are of a default that stands for another value.
     """
     without = known[key]
-    if key not in without:  # a group, which sets several inputs
+    if {*without} != {key}:  # several inputs follow from it, as from a group
         if without:
             yield UNSET, [without], False
         return
@@ -106,7 +110,7 @@ def _others(
     if stands and column.choices and key not in _MEANINGS:
         others = [choice for choice in column.choices if choice not in (value, default)]
     elif column.kind == "int" and default == 0 and not stands:  # which may stand for what others give
-        others += [min(2 * int(value), int(column.high))]
+        others += [2 * int(value)]
     yield UNSET, [{key: other} for other in others], stands
 
 
@@ -164,7 +168,8 @@ def without_effect(
     """
     if not trials:
         return columns | {COLUMN: no_keys(points)}
-    has_time = ~np.isnan(np.ma.filled(np.ma.asarray(columns["time_s"], np.float64), np.nan))
+    time = columns.get("time_s", np.full(points, np.nan))  # points that serve have none without results
+    has_time = ~np.isnan(np.ma.filled(np.ma.asarray(time, np.float64), np.nan))
     same: dict[tuple[str, str], dict[int, bool]] = {}
     at = points
     for trial in trials:
@@ -247,8 +252,8 @@ def _some_points(grid: Grid) -> Ints:
     """Return points of a large grid of which it is known what they would be without the user's keys."""
     combinations = np.array(sorted(grid.unset), dtype=np.int64)
     if combinations.size == grid.batch.size:
-        return np.unique(np.linspace(0, grid.points - 1, MOST_TRIED).astype(np.int64))
+        return np.unique(np.linspace(0, grid.points - 1, SAMPLE).astype(np.int64))
     first = [block.first_combination for block in grid.blocks]
     place = np.searchsorted(first, combinations, side="right") - 1
     points = [grid.blocks[b].first_point_of(c) for b, c in zip(place, combinations.tolist(), strict=True)]
-    return np.unique(np.array(points, dtype=np.int64))
+    return np.unique(np.array(points[:: -(-len(points) // SAMPLE)], dtype=np.int64))

@@ -24,7 +24,7 @@ from fastflow.tables import Columns, is_repeated, repeated
 from fastflow.uncertainty.draws import Uncertainty
 
 Unset = Mapping[str, Mapping[str, Scalar | None]]
-"""A user's key or group, to the inputs that follow from it as they would be without it; None: there is none."""
+"""A user's key or group, to the inputs that follow from it as they would be without it; None: none."""
 
 
 class Axis(NamedTuple):

@@ -17,11 +17,11 @@ from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.errors import InputError
 from fastflow.grid.grid import Unset
 from fastflow.grid.overrides import Term
-from fastflow.workload.transformer.config import with_config
 
 GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
-MOST_TRIED = 256  # points of a grid, and combinations of composed axes: of more, some at even distances
+MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
+SAMPLE = 64  # points of a larger one that are tried
 _SEPARATE = (*SETS_OTHERS, PREFILL_CHIP)
 _LABEL = ".name"
 
@@ -53,33 +53,36 @@ def unset(composer: Composer, keys: UserKeys, texts: Sequence[str], inputs: Mapp
     texts: its overrides; inputs: what they come to. A key whose absence cannot be composed is left out.
     """
     found: dict[str, Mapping[str, Scalar | None]] = {}
+    apart = [*keys.groups]
     if keys.leaves:
-        plain = with_config(_leaves_without(composer, keys.leaves, texts))
-        for key in keys.leaves:
-            try:
-                found[key] = {key: model_inputs({key: plain[key]}).get(key) if key in plain else None}
-            except InputError:  # it has no value of its own
-                continue
-    for group in keys.groups:
-        try:
-            others = model_inputs(_leaves_without(composer, (group,), texts))
-        except InputError:
-            continue
-        every = {*others, *inputs} - {*keys.leaves}
-        found[group] = {key: others.get(key) for key in every if others.get(key) != inputs.get(key)}
+        others = _inputs_without(composer, keys.leaves, texts)
+        if others is not None and _differ(others, inputs).keys() <= {*keys.leaves}:
+            found = {key: {key: others.get(key)} for key in keys.leaves}
+        else:  # something else follows from one of them
+            apart += keys.leaves
+    for key in apart:
+        others = _inputs_without(composer, (key,), texts)
+        if others is not None:
+            found[key] = _differ(others, inputs)
     return found
 
 
-def _leaves_without(
+def _differ(others: Mapping[str, Scalar], inputs: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
+    """Return those of some other inputs that are not the same, None where there is none."""
+    every = {*others, *inputs}
+    return {key: others.get(key) for key in every if others.get(key) != inputs.get(key)}
+
+
+def _inputs_without(
     composer: Composer, keys: Collection[str], texts: Sequence[str]
-) -> Mapping[str, Scalar | None]:
-    """Return the leaves of a combination without some of its terms; nothing where it cannot be composed."""
+) -> Mapping[str, Scalar] | None:
+    """Return the inputs of a combination without some of its terms, None where it cannot be composed."""
     kept = [
         text
         for text, override in zip(texts, composer.read(texts), strict=True)
         if override.key_or_group not in keys
     ]
     try:
-        return composer.resolved(composer.compose_uncounted(kept), is_of_model)
+        return model_inputs(composer.resolved(composer.compose_uncounted(kept), is_of_model))
     except InputError:
-        return {}
+        return None

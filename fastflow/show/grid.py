@@ -13,7 +13,7 @@ from fastflow.columns import ALL, band_of
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
-from fastflow.grid.unset import MOST_TRIED
+from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
@@ -169,7 +169,7 @@ def _no_effect(grid: Grid, store: Store) -> Iterator[str]:
     for said, points in count.items():
         key, _, same = said.partition(": ")
         where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
-        tried = f" ({MOST_TRIED} of them were tried)" if grid.points > MOST_TRIED else ""
+        tried = f" ({SAMPLE} of them were tried)" if grid.points > MOST_TRIED else ""
         yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"
 
 
