@@ -102,12 +102,21 @@ class Composer(HydraComposer):
             raise translated(error, self, overrides) from error
         return self._latest
 
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Let nothing that is composed inside be counted: no point follows from it."""
+        count = self.compositions
+        try:
+            yield
+        finally:
+            self.compositions = count
+
     def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
         """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.
 
         No composition is counted: none of a grid's points follows from this one.
         """
-        composition = self.compose_uncounted(overrides)
+        composition = self._compose_uncounted(overrides)
         section = (composition.content.get("hydra") or {}).get("sweeper") or {}
         if section:
             for default in reversed(composition.defaults):
@@ -117,10 +126,9 @@ class Composer(HydraComposer):
 
     def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
         """Return the section `hydra` of a configuration; raises InputError."""
-        return self.compose_uncounted(overrides).content.get("hydra") or {}
+        return self._compose_uncounted(overrides).content.get("hydra") or {}
 
-    def compose_uncounted(self, overrides: Sequence[str]) -> Composition:
-        """Compose a configuration that no point follows from; raises InputError."""
+    def _compose_uncounted(self, overrides: Sequence[str]) -> Composition:
         try:
             return self.compose_raw(overrides)
         except COMPOSITION_ERRORS as error:

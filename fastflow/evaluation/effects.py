@@ -23,7 +23,7 @@ from fastflow.parallelism.chunks import RECOMPUTE
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.within import KEY as WITHIN
 from fastflow.precompile import SERVES
-from fastflow.tables import Bools, Columns, Ints, Texts, is_repeated, repeated
+from fastflow.tables import Bools, Columns, Ints, is_repeated, repeated
 from fastflow.workload.precision import OPERAND
 
 COLUMN, BETWEEN = "no_effect", "; "
@@ -57,11 +57,6 @@ class Trial(NamedTuple):
     def fits(self, inputs: Columns) -> bool:
         """Say whether points have the same inputs with and without it."""
         return all(key in inputs and None not in column for key, column in self.values.items())
-
-
-def no_keys(points: int) -> Texts:
-    """Return the column of points all of whose keys have an effect, as far as is known."""
-    return repeated(np.array([""]), points)
 
 
 # --- what is tried
@@ -167,7 +162,7 @@ def without_effect(
     results_of: predicts the other trials, which have other inputs.
     """
     if not trials:
-        return columns | {COLUMN: no_keys(points)}
+        return columns
     time = columns.get("time_s", np.full(points, np.nan))  # points that serve have none without results
     has_time = ~np.isnan(np.ma.filled(np.ma.asarray(time, np.float64), np.nan))
     same: dict[tuple[str, str], dict[int, bool]] = {}

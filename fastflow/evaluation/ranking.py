@@ -11,7 +11,7 @@ import numpy as np
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.effects import COLUMN as NO_EFFECT
-from fastflow.evaluation.effects import no_keys, trials_of
+from fastflow.evaluation.effects import trials_of
 from fastflow.evaluation.points import Predicted, results_of, serves
 from fastflow.evaluation.runner import lay_out
 from fastflow.evaluation.sampled import band_columns, samples_by
@@ -96,7 +96,7 @@ def ranking_of(run: Run) -> Ranking:
         prediction, (order,), search = next(predict_all(inputs))
     chosen = CHOSEN if search else (_KEY,)
     grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
-    columns = take(dict(prediction.inputs) | summary(prediction), order) | {NO_EFFECT: no_keys(order.size)}
+    columns = take(dict(prediction.inputs) | summary(prediction), order)
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
     settled = take(dict(prediction.inputs), order)
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
@@ -114,7 +114,7 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
         served = serve(many)
     grid = _over(run.grid, layouts)
-    columns = many | served_columns(many, served) | {NO_EFFECT: no_keys(count)}
+    columns = many | served_columns(many, served)
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
     return Ranking(run._replace(grid=grid), table, served, 0, None, many)
 

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from fastflow.columns import ALL, SOME
 from fastflow.columns.serving import NO_SERVING
-from fastflow.configuration.chiplets import is_choice, with_chiplets
+from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import (
@@ -27,13 +27,11 @@ from fastflow.configuration.inputs import (
     SETS_OTHERS,
     Scalar,
     convert,
-    is_of_model,
-    model_inputs,
     to_column,
     whole_numbers,
 )
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
-from fastflow.configuration.prefill_chip import with_prefill_chip
+from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.configuration.settings import settings
 from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, stated, uncertainty_of
 from fastflow.configuration.wording import PROGRAM, one_of
@@ -224,8 +222,7 @@ def _compose_all(
             if not done.columns:
                 done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
-                inputs = model_inputs(composer.resolved(composition, is_of_model))
-                inputs = with_prefill_chip(composer, texts, with_chiplets(composer, inputs))
+                inputs = point_inputs(composer, composition, texts)
             if not done.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:

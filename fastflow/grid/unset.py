@@ -12,8 +12,9 @@ from typing import NamedTuple
 from fastflow.columns import find_input
 from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import SETS_OTHERS, Scalar, is_documentation, is_of_model, model_inputs
+from fastflow.configuration.inputs import SETS_OTHERS, Scalar, is_documentation
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
 from fastflow.grid.grid import Unset
 from fastflow.grid.overrides import Term
@@ -83,6 +84,7 @@ def _inputs_without(
         if override.key_or_group not in keys
     ]
     try:
-        return model_inputs(composer.resolved(composer.compose_uncounted(kept), is_of_model))
+        with composer.uncounted():
+            return point_inputs(composer, composer.compose(kept), kept)
     except InputError:
         return None
