@@ -74,7 +74,7 @@ def blocks(points: int, stages: int, chunks: int, microbatches: int, order: int)
         np.full(points * virtual, 4), 0.0 * some[4], 0.0 * some[4],
     )  # fmt: skip
     numbers = (np.full(points, n) for n in (order, stages, chunks, microbatches))
-    return table, BlockPlan(*numbers, *(np.full(points, True) for _ in range(3)))
+    return table, BlockPlan(*numbers, *(np.full(points, True) for _ in range(3)), np.full(points, 0.1))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 
 from fastflow.hardware.chip import Chip
 from fastflow.iteration.blocks import BlockPlan
-from fastflow.iteration.layers import GRADIENTS, MOST_TAKEN, Overlap, walk_layers
+from fastflow.iteration.layers import GRADIENTS, Overlap, walk_layers
+from fastflow.iteration.overlap import MOST_TAKEN
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import Timeline, schedule
 from fastflow.network.communication import Communication
@@ -30,7 +31,16 @@ def scheduled(
     if stacks is not None:
         return stacks.timeline, None, None
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
-    return schedule(kernels, plan), kernels, plan
+    timeline = schedule(kernels, plan)
+    if (plan.slots > 1).any():
+        # kernels that start as soon as they can may delay those that others wait for (Graham, 1969,
+        # doi:10.1137/0117039); a device that may run several at once then runs one after the other
+        serial = plan._replace(slots=np.ones_like(plan.slots))
+        in_turn = schedule(kernels, serial)
+        shorter = in_turn.total < timeline.total
+        plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
+        timeline = Timeline(*(np.where(shorter, *pair) for pair in zip(in_turn, timeline, strict=True)))
+    return timeline, kernels, plan
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
@@ -63,13 +73,12 @@ def stacked(
         overlaps_sends=overlaps["pipeline"],
         overlaps_gradients=overlaps["data"],
         overlaps_gathers=overlaps["data"],
+        taken=taken,
     )
     moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
     send_s = graph.repeat * took.send_s
     reduce_s = np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s)
-    return run_stacks(
-        graph, pipe.chunks, layers, plan, send_s, reduce_s, moved, copies_embedding(inputs), taken
-    )
+    return run_stacks(graph, pipe.chunks, layers, plan, send_s, reduce_s, moved, copies_embedding(inputs))
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

@@ -34,6 +34,8 @@ from fastflow.tables import Floats, Texts, take
 from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
 Event = dict[str, Any]
+Span = tuple[float, float]
+"""Start and end [s]."""
 NETWORKS = ("network in the package", "network between packages")
 NETWORK = "network"
 BLOCKS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradients"}
@@ -116,27 +118,59 @@ def trace_blocks(stacks: Stacks, point: int) -> list[Event]:
             }
         )  # fmt: skip
 
-    last: dict[int, tuple[float, float]] = {}  # block of a virtual stage after which its gradients are there
-    for start, end, kind, virtual, microbatch in sorted(zip(*map(np.ndarray.tolist, spans), strict=True)):
+    every = sorted(zip(*map(np.ndarray.tolist, spans), strict=True))
+    last: dict[int, Span] = {}  # block of a virtual stage after which its gradients are there
+    for start, end, kind, virtual, _ in every:
+        if kind != FORWARD and end > last.get(virtual, (0.0, 0.0))[1]:
+            last[virtual] = start, end
+    sums, later = _sums(stacks, point, last), [0.0] * stages
+    for start, end, kind, virtual, microbatch in every:
         chunk, stage = divmod(virtual, stages)
-        phase = BLOCKS[kind]
-        add(stage, 0, start, end, phase, phase=phase, chunk=chunk, **{"micro-batch": microbatch})
-        if kind != FORWARD:
-            last[virtual] = max(last.get(virtual, (0.0, 0.0)), (end, start), key=lambda one: one[0])
-    first, total = int(blocks.offset[point]), float(stacks.times.total[point])
-    free = [0.0] * stages
-    for virtual, (end, start) in sorted(last.items(), key=lambda one: one[1]):
-        lasts, stage = float(blocks.reduce_s[first + virtual]), virtual % stages
-        tail = float(blocks.tail_s[first + virtual])
-        if lasts + tail > 0.0:
-            buckets = int(blocks.layers[first + virtual]) if plan.overlaps_gradients[point] else 1
-            begin = max(free[stage], start + (end - start) / buckets)
-            free[stage] = max(begin + lasts, end + lasts / buckets) + tail
-            add(stage, 1, begin, free[stage], "sum of weight gradients", chunk=virtual // stages)
+        phase, begun, done = BLOCKS[kind], later[stage], later[stage]
+        if kind != FORWARD and last[virtual] == (start, end):
+            done, later[stage] = sums[virtual].done_later, sums[virtual].next_later
+        add(
+            stage, 0, start + begun, end + done, phase,
+            phase=phase, chunk=chunk, **{"micro-batch": microbatch},
+        )  # fmt: skip
+    for virtual, own in sums.items():
+        if own.end > own.start:
+            chunk, stage = divmod(virtual, stages)
+            add(stage, 1, own.start, own.end, "sum of weight gradients", chunk=chunk)
+    total = float(stacks.times.total[point])
     for stage in range(stages):
         if stacks.update[point] > 0.0:
             add(stage, 0, total, total + float(stacks.update[point]), PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
+
+
+class _Sum(NamedTuple):
+    """When the gradients of a virtual stage are summed, and what blocks of its stage lose to that [s]."""
+
+    start: float
+    end: float
+    done_later: float  # how much later the block is done that makes the last of these gradients
+    next_later: float  # how much later the blocks after that one are
+
+
+def _sums(stacks: Stacks, point: int, last: dict[int, Span]) -> dict[int, _Sum]:
+    """Return the sums of all virtual stages of a point, in the order of their last blocks."""
+    blocks, plan, sums = stacks.blocks, stacks.plan, {}
+    stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])
+    taken = float(plan.taken[point]) if overlaps else 0.0
+    free, later = [0.0] * stages, [0.0] * stages
+    for virtual, (start, end) in sorted(last.items(), key=lambda one: one[1][::-1]):
+        row, stage = int(blocks.offset[point]) + virtual, virtual % stages
+        lasts, tail = float(blocks.reduce_s[row]), float(blocks.tail_s[row])
+        buckets = int(blocks.layers[row]) if overlaps else 1
+        done_later = later[stage] + taken * (lasts - lasts / buckets)
+        begin = max(free[stage], start + later[stage] + (end - start) / buckets)
+        done = max(begin + lasts, end + done_later + lasts / buckets) + tail
+        if lasts + tail > 0.0:
+            free[stage] = done
+        later[stage] += taken * (lasts + tail)
+        sums[virtual] = _Sum(begin, done if lasts + tail > 0.0 else begin, done_later, later[stage])
+    return sums
 
 
 def write_trace(path: str | Path, events: list[Event]) -> None:

@@ -25,10 +25,10 @@ TIMES = ("forward", "input", "weight", "send", "reduce", "gather", "tail")
 OVERLAPS = ("overlaps_sends", "overlaps_gradients", "overlaps_gathers")
 
 
-def pipeline(order, stages, microbatches, chunks=1, layers=4, overlaps=True, **times):
+def pipeline(order, stages, microbatches, chunks=1, layers=4, overlaps=True, taken=0.0, **times):
     """A point; a time is that of every virtual stage, or a list."""
     point = {"order": order, "stages": stages, "chunks": chunks, "microbatches": microbatches}
-    point |= {"layers": [layers] * (stages * chunks)} | dict.fromkeys(OVERLAPS, overlaps)
+    point |= {"layers": [layers] * (stages * chunks), "taken": taken} | dict.fromkeys(OVERLAPS, overlaps)
     for name in TIMES:
         time = times.get(name, 0.0)
         point[name] = time if isinstance(time, list) else [time] * (stages * chunks)
@@ -47,7 +47,8 @@ def tables(*points):
         column("tail", np.float64),
     )
     plan = [[(ORDERS | NONE)[point["order"]] for point in points]]
-    plan += [[point[name] for point in points] for name in ("stages", "chunks", "microbatches", *OVERLAPS)]
+    names = ("stages", "chunks", "microbatches", *OVERLAPS, "taken")
+    plan += [[point[name] for point in points] for name in names]
     return blocks, BlockPlan(*map(np.array, plan))
 
 
@@ -81,7 +82,7 @@ def points(draw):
 
     point = {"order": order, "stages": stages, "chunks": chunks, "microbatches": microbatches}
     point |= {"layers": [rng.randint(1, 4) for _ in virtual]}
-    point |= {name: rng.random() < 0.6 for name in OVERLAPS}
+    point |= {name: rng.random() < 0.6 for name in OVERLAPS} | {"taken": rng.choice([0.0, 0.15, 0.5])}
     for names in (TIMES[:2], *((name,) for name in TIMES[2:])):
         point |= some(names)
     return point
@@ -95,6 +96,17 @@ def test_against_starts_that_only_grow(many):
         expected = naive.times(point)
         assert got[:, i] == pytest.approx(expected, rel=1e-12, abs=1e-12 * expected[0])
         assert (got[:, i] >= 0.0).all()  # an order that does not depend on times has no anomalies
+
+
+@given(points(), st.sampled_from(OVERLAPS), st.floats(0.0, 0.5))
+@cases(90)
+def test_what_overlaps_takes_no_longer(point, name, taken):
+    """Nor does it with fewer bundles taken."""
+    point |= {name: True}
+    shown, more = point | {name: False}, point | {"taken": max(taken, point["taken"])}
+    hidden, shown, more = schedule_blocks(*tables(point, shown, more)).total
+    assert hidden <= shown * (1 + 1e-12)
+    assert hidden <= more * (1 + 1e-12)
 
 
 @given(points(), st.integers(8, 20))
@@ -122,10 +134,10 @@ def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
 @cases(36)
 def test_spans(point):
     start, _ = naive.starts(point)
-    work, got = naive.works(point), spans_of(point)
+    got = spans_of(point)
     for key, (begin, end) in got.items():
         assert begin == pytest.approx(start[key], rel=1e-12, abs=1e-12)
-        assert end == pytest.approx(start[key] + work[key[0]][key[1]], rel=1e-12, abs=1e-12)
+        assert end == pytest.approx(naive.end_of(point, key, start[key]), rel=1e-12, abs=1e-12)
     assert got.keys() == start.keys()
 
 
@@ -271,6 +283,24 @@ def test_gathers_of_weights():
     assert first == {(FORWARD, 0, 0): 1, (FORWARD, 0, 1): 2, (FORWARD, 1, 0): 6, (FORWARD, 1, 1): 7}
     assert only(point)["gathers"] == 12 - 8
     assert only(point | {"overlaps_gathers": False})["gathers"] == 6
+
+
+def test_sums_and_gathers_take_bundles_from_blocks():
+    """Half of them: the buckets of 1 move 1-2, 2.5-3.5, 4-5 and 5.5-6.5 beside a block of 4, done at 5.5."""
+    point = pipeline("gpipe", 1, 1, input=4.0, reduce=4.0, taken=0.5)
+    assert (only(point)["total"], only(point)["reduces"]) == (6.5, 2.5)
+    # longer than the block: from 1 on, whatever the block loses
+    assert only(point | {"reduce": [9.0]})["total"] == 10
+    # chunk 1's weights are there at 4: of chunk 0's blocks 1-3 and 3-4.5 the last half is at full pace
+    chunks = pipeline("gpipe", 1, 2, 2, forward=1.0, input=1.0, gather=[1.0, 3.0], taken=0.5)
+    first = {block: span for block, span in spans_of(chunks).items() if block[0] == FORWARD}
+    assert [first[FORWARD, v, m] for v in (0, 1) for m in (0, 1)] == [
+        (1, 3),
+        (3, 4.5),
+        (4.5, 5.5),
+        (5.5, 6.5),
+    ]
+    assert only(chunks)["gathers"] == 10.5 - 8
 
 
 @given(points())

@@ -198,7 +198,8 @@ def test_exchanges_hide_behind_products(product, wait, ranks, kind, summed, take
     )
     collective = REDUCE_SCATTER if summed else ALL_GATHER
     got = walked(FORWARD, table, asked, collective, ranks, PRODUCT, taken)
-    assert near(got.forward[0], 0.5 + product + naive.hidden(wait, product, ranks, taken))
+    expected = (naive.laid_out if kind == TENSOR else naive.in_parts)(wait, product, ranks, taken)
+    assert near(got.forward[0], 0.5 + expected)
     alone = walked(FORWARD, table, asked, collective, ranks, taken=taken)  # there is no product beside it
     assert near(alone.forward[0], 0.5 + product + wait)
 
@@ -214,11 +215,36 @@ def test_experts_and_weights_hide_behind_a_layer(pairs, kind, taken):
     asked = tuple(one in (kind, kind - 1) for one in (TENSOR, CONTEXT, EXPERT, WEIGHTS))
     got = walked(FORWARD, table, asked, taken=taken)
     busy, waits = (sum(pair[i] for pair in pairs) for i in (0, 1))
-    assert got.forward[0] == pytest.approx(naive.beside(busy, waits, taken))
+    assert got.forward[0] == pytest.approx(naive.both(busy, waits, taken))
 
 
-def test_sums_and_gathers_of_an_iteration_take_bundles_too():
-    """Of one device's 108 SMs a collective has 16, for as long as it hides behind blocks."""
+@given(
+    rows,
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    st.integers(0, 3),
+    st.integers(2, 8),
+    shares,
+    shares,
+)
+@cases(90)
+def test_a_layer_that_hides_something_takes_no_longer(table, overlap, which, ranks, taken, more):
+    """Nor one that hides it from fewer bundles."""
+
+    def run(hides, share, phase, collective):
+        asked = [*overlap[:which], hides, *overlap[which + 1 :]]
+        got = walked(phase, table, asked, collective, ranks, PRODUCT, share)
+        return got.forward[0] + got.backward[0] + got.weight[0]
+
+    few, many = sorted((taken, more))
+    for phase in (FORWARD, BACKWARD):
+        for collective in (ALL_GATHER, REDUCE_SCATTER):
+            hidden, shown = (run(hides, few, phase, collective) for hides in (True, False))
+            assert hidden <= shown * (1 + 1e-12)
+            assert hidden <= run(True, many, phase, collective) * (1 + 1e-12)
+
+
+def test_sums_of_an_iteration_take_bundles_too():
+    """Of one device's 108 SMs a collective has 16, for as long as it moves beside the last backward pass."""
 
     def run(bundles):
         found = fastflow.evaluate(
@@ -235,11 +261,13 @@ def test_sums_and_gathers_of_an_iteration_take_bundles_too():
     )  # at most half
 
 
-def test_a_trace_has_every_block_of_every_stage():
+@pytest.mark.parametrize("bundles", [16, 1000])
+def test_a_trace_has_every_block_of_every_stage(bundles):
     """Four stages of two chunks: blocks that do not overlap, sums of gradients, an update."""
     _, run = _one_point(
         ("model=transformer", "model.layers=16", "model.batch=16", "chip=h100_sxm", "system=dgx_h100",
-         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1")
+         "system.devices=8", "parallel.strategy=TP-1-d2-p4x2", "parallel.zero=1",
+         f"parallel.overlap.bundles={bundles}")
     )  # fmt: skip
     (found,) = predict_points(run.grid, 0, 1)
     events = [event for event in trace_point(found.prediction, 0) if event["ph"] == "X"]

@@ -23,6 +23,7 @@ from fastflow.explore.search import search_designs
 from fastflow.grid.plan import plan
 from fastflow.uncertainty.bands import chance, percentiles
 from fastflow.uncertainty.draws import (
+    P90,
     ModelError,
     Spread,
     Uncertainty,
@@ -81,11 +82,14 @@ def test_draws_of_different_names_are_independent():
 def test_the_models_error_is_what_its_validation_says():
     """Mean error of a time and of a ratio, over many samples."""
     said = Uncertainty(65_536, 0, {"products": ModelError(0.09, 0.04)}, (), ())
-    one, other = np.log(model_factors("products", ["one", "other"], said))
+    errors = np.array([0.09, 0.09])
+    one, other = np.log(model_factors("products", ["one", "other"], errors, said))
     assert np.abs(one).mean() == pytest.approx(0.09, rel=0.02)
     assert np.abs(one - other).mean() == pytest.approx(0.04, rel=0.02)
-    again, same = model_factors("products", ["one", "one"], said)
+    again, same = model_factors("products", ["one", "one"], errors, said)
     assert (again == same).all()
+    _, larger = np.log(model_factors("products", ["one", "other"], np.array([0.09, 0.2]), said))
+    assert np.abs(larger).mean() == pytest.approx(0.2, rel=0.02)
 
 
 def test_an_exact_row_of_a_batch_is_not_changed():
@@ -137,7 +141,7 @@ def test_bands_are_those_of_samples_that_are_commands_of_their_own():
     texts = [[written(key, sample) for key in stated] for sample in range(8)]
     exact = [fastflow.evaluate(*POINT[:-1], *sample).iloc[0] for sample in texts]
     design = " ".join(str(grid.labels[name][0]) for name in ("tech", "mem", "net", "chip", "system"))
-    error = model_factors("recurrent", [design], grid.uncertainty)[0]
+    error = model_factors("recurrent", [design], np.array([0.17]), grid.uncertainty)[0]
     for name in ("time_s", "device_usd", "energy_J", "dram_Bps"):
         values = [one[name] * error[sample] ** BANDED[name] for sample, one in enumerate(exact)]
         bands = [row[band] for band in band_of(name)]
@@ -229,7 +233,7 @@ def test_whatever_is_predicted_has_bands(point):
 
 SERVED = (
     "chip=h100_sxm", "model=llama3_8b", "serve=continuous", "serve.concurrency=8", "system.devices=1",
-    "uncertainty=on", "uncertainty.samples=64",
+    "server=vllm", "uncertainty=on", "uncertainty.samples=64",
 )  # fmt: skip
 
 
@@ -240,7 +244,8 @@ def test_a_served_result_errs_as_its_own_times_do():
     for work, names in kinds.items():
         others = [text for text in CERTAIN if f".{work}.error" not in text]
         row = fastflow.evaluate(*SERVED, *others, f"uncertainty.model.{work}.error=20%").iloc[0]
-        drawn = model_factors(work, ["any"], Uncertainty(64, 0, {work: ModelError(0.2, 0.0)}, (), ()))[0]
+        said = Uncertainty(64, 0, {work: ModelError(0.2, 0.0)}, (), ())
+        (drawn,) = model_factors(work, ["any"], np.array([0.2]), said)
         for name in sorted(every):
             model = drawn ** BANDED[name] if name in names else np.ones(64)
             expected = [row[name] * naive.percentile(model.tolist(), nth) for nth in (10, 50, 90)]
@@ -251,6 +256,30 @@ def test_first_tokens_are_less_certain_than_further_ones():
     row = fastflow.evaluate(*SERVED).iloc[0]
     first, further = (math.log(row[f"{name}_p90"] / row[f"{name}_p10"]) for name in ("ttft_s", "tpot_s"))
     assert first > 2.0 * further
+
+
+def test_the_models_error_is_that_of_the_class_unless_another_is_said():
+    exact = [text for text in CERTAIN if ".training." not in text]
+    point = ("model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-1-d8", "uncertainty=on", *exact)
+    row = fastflow.evaluate(*point, "uncertainty.samples=4096").iloc[0]
+    width = math.log(row["time_s_p90"] / row["time_s_p10"])  # of a normal: two of P90 deviations
+    assert width / (2.0 * P90) == pytest.approx(row["typical_error"] * math.sqrt(math.pi / 2.0), rel=0.02)
+    own = fastflow.evaluate(*point, "uncertainty.samples=4096", "uncertainty.model.training.error=40%").iloc[
+        0
+    ]
+    assert math.log(own["time_s_p90"] / own["time_s_p10"]) / width == pytest.approx(
+        0.4 / row["typical_error"], rel=0.02
+    )
+
+
+def test_a_point_in_no_class_errs_as_others_do():
+    exact = [text for text in CERTAIN if ".recurrent." not in text and ".others.error" not in text]
+    said = ("uncertainty.model.others.error=30%", "uncertainty.samples=4096")
+    row = fastflow.evaluate(*POINT, *exact, *said).iloc[0]
+    assert np.isnan(row["typical_error"])
+    alone = fastflow.evaluate(*POINT, *CERTAIN, said[1]).iloc[0]  # the figures of the roadmap
+    wide, narrow = (math.log(one["time_s_p90"] / one["time_s_p10"]) / (2.0 * P90) for one in (row, alone))
+    assert math.sqrt(wide**2 - narrow**2) == pytest.approx(0.3 * math.sqrt(math.pi / 2.0), rel=0.1)
 
 
 def test_every_family_has_a_kind_of_work():
@@ -488,6 +517,8 @@ def test_points_of_one_file_share_its_draws():
         ("uncertainty.samples=1.5", "uncertainty.samples=1.5: expected a whole number"),
         ("uncertainty.seed=x", "uncertainty.seed=x: expected a whole number"),
         ("uncertainty.model.products.error=2", "uncertainty.model.products.error=2: expected a percentage"),
+        ("uncertainty.model.products.error=most", "from 0% to 100%, or auto: that of the point's class"),
+        ("uncertainty.model.others.error=auto", "uncertainty.model.others.error=auto: expected a percentage"),
         ("uncertainty.seed=1,2", "expected a single value"),
         ("uncertainty=half", "uncertainty=half: expected one of off, on"),
     ],

@@ -16,7 +16,15 @@ from functools import cache
 from fastflow.column import Column, ColumnType
 from fastflow.columns.backtest import BACKTEST
 from fastflow.columns.inputs import ALGORITHMS, INPUTS, SCHEDULES
-from fastflow.columns.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, VALIDATION
+from fastflow.columns.results import (
+    RESULTS,
+    SEARCH,
+    SERVED,
+    SHARED_WITH_SERVED,
+    STACKED,
+    TYPICAL,
+    VALIDATION,
+)
 from fastflow.columns.sensitivity import SENSITIVITY
 from fastflow.columns.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
 
@@ -93,7 +101,7 @@ def result_order(
     if served == ALL:
         columns = tuple(column for column in (*RESULTS, *STACKED) if column.name in SHARED_WITH_SERVED)
     if served:
-        at = next(i for i, column in enumerate(columns) if column.name == "time_s") + 1
+        at = next(i for i, column in enumerate(columns) if column.name == TYPICAL[-1].name) + 1
         columns = (*columns[:at], *SERVED, *columns[at:])
     names: list[str] = []
     for column in columns:

@@ -133,6 +133,10 @@ INPUTS: tuple[Column, ...] = (
     )._replace(absent="library"),
     # --- chip: the architecture template and its budgets (4.2, 4.3)
     text("chip.name", "chip"),
+    text("chip.architecture", "architecture: chips of one run the same kernels")._replace(
+        absent="none that other chips have"
+    ),
+    text("chip.maker", "maker, whose libraries its kernels are of")._replace(absent="not said"),
     positive("chip.node_area", "m^2", "area of the package, for the compute die and the memory devices"),
     positive("chip.die_area", "m^2", "area of the compute die"),
     positive("chip.tdp", "W", "power budget of the node"),

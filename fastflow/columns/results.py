@@ -5,6 +5,23 @@ from __future__ import annotations
 from fastflow.column import Column
 from fastflow.columns.cost import COSTS, ITERATION, TOKEN
 
+TYPICAL: tuple[Column, ...] = (
+    Column(
+        "typical_error",
+        "float",
+        "",
+        "mean relative error of such predictions where they were measured (validation_class); of what serves"
+        " that of tpot_s and of rates; null where they never were",
+    ),
+    Column(
+        "typical_bias", "float", "", "median of predicted over measured there; below 1: predictions are fast"
+    ),
+    Column("validated_rows", "int", "", "measured rows of the class"),
+    Column("validation_class", "str", "", "class of validation that the point is in, or why it is in none"),
+)
+"""How far such answers were off."""
+TYPICAL_TTFT = Column("ttft_typical_error", "float", "", "the same as typical_error, of ttft_s")
+
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
     Column("tech", "str", "", "logic technology"),
@@ -19,6 +36,7 @@ RESULTS: tuple[Column, ...] = (
     Column("placement_asked", "str", "", "requested placement, or auto"),
     Column("tiling", "str", "", "source of the tried tiles"),
     Column("time_s", "float", "s", "time of one iteration; null where none can be predicted (see reason)"),
+    *TYPICAL,
     Column("forward_s", "float", "s", "forward pass"),
     Column("backward_s", "float", "s", "backward pass, up to the last gradient exchange"),
     Column("update_s", "float", "s", "gradient clipping and weight update"),
@@ -161,6 +179,7 @@ STACKED: tuple[Column, ...] = (
 # of points that serve, beside some of the columns above
 SERVED: tuple[Column, ...] = (
     Column("ttft_s", "float", "s", "time to the first token, waiting included, mean of requests"),
+    TYPICAL_TTFT,
     Column("ttft_median_s", "float", "s", "median of it; of simulated points, as the next"),
     Column("ttft_p99_s", "float", "s", "99th percentile of it"),
     Column("tpot_s", "float", "s", "time per output token after the first, mean of requests"),
@@ -197,7 +216,7 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", "no_effect",
-    *(column.name for column in COSTS), TOKEN.name,
+    *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""
 

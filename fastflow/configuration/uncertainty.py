@@ -20,8 +20,9 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import INT64_MAX, Scalar, convert
 from fastflow.errors import InputError
+from fastflow.parallelism.strategy import AUTO
 from fastflow.uncertainty.draws import ModelError, Spread, Uncertainty
-from fastflow.workload import WORK
+from fastflow.workload import OTHERS, WORK
 
 BLOCK = "uncertainty"
 """What a block is called, and the group."""
@@ -82,15 +83,22 @@ def _whole(key: str, leaves: Mapping[str, Any], least: int, most: int) -> int:
 
 def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
     """Return the model's own error for a kind of work; raises InputError."""
-    found = []
+    found: list[float | None] = []
     for name in ModelError._fields:
         key = f"{BLOCK}.model.{work}.{name}"
         value = leaves.get(key)
+        may_follow = name == "error" and work != OTHERS
+        if may_follow and value == AUTO:
+            found.append(None)
+            continue
         read = _PERCENT.fullmatch(str(value))
         if read is None or float(read[1]) > _WHOLE:
-            raise InputError(key, "null" if value is None else value, "a percentage from 0% to 100%")
+            also = ", or auto: that of the point's class of validation" if may_follow else ""
+            raise InputError(key, "null" if value is None else value, f"a percentage from 0% to 100%{also}")
         found.append(float(read[1]) / _WHOLE)
-    return ModelError(*found)
+    error, gain = found
+    assert gain is not None
+    return ModelError(error, gain)
 
 
 def stated(

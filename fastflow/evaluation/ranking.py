@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fastflow.accuracy.classes import typical_columns
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.effects import COLUMN as NO_EFFECT
@@ -19,7 +20,7 @@ from fastflow.grid.grid import Axis, Grid
 from fastflow.grid.run import Run, naming_what_is_missing
 from fastflow.parallelism.choices import CHOSEN
 from fastflow.parallelism.strategy import AUTO
-from fastflow.tables import Columns, Floats, take
+from fastflow.tables import Bools, Columns, Floats, take
 from fastflow.uncertainty.bands import chance
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def ranking_of(run: Run) -> Ranking:
     chosen = CHOSEN if search else (_KEY,)
     grid = _over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     columns = take(dict(prediction.inputs) | summary(prediction), order)
+    columns |= typical_columns(columns, _is_stock(run, order.size))
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
     settled = take(dict(prediction.inputs), order)
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
@@ -114,9 +116,15 @@ def _of_servers(run: Run, inputs: Columns) -> Ranking:
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
         served = serve(many)
     grid = _over(run.grid, layouts)
-    columns = many | served_columns(many, served)
+    columns = many | served_columns(many, served) | typical_columns(many, _is_stock(run, count))
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
     return Ranking(run._replace(grid=grid), table, served, 0, None, many)
+
+
+def _is_stock(run: Run, rows: int) -> Bools:
+    """Say of every row of a ranking whether its chip is of the library, with no figure changed."""
+    (share,) = run.grid.shares(0, 1)
+    return np.repeat(run.grid.is_stock(share), rows)
 
 
 def _value(inputs: Columns) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.accuracy.classes import typical_columns
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
 from fastflow.evaluation.effects import COLUMN, tried_of_large
@@ -26,7 +27,7 @@ BYTES_A_SERVER = 60_000.0  # where each point has a server of its own
 
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
-    known = [(one.place, one.inputs | columns_of(one)) for one in predicted]
+    known = [(one.place, one.inputs | columns_of(one) | _typical(grid, one)) for one in predicted]
     if grid.no_effect is not None:
         said = np.array([grid.no_effect])
         known = [(place, columns | {COLUMN: repeated(said, place.size)}) for place, columns in known]
@@ -36,6 +37,12 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
             for one, (place, columns) in zip(predicted, known, strict=True)
         ]
     return lay_out(grid, start, stop, known)
+
+
+def _typical(grid: Grid, one: Predicted) -> Columns:
+    """Return how far such answers as some points' were off."""
+    assert one.share is not None
+    return typical_columns(one.inputs, grid.is_stock(one.share))
 
 
 def lay_out(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fastflow.accuracy.classes import typical_errors
 from fastflow.columns import BANDED, OF_PREFILL, band_of, find_input
 from fastflow.evaluation.points import Predicted, predict_points, results_of, serves
 from fastflow.grid.grid import Grid, Share
 from fastflow.tables import Columns, Floats, Ints, is_repeated, repeated
 from fastflow.uncertainty.bands import percentiles
 from fastflow.uncertainty.draws import Uncertainty, figure_factors, model_factors
-from fastflow.workload import family_of
+from fastflow.workload import OTHERS, family_of
 
 _ROWS = 8192  # evaluated at once, about
 _DESIGN = ("tech", "mem", "net", "chip", "system")
@@ -70,7 +71,9 @@ def samples_by(
     """
     assert grid.uncertainty is not None
     inputs = varied(settled, *_rows(grid, share), grid.uncertainty)
-    model = model_factors(_work(settled), _designs(grid, share), grid.uncertainty)
+    work = _work(settled)
+    errors = _errors(work, settled, grid, share)
+    model = model_factors(work, _designs(grid, share), errors, grid.uncertainty)
     found: Floats = measure(inputs).reshape(model.shape) * model**power
     return found
 
@@ -93,8 +96,12 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
     }
     results = results_of(varied(settled, *_rows(grid, share), grid.uncertainty))
     designs = _designs(grid, share)
-    model = model_factors(_work(settled), designs, grid.uncertainty)
-    own = {name: model_factors(work, designs, grid.uncertainty) for name, work in _OWN_ERROR.items()}
+    every = {
+        work: model_factors(work, designs, _errors(work, settled, grid, share), grid.uncertainty)
+        for work in (_work(settled), *_OWN_ERROR.values())
+    }
+    model = every[_work(settled)]
+    own = {name: every[work] for name, work in _OWN_ERROR.items()}
     found: dict[str, Floats] = {"model": model}
     for name in (*BANDED, _FEASIBLE):
         if name in results:
@@ -111,6 +118,21 @@ def _rows(grid: Grid, share: Share) -> tuple[int, Ints]:
 def _work(inputs: Columns) -> str:
     """Return the kind of work of points that share a call."""
     return "serving" if serves(inputs) else family_of(inputs).work
+
+
+def _errors(work: str, inputs: Columns, grid: Grid, share: Share) -> Floats:
+    """Return the model's own error in the times of some points: as said, or of their class; (points,).
+
+    That of other work where they are in no class.
+    """
+    assert grid.uncertainty is not None
+    said = grid.uncertainty.model[work].error
+    if said is not None:
+        return np.full(share.points.size, said)
+    other = grid.uncertainty.model[OTHERS].error
+    assert other is not None
+    found = typical_errors(inputs, grid.is_stock(share), work == _OWN_ERROR["ttft_s"])
+    return np.where(np.isnan(found), other, found)
 
 
 def _designs(grid: Grid, share: Share) -> list[str]:

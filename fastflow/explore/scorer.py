@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fastflow.accuracy.classes import typical_columns
 from fastflow.columns import find_result, result_order
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, field_of, identity, kind_of
@@ -126,11 +127,13 @@ def score_designs(
     table: ResultTable = {}
     for place, inputs in candidates.inputs(batch.candidate, batch.designs):
         weight = weights[batch.start[place]]
+        changed = np.zeros(place.size, np.bool_)  # no design is a chip as it is in the library
         with naming_what_is_missing(inputs):
             if serves(inputs):
                 columns = _served(candidates.grid, inputs, options, weight)
             else:
                 columns = _iterated(inputs, options, weight, holdable[batch.candidate[place]])
+        columns |= typical_columns(inputs, changed)
         if place.size == rows:
             return columns  # one call of the model scored them all
         for name, column in columns.items():

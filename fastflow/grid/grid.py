@@ -129,6 +129,9 @@ class Grid(NamedTuple):
     """Combination to what its inputs would be without the user's keys, of some combinations."""
     no_effect: str | None = None
     """Which of the user's keys have no effect in all of it; None: each point says so of itself."""
+    stock: NDArray[np.bool_] = np.zeros(0, np.bool_)
+    """Whether the chip of each combination is one of the library, none of whose figures is changed; (0,):
+    no chip is."""
 
     @property
     def points(self) -> int:
@@ -188,6 +191,14 @@ class Grid(NamedTuple):
                     for key, values in own.items()
                 }
         return inputs
+
+    def is_stock(self, share: Share) -> NDArray[np.bool_]:
+        """Say whether the chips of some points are of the library, with no figure changed; (points,)."""
+        if not self.stock.any():
+            return repeated(np.zeros(1, np.bool_), share.points.size)
+        if self.stock.all():
+            return repeated(np.ones(1, np.bool_), share.points.size)
+        return self.stock[share.block.combinations(share.points)]
 
     def first_inputs(self) -> Columns:
         """Return the model's inputs of the first point: dotted key to array (1,)."""

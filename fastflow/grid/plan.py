@@ -17,6 +17,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fastflow.accuracy.table import digest as accuracy_digest
 from fastflow.columns import ALL, SOME
 from fastflow.columns.serving import NO_SERVING
 from fastflow.configuration.chiplets import is_choice
@@ -33,6 +34,7 @@ from fastflow.configuration.inputs import (
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.configuration.settings import settings
+from fastflow.configuration.stock import is_of_chip, is_stock
 from fastflow.configuration.uncertainty import Stated, refuse_sweep, sampling, stated, uncertainty_of
 from fastflow.configuration.wording import PROGRAM, one_of
 from fastflow.errors import InputError
@@ -84,6 +86,8 @@ class _Composed(NamedTuple):
     """What is said of the uncertainty of each one's figures, where results are sampled."""
     unset: dict[int, Unset]
     """Of some of them, what their inputs would be without the user's keys."""
+    stock: list[bool]
+    """Whether each one's chip is of the library, with no figure changed."""
     first: list[Composition]
     """The first of them alone: they are large."""
 
@@ -137,6 +141,7 @@ def plan(
         report=_report(composer, first),
         uncertainty=uncertain,
         unset=_unset(composed),
+        stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *files = (str(places.get(key) or "") for key in _PLACES)
@@ -208,8 +213,9 @@ def _compose_all(
         if count >= _MANY:
             say(f"composing {count:,} configurations, one for each combination of choices")
         free = [axis for axis in axes if axis.terms[0].key not in keys]
+        free_keys = {term.key for axis in free for term in axis.terms}
         done = _Composed(
-            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, first=[]
+            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[], first=[]
         )
         step = -(-count // MOST_TRIED)
         bound: set[str] = set()
@@ -226,8 +232,8 @@ def _compose_all(
             if not done.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:
-                swept = {term.key for axis in free for term in axis.terms}
-                done.stated.append(stated(composer, composition, inputs, swept))
+                done.stated.append(stated(composer, composition, inputs, free_keys))
+            done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free_keys)))
             if len(done.inputs) % step == 0 and any(of_user):
                 done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
             done.inputs.append(inputs)
@@ -401,6 +407,7 @@ def _fingerprint(
 ) -> str:
     """Return the SHA-256 of everything that the results follow from."""
     content: dict[str, object] = {
+        "accuracy": accuracy_digest(),
         "axes": [[axis[:] for axis in block.axes] for block in blocks],
         "files": _digests(inputs, blocks),
         "inputs": inputs,

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.iteration.block_order import group_of
-from fastflow.iteration.blocks import SEND, WEIGHT, WORK, BlockPlan, Blocks, room_of, run_point
+from fastflow.iteration.blocks import SEND, WEIGHT, WORK, BlockPlan, Blocks, end_of, room_of, run_point
 from fastflow.iteration.pipeline_order import GPIPE
 from fastflow.tables import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD
@@ -53,6 +53,9 @@ def _spans(blocks: Blocks, plan: BlockPlan, point: int) -> tuple[Floats, Floats,
                 block = chunk * stages + stage
                 if kind != WEIGHT:
                     start, lasts = room.start[kind, stage, step], room.times[kind, WORK, block]
+                    if kind == FORWARD:
+                        last = room.gathered[(chunks - 1) * stages + stage]
+                        lasts = end_of(start, lasts, last, plan.taken[point]) - start
                 elif step + stage < steps:
                     start = room.start[BACKWARD, stage, step + stage] + room.times[BACKWARD, WORK, block]
                     start, lasts = start + room.times[BACKWARD, SEND, block], weight_s

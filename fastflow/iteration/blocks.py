@@ -15,6 +15,9 @@ those are counted, not run.
 - *Gathers of weights* are those of the update before; the iteration starts with it. Where they overlap, those
   of a stage move from the start on, chunk after chunk, and the first forward block of a chunk waits for its
   own; else the stage's first block waits for all.
+- *Bundles.* Blocks are slower while sums or gathers move beside them (`overlap`). All stages launch these at
+  the same time, so that what one stage loses does not add up with what the next one loses (grad_sync_func and
+  param_sync_func in megatron/core/pipeline_parallel/schedules.py): a stage's sums delay its own blocks alone.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.iteration.block_order import check_order, group_of, in_flight
+from fastflow.iteration.overlap import slowed
 from fastflow.iteration.pipeline_order import GPIPE, ZERO_BUBBLE
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD
@@ -67,6 +71,7 @@ class BlockPlan(NamedTuple):
     overlaps_sends: Bools
     overlaps_gradients: Bools
     overlaps_gathers: Bools
+    taken: Floats  # share of the bundles that sums and gathers take from the blocks that they overlap with
 
 
 class BlockTimes(NamedTuple):
@@ -175,9 +180,15 @@ def _gather(blocks: Blocks, plan: BlockPlan, point: int, is_gathered: bool, gath
 
 
 @lean_kernel
+def end_of(start: float, work: float, gathered: float, taken: float) -> float:
+    """Return when a forward block is done [s]; gathered: when the last weights of its stage are there."""
+    return start + (slowed(work, gathered - start, taken) if start < gathered else work)
+
+
+@lean_kernel
 def _walk(
-    times: Floats, weight_s: Floats, gathered: Floats, chunk: Ints, ahead: Ints, group: int, start: Floats,
-    end: Floats, done: Ints, now: Floats,
+    times: Floats, weight_s: Floats, gathered: Floats, taken: float, chunk: Ints, ahead: Ints, group: int,
+    start: Floats, end: Floats, done: Ints, now: Floats,
 ) -> None:  # fmt: skip
     """Write when each step starts, (2 phases, stages, steps), and when each stage is done, (stages,).
 
@@ -208,7 +219,7 @@ def _walk(
                         begun += 1
                     at = max(sent, max(free, at) + times[FORWARD, RECEIVE, block])
                     start[FORWARD, stage, forward] = at
-                    free = at + times[FORWARD, WORK, block]
+                    free = end_of(at, times[FORWARD, WORK, block], gathered[final * stages + stage], taken)
                     sent = free + times[FORWARD, SEND, block]
                     onward = max(onward, free) + times[FORWARD, WIRE, block]
                     if stage < last:
@@ -244,9 +255,10 @@ def _walk(
 def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room) -> float:
     """Return when the last stage has its gradients summed."""
     stages, steps = room.start.shape[1:]
-    until = 0.0
+    until, taken = 0.0, plan.taken[point]
     for stage in range(stages):
-        link = 0.0  # of the stage's sums so far; the last chunk has its gradients first
+        # when the stage's sums so far are done, and how long they move; the last chunk's come first
+        link, moved = 0.0, 0.0
         for chunk in range(plan.chunks[point] - 1, -1, -1):
             block = chunk * stages + stage
             row = blocks.offset[point] + block
@@ -258,11 +270,14 @@ def _summed(blocks: Blocks, plan: BlockPlan, point: int, group: int, room: _Room
             else:
                 lasts = room.times[BACKWARD, WORK, block]
                 done = room.start[BACKWARD, stage, steps - 1 - chunk * group] + lasts
-            # the buckets move back to back from the first one on, or the last one is the last that is ready
-            first = done - lasts + lasts / blocks.layers[row]
+            # the buckets move back to back from the first one on, or the last one is the last that is ready;
+            # what moves before a bucket is ready puts it off
+            first = done - lasts + lasts / blocks.layers[row] + taken * moved
             bucket_s = blocks.reduce_s[row] / blocks.layers[row]
+            done += taken * (moved + blocks.reduce_s[row] - bucket_s)
             link = max(max(link, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
-        until = max(until, room.end[stage], link)
+            moved += blocks.reduce_s[row] + blocks.tail_s[row]
+        until = max(until, room.end[stage] + taken * moved, link)
     return until
 
 
@@ -279,7 +294,7 @@ def run_point(
     _time(blocks, plan, point, is_sent, room.times)
     _gather(blocks, plan, point, is_gathered, room.gathered)
     _walk(
-        room.times, room.weight_s, room.gathered, room.chunk, room.ahead, group,
+        room.times, room.weight_s, room.gathered, plan.taken[point], room.chunk, room.ahead, group,
         room.start, room.end, room.done, room.now,
     )  # fmt: skip
     turn, bare = room.start[BACKWARD, :, 0].min(), room.end.max()

@@ -10,9 +10,10 @@ doi:10.1145/3567955.3567959). The exchanges of experts hide behind another micro
 layer. Gathers of weights (ZeRO-3) hide behind the layer before, and so do sums of gradients that every
 micro-batch makes, one after the other on the same network (PyTorch's FSDP).
 
-What hides is not free: a collective has bundles of its own, one for each of its channels, which the kernels
-beside it do not have (NVIDIA/nccl issue 689). A product in parts is laid out for the others alone
-(set_sm_margin of NVIDIA/TransformerEngine); other kernels lose them for as long as the collective takes.
+What hides is not free (`overlap`): kernels have fewer bundles for as long as a collective runs with them.
+Each part of an exchange of context parallelism runs with a part of attention. The parts of a product behind
+which tensor parallelism hides are laid out for the bundles that are left, from the first to the last
+(set_sm_margin of NVIDIA/TransformerEngine).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
+from fastflow.iteration.overlap import waited
 from fastflow.tables import Bools, Floats, Ints
 from fastflow.workload.graph import (
     ALL_GATHER,
@@ -37,8 +39,6 @@ WAITS = ("tensor", "context", "expert", "weights", "gradients")
 """What a kernel waits for: exchanges by what they are for; the last are gathers of weights, and sums of their
 gradients where every micro-batch has its own."""
 _KINDS = len(WAITS)
-MOST_TAKEN = 0.5
-"""Of the bundles of a chip that has few."""
 
 
 class Waits(NamedTuple):
@@ -76,34 +76,47 @@ class LayerTimes(NamedTuple):
     waits: Floats  # how much longer it is for what it waits for, [s], (2 phases, waits, layers)
 
 
+@lean_kernel
+def _laid_out(product: float, exchanged: float, ranks: int, taken: float) -> float:
+    """Return what is waited for of an exchange behind a product in parts, laid out for fewer bundles [s].
+
+    An exchange that is short beside its product is not hidden so: libraries say it product by product
+    (tp_comm_overlap_disable_qkv and _fc1 of NVIDIA/Megatron-LM, tp_comm_overlap_cfg of NVIDIA NeMo).
+    """
+    part, lost = 1.0 / ranks, taken / (1.0 - taken) * product
+    hidden = part * exchanged + (1.0 - part) * max(exchanged - product - lost, 0.0) + lost
+    return min(hidden, exchanged)
+
+
 @kernel
 def _hide(
-    kind: Ints, wait: Ints, rows: tuple[int, int, int], collective: Ints, ranks: Ints, launched: Floats,
-    taken: float, waiting: Floats,
+    kind: Ints, wait: Ints, rows: tuple[int, int, int], waits: Waits, launched: Floats, taken: float,
+    lays_out: bool, waiting: Floats,
 ) -> None:  # fmt: skip
     """Take off what the rows of a layer wait for what hides behind a product, which has fewer bundles then.
 
-    rows: begin, end and the end of the point's; waiting: of one kind [s], (rows,).
+    rows: begin, end and the end of the point's; lays_out: whether the product has fewer in all its parts, or
+    while a part of the exchange runs; waiting: of one kind [s], (rows,).
     """
     begin, end, last = rows
     for row in range(begin, end):
-        time = waiting[row - begin]
-        if time == 0.0 or collective[row] not in (REDUCE_SCATTER, ALL_GATHER):
+        time, collective = waiting[row - begin], waits.collective[row]
+        if time == 0.0 or collective not in (REDUCE_SCATTER, ALL_GATHER):
             continue
-        beside = row if collective[row] == REDUCE_SCATTER else row + wait[row]
-        if beside < last and kind[beside] in PRODUCTS:
-            part = time / ranks[row]
-            left = max(part, time - launched[beside] * (1.0 - 1.0 / ranks[row]))
-            waiting[row - begin] = left + taken / (1.0 - taken) * launched[beside]
+        product = row if collective == REDUCE_SCATTER else row + wait[row]
+        if product < last and kind[product] in PRODUCTS:
+            busy, ranks = launched[product], waits.ranks[row]
+            if lays_out:
+                waiting[row - begin] = _laid_out(busy, time, ranks, taken)
+            else:
+                part = 1.0 / ranks
+                waiting[row - begin] = part * time + (1.0 - part) * waited(busy, time, taken)
 
 
 @lean_kernel
 def _left(exchanged: float, busy: float, taken: float) -> float:
-    """Return the share of some exchanges that is left to wait for beside kernels, with what these lose."""
-    if exchanged <= 0.0:
-        return 1.0
-    left = max(0.0, 1.0 - busy / exchanged)
-    return left + (1.0 - left) * taken
+    """Return the share of some exchanges that is waited for beside kernels, with what these lose."""
+    return waited(busy, exchanged, taken) / exchanged if exchanged > 0.0 else 1.0
 
 
 @kernel
@@ -180,8 +193,8 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
                 if hides:
                     _hide(
-                        graph.kind, wait, (begin, row, last), waits.collective, waits.ranks, launched,
-                        overlap.taken[p], waiting[kind],
+                        graph.kind, wait, (begin, row, last), waits, launched, overlap.taken[p],
+                        kind == TENSOR, waiting[kind],
                     )  # fmt: skip
             for kind in range(_KINDS):
                 sums[kind] = waiting[kind, : row - begin].sum()

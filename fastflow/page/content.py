@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from fastflow.columns.results import TYPICAL
 from fastflow.studies.claims import Claim
 from fastflow.tables import Floats, Ints
 
@@ -38,7 +39,8 @@ class Said(NamedTuple):
 
 
 LIMITER = Said("limited by", "bound_by")
-SAID = (Said("time", "time_s"), LIMITER)
+VALIDATION = Said("validation:", TYPICAL[-1].name)
+SAID = (Said("time", "time_s"), LIMITER, VALIDATION)
 
 
 class Parts(NamedTuple):

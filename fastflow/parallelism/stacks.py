@@ -59,14 +59,13 @@ def streamed(memory: LayerMemory, offload: Offload, numbers: Precision, zero: In
 
 def run_stacks(
     graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed, copies: Bools, taken: Floats,
+    streamed: Streamed, copies: Bools,
 ) -> Stacks:  # fmt: skip
     """Return the iteration of every point.
 
     send_s: of what a kernel makes, to the next stage; reduce_s: of its weight gradients, once an iteration
     [s], both of one layer, (kernels,); streamed: what layers move between device and host; copies: whether
-    the last one of several stages has a copy of the first layer's weights; taken: the share of
-    bundles that a collective takes from blocks beside it, both (points,).
+    the last one of several stages has a copy of the first layer's weights, (points,).
     """
     virtual = int(chunks.offset[-1])
     blocks = Blocks(
@@ -80,7 +79,7 @@ def run_stacks(
         gather_s=np.zeros(virtual),
         tail_s=np.zeros(virtual),
     )
-    own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, taken, blocks)
+    own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, blocks)
     waits, update, offload = _wait(chunks, layers, plan, own)
     return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, waits, offload)
 
@@ -97,7 +96,7 @@ class _Stages(NamedTuple):
 @kernel
 def _hold(
     graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed, copies: Bools, taken: Floats, blocks: Blocks,
+    streamed: Streamed, copies: Bools, blocks: Blocks,
 ) -> _Stages:  # fmt: skip
     """Write the blocks of every virtual stage, and return what else it takes."""
     own = np.zeros((4, blocks.forward_s.size))
@@ -138,12 +137,6 @@ def _hold(
                 held_layers += held * hidden[layer]
             blocks.layers[v] = max(held_layers, 1)
             blocks.send_s[v] = sent[chunks.last[v]]
-            # what is gathered and summed once an iteration, beside some of its blocks
-            once = taken[p] / plan.microbatches[p]
-            if plan.overlaps_gathers[p]:
-                blocks.forward_s[v] += once * blocks.gather_s[v]
-            if plan.overlaps_gradients[p]:
-                blocks.input_s[v] += once * blocks.reduce_s[v]
             # out beside the forward block, in beside the backward one
             later = max(0.0, moved - blocks.forward_s[v])
             blocks.forward_s[v] += later

@@ -17,7 +17,7 @@ from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
-from fastflow.show.tables import console, listing
+from fastflow.show.tables import CLASS, console, listing, validation_lines
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -101,7 +101,9 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     results = results_of(grid.served, grid.stacked)
     results = with_bands(results) if grid.uncertainty is not None else results
     cuts = [] if serves else ["cuts"]
-    asked = list(dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason"]))
+    asked = list(
+        dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", CLASS])
+    )
 
     @cache
     def part(number: int) -> pa.Table:
@@ -134,7 +136,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    for line in lacking(digest, grid.points, row):
+    for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
         out.print(line)
     for line in _no_effect(grid, store):
         out.print(line)

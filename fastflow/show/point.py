@@ -13,7 +13,7 @@ from fastflow.configuration.wording import counted
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
-from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell
+from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
 from fastflow.show.training import training_sheets
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
 
 
 def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what limits a point, what it uses, and whether it is feasible."""
+    """Yield what limits a point, what it uses, how far such answers were off, and whether it is feasible."""
     q = {name: quantity(name, value) for name, value in row.items()}
     shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
     limits = sorted(
@@ -230,5 +230,6 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
     yield from no_effect(row)
+    yield from validation_lines([row])
     if not row["feasible"]:
         yield f"[bold red]Not feasible[/] {row['reason']}"

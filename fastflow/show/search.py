@@ -16,7 +16,7 @@ from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
 from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
-from fastflow.show.tables import Part, console, new_sheet, quantity, tell
+from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell, validation_lines
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
@@ -57,6 +57,8 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
+    for line in validation_lines(ranking.select([CLASS]).to_pylist()):
+        out.print(line)
     left_out = int((answer.reason != "").sum())
     if left_out:
         first = next(reason for reason in answer.reason if reason)

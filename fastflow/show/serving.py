@@ -12,7 +12,7 @@ from fastflow import units
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
-from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell
+from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
 
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
@@ -168,7 +168,10 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
 
 
 def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[Part]:
-    """Yield what limits servers, what they take, and whether they are feasible; limits: of latencies [s]."""
+    """Yield what limits servers and what they take, how far such answers were off, and if they are feasible.
+
+    limits: of latencies [s].
+    """
     bounds = []
     for phase in ("prefill", "decode"):
         by = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""
@@ -181,5 +184,6 @@ def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[
     if row["feasible"] and any(most > 0.0 for most in limits.values()):
         yield "Times        within serve.slo"
     yield from no_effect(row)
+    yield from validation_lines([row])
     if not row["feasible"]:
         yield f"[bold red]Not feasible[/] {row['reason']}"

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fastflow import units
 from fastflow.columns import find_input, find_result
+from fastflow.columns.results import TYPICAL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,19 @@ def quantity(name: str, value: Any) -> str:
     if isinstance(value, int | np.integer):
         return f"{value:,}"
     return str(value)
+
+
+CLASS = TYPICAL[-1].name
+"""The column of the class of validation that a point is in."""
+_MOST_CLASSES = 3
+
+
+def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return how far such answers as some points were off, a line for each class of the first few."""
+    classes = list(dict.fromkeys(str(row[CLASS]) for row in rows if row.get(CLASS)))
+    more = len(classes) - _MOST_CLASSES
+    lines = [f"Validation   {one}" for one in classes[:_MOST_CLASSES]]
+    return [*lines, f"             and {more:,} other classes (column {CLASS})"] if more > 0 else lines
 
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:

@@ -34,7 +34,7 @@ class Spread(NamedTuple):
 class ModelError(NamedTuple):
     """Mean relative errors of the model for a kind of work."""
 
-    error: float  # of times
+    error: float | None  # of times; None: that of the class of validation that a point is in
     gain_error: float  # of ratios of times of two designs
 
 
@@ -99,15 +99,15 @@ def figure_factors(spread: Spread, rows: Ints, uncertainty: Uncertainty) -> Floa
     return factors(drawn, spread.low[rows], spread.high[rows])
 
 
-def model_factors(work: str, designs: list[str], uncertainty: Uncertainty) -> Floats:
+def model_factors(work: str, designs: list[str], errors: Floats, uncertainty: Uncertainty) -> Floats:
     """Return what the model's own error multiplies times by, (points, samples).
 
     A part of it is common to all designs, and a part is each one's own: of two designs' ratio, the mean error
-    is `gain_error`, of each of their times `error`. designs: names, (points,).
+    is `gain_error`, of each of their times what is given. designs: names, errors: (points,).
     """
     to_deviation = np.sqrt(np.pi / 2.0)  # of a normal, over its mean absolute deviation
-    whole, gain = (to_deviation * part for part in uncertainty.model[work])
-    own = min(gain / np.sqrt(2.0), whole)
+    whole = to_deviation * errors[:, None]
+    own = np.minimum(to_deviation * uncertainty.model[work].gain_error / np.sqrt(2.0), whole)
     common = np.sqrt(whole**2 - own**2)
     samples, seed = uncertainty.samples, uncertainty.seed
     shared = common * normals(f"model {work}", seed, samples)

@@ -23,14 +23,14 @@ from fastflow.workload import (
     rnn,
     transformer,
 )
-from fastflow.workload.family import WORK, Family, Order
+from fastflow.workload.family import OTHERS, WORK, Family, Order
 from fastflow.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
 from fastflow.workload.layers import Layer
 from fastflow.workload.precision import UNSIZED, Precision
 from fastflow.workload.transformer import serving
 from fastflow.workload.types import TYPES
 
-__all__ = ["WORK"]
+__all__ = ["OTHERS", "WORK"]
 MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
 FAMILIES: dict[str, Family] = {
     one.FAMILY.name: one.FAMILY

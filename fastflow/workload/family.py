@@ -15,7 +15,8 @@ from fastflow.workload.kernels import backward, forward, kernels
 from fastflow.workload.layers import Network
 from fastflow.workload.precision import Precision
 
-WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "first_token", "others")
+OTHERS = "others"
+WORK = ("products", "attention", "experts", "recurrent", "training", "serving", "first_token", OTHERS)
 """Kinds of work whose errors are known apart.
 
 What serves is of one kind, whatever its family; its time to the first token has errors of its own.
@@ -77,5 +78,5 @@ class Family(NamedTuple):
     divided: Mapping[str, str] = MappingProxyType({})  # sizes, by the axis whose degree has to divide them
     copied: Mapping[str, str] = MappingProxyType({})  # the same, where a multiple does too; 0: no such size
     multiplied: tuple[str, str] | None = None  # two sizes that are multiplied as integers
-    work: str = "others"  # the kind of work that its error is of, one of `WORK`
+    work: str = OTHERS  # the kind of work that its error is of, one of `WORK`
     transposed: str = ""  # the input that says whether B of its products is stored as n x k

@@ -91,7 +91,7 @@ def starts(point):
         return send[virtual - 1] if kind == BACKWARD and virtual > 0 else 0.0
 
     def end(block):
-        return start[block] + work[block[0]][block[1]]
+        return end_of(point, block, start[block])
 
     def not_before(stage, place):
         block, blocks = programs[stage][place], programs[stage]
@@ -125,6 +125,17 @@ def starts(point):
     return start, done
 
 
+def end_of(point, block, start):
+    """Return when a block is done: slowly while its stage's weights are gathered, at full pace after that."""
+    kind, virtual, _ = block
+    work, stages = works(point)[kind][virtual], point["stages"]
+    until = sum(point["gather"][virtual % stages :: stages])
+    if kind != FORWARD or not point["overlaps_gathers"] or start >= until:
+        return start + work
+    done = (until - start) * (1.0 - point["taken"])
+    return start + work / (1.0 - point["taken"]) if done >= work else until + work - done
+
+
 def gathered(point, stage, block, place):
     """Return when the weights of a block are there, where they are new to it."""
     stages, gather = point["stages"], point["gather"]
@@ -155,10 +166,11 @@ def reduced(point, start, done):
                 for place, i in enumerate(range(count))
             ]
             buckets += [(last + work[kind][virtual], count, point["tail"][virtual])]
-        link = 0.0
+        now = progress = 0.0  # what the stage has done by now is what it does by `progress` without sums
         for ready, _, lasts in sorted(buckets):
-            link = max(link, ready) + lasts
-        until.append(max(link, done[stage]))
+            waits = max(0.0, ready - progress)  # nothing moves
+            now, progress = now + waits + lasts, progress + waits + lasts * (1.0 - point["taken"])
+        until.append(now + max(0.0, done[stage] - progress))
     return until
 
 

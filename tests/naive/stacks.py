@@ -40,19 +40,36 @@ def walk(rows):
     return max(now, last)
 
 
-def hidden(wait, product, ranks, taken):
-    """Return what is left of an exchange in as many parts as devices, all but one behind a product.
+def both(busy, exchanged, taken):
+    """Return when kernels and an exchange, started together, are both done: event by event.
 
-    And how much longer that takes, which has all bundles but those taken, a share of them.
+    While the exchange is on its way the kernels go on at a share of their pace.
     """
-    part = wait / ranks
-    left = part + max(0.0, (wait - part) - product * (ranks - 1) / ranks)
-    return left + (product / (1.0 - taken) - product if wait else 0.0)
+    now = 0.0
+    while busy > 0.0 or exchanged > 0.0:
+        pace = 1.0 - taken if exchanged > 0.0 else 1.0
+        ends = [left for left in (busy / pace, exchanged) if left > 0.0]
+        step = min(ends)
+        busy = 0.0 if busy / pace <= step else busy - step * pace
+        exchanged = 0.0 if exchanged <= step else exchanged - step
+        now += step
+    return now
 
 
-def beside(busy, exchanged, taken):
-    """Return how long kernels and exchanges beside them take.
+def in_parts(wait, kernel, ranks, taken):
+    """Return how long a kernel and an exchange in as many parts as devices take.
 
-    While an exchange is on its way the kernels lose a share of what they do.
+    The first part of the exchange and the last one of the kernel have nothing beside them.
     """
-    return busy + max(exchanged - busy, 0.0) + taken * min(exchanged, busy)
+    now = wait / ranks
+    for _ in range(ranks - 1):
+        now += both(kernel / ranks, wait / ranks, taken)
+    return now + kernel / ranks
+
+
+def laid_out(wait, product, ranks, taken):
+    """The same of a product all of whose parts have all bundles but those taken, where that is quicker."""
+    slower, now = product / ranks / (1.0 - taken), wait / ranks
+    for _ in range(ranks - 1):
+        now += max(slower, wait / ranks)
+    return min(now + slower, product + wait)

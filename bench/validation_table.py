@@ -1,0 +1,268 @@
+"""Errors by class of validation: `python bench/validation_table.py ../shared/measurements`.
+
+It predicts the rows of every file of the folder that a kind of measurements reads, and writes
+fastflow/accuracy/table.csv, and its part in docs/validation.md, which nobody edits by hand. Files of kernels,
+training runs and served points are predicted a second time on chips that their budgets make.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from fastflow import _jit
+from fastflow.accuracy import table
+from fastflow.accuracy.classes import COLLECTIVES, FIRST_TOKEN, SERVING, TRAINING, Point, describe, work_of
+from fastflow.configuration import shelf
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.library import hydra_rules
+from fastflow.errors import InputError
+from fastflow.grid.run import explaining
+from fastflow.measured.accuracy import accuracy
+from fastflow.measured.kind import KINDS
+from fastflow.measured.names import named
+from fastflow.measured.planned_file import PlannedFile, plan_file
+from fastflow.measured.validation_tables import predicted_tables
+from fastflow.version import version
+
+CHIPS = {  # of what files of kernels call a device
+    "A100 SXM4 80GB": "a100_sxm_80", "A100 80GB": "a100_sxm_80", "A100 PCIe 40GB": "a100_pcie_40",
+    "B200": "b200_sxm", "GB200": "gb200", "H100 80GB HBM3": "h100_sxm", "L40S": "l40s", "MI300X": "mi300x",
+    "P100 PCIe": "p100", "V100 PCIe": "v100_pcie", "V100 SXM2": "v100_sxm",
+}  # fmt: skip
+MACHINES = {"GB200": "gb200_nvl72"}  # of collectives; of others fastflow finds the machine itself
+NOT_READ = {
+    "custom_allreduce": "collectives of servers, which run as part of their passes",
+    "sparse_attention": "modules of several kernels, whose columns are those of latent attention alone",
+    "collectives_l40s": "no system of the library has L40S with NCCL over PCIe",
+}
+UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
+    "model": "LoRA",  # trains no dense weights
+    "dtype": "_w4",  # weights and activations of experts in types of their own
+    "dtype_w": "^(?!bfloat16)",  # the same of another source, whose files have no column dtype
+    "gated": "False",  # experts of two matrices
+    "ranks": "^$",  # permutations
+    "groups": "^(?!1$|1\\.0$)",  # of ranks that exchange at once
+}
+OF_THE_LIBRARY = ("GEMMs", "attention", "latent attention", "expert layers", "recurrent layers")
+"""Kinds of kernels that generated chips are held to."""
+OWN = {
+    "recurrent layers": ("recurrent.gap='0 s'", "recurrent.call='0 s'"),
+    # a sweep predicts the device alone, without a measuring host
+}
+PINS = (
+    "mcus", "core_Hz", "boost_W", "l0_B", "l0_Bps", "l1_B", "l1_Bps", "l2_B", "l2_Bps", "dram_capacity_B",
+    "dram_Bps",
+)  # fmt: skip
+"""What budgets make instead, where links stay as they were bought."""
+BY_DTYPE = ("products", "experts")
+"""Kinds of work whose classes are also of one data type each."""
+DIGITS = 4
+DOCS = Path(__file__).parents[1] / "docs" / "validation.md"
+BEGIN, END = "<!-- written by bench/validation_table.py -->\n", "<!-- up to here -->\n"
+HEAD = """\
+# Written by bench/validation_table.py with fastflow {version}, {model}; not by hand.
+# Errors of predictions by class of validation (docs/validation.md). A class is of a kind of work, of model
+# and of data type (empty: any) and of chips: measured: this chip; relative: of this architecture; unmeasured:
+# of this maker, where nothing was calibrated to any chip of their architecture; generated: from budgets.
+"""
+
+
+class Task(NamedTuple):
+    """One file, or one device's rows of it, and how they are predicted."""
+
+    path: Path
+    overrides: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called while it runs."""
+        is_generated = any("pin" in text for text in self.overrides)
+        plain = [text for text in self.overrides if "pin" not in text and "recurrent" not in text]
+        return "-".join([self.path.stem, *plain, *(["generated"] if is_generated else [])])
+
+
+def tasks(folder: Path) -> Iterator[Task]:
+    """Yield what is predicted of a folder."""
+    for path in sorted(folder.glob("*.csv")):
+        columns = list(pd.read_csv(path, nrows=0).columns)
+        claims = [kind for kind in KINDS if kind.needed and kind.claims(columns, ())]
+        if not claims or path.stem in NOT_READ:
+            continue
+        kind = claims[0]
+        if kind.is_of_a_system and kind.name != COLLECTIVES:
+            yield Task(path, ())
+            yield Task(path, tuple(f"chip.pinned.{name}=null" for name in PINS))
+            continue
+        for device in pd.read_csv(path, usecols=["device"])["device"].dropna().astype(str).unique():
+            chosen = named(device, CHIPS)
+            if kind.name == COLLECTIVES:
+                machine = MACHINES.get(device)
+                yield Task(path, (f"system={machine}",) if machine else ())
+            elif chosen:
+                own = (f"device='{device}'", f"chip={CHIPS[chosen]}", *OWN.get(kind.name, ()))
+                yield Task(path, own)
+                if kind.name in OF_THE_LIBRARY:
+                    yield Task(path, (*own, "pins=none"))
+
+
+def rows_of(task: Task) -> pd.DataFrame:
+    """Predict a task's rows: the class of each as far as its file and configuration say it, and p over t."""
+    with hydra_rules():
+        composer = Composer.of_library(config_name="validate")
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / task.path.name
+            readable(pd.read_csv(task.path, dtype=str, keep_default_na=False)).to_csv(path, index=False)
+            planned = plan_file(composer, [f"measurements={path}", *task.overrides])
+        with explaining(composer, planned.run):
+            ratio = predicted_tables(planned).rows["ratio"].to_numpy(zero_copy_only=False)
+    found = _described(planned)
+    found["ratio"] = ratio[found.pop("row")]
+    return found[found["ratio"].notna()]
+
+
+def readable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose work fastflow has keys for; rows: the cells of a file as texts."""
+    for column, pattern in UNREAD.items():
+        if column in rows:
+            rows = rows[~rows[column].str.contains(pattern)]
+    return rows
+
+
+def _described(planned: PlannedFile) -> pd.DataFrame:
+    """Return the class of every row that is predicted, by the rules of the engine itself."""
+    measurements, run = planned
+    grid = run.grid
+    every = np.arange(measurements.rows)
+    if measurements.name == COLLECTIVES:
+        parts = [(every, grid.first_inputs())]
+    elif measurements.is_of_a_system:
+        parts = list(measurements.points(grid, every[measurements.reason == ""]))
+    else:
+        parts = list(measurements.points(grid, every))
+    found = []
+    for some, inputs in parts:
+        points, place = describe(inputs, np.ones(next(iter(inputs.values())).size, np.bool_))
+        for row, point in zip(some.tolist(), np.resize(place, some.size).tolist(), strict=True):
+            found.append((row, *_class_of(points[point], measurements.name, str(measurements.part[row]))))
+    frame = pd.DataFrame(
+        found, columns=["row", "work", "kind", "dtype", "chip", "architecture", "maker", "generated"]
+    ).set_index("row", drop=False)
+    return frame.sort_index()
+
+
+def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, str, str, bool]:
+    if kind == COLLECTIVES:
+        work, of = COLLECTIVES, ""
+    else:
+        work, of = work_of(point._replace(training=point.name == "transformer"))
+        if work == SERVING and part == "ttft":
+            work = FIRST_TOKEN
+    assert work, point
+    return work, of, point.dtype, point.chip, point.architecture, point.maker, point.generated
+
+
+def calibrated() -> set[str]:
+    """Return the architectures of the library to whose chips something was calibrated."""
+    found = set()
+    for chip in shelf.choices("chip"):
+        path = shelf.path_of("chip", chip)
+        assert path is not None
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if "calibrated:" in str(content.get("source", "")) and chip != "pathfinding":
+            with hydra_rules():
+                found.add(Composer.of_library().compose([f"chip={chip}"]).leaves["chip.architecture"])
+    return found
+
+
+def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
+    """Yield every class and its rows."""
+    known = rows[~rows["generated"]]
+    foreign = known[~known["architecture"].isin(calibrated())]
+    for standing, some, of in (
+        (table.MEASURED, known, "chip"),
+        (table.RELATIVE, known, "architecture"),
+        (table.UNMEASURED, foreign, "maker"),
+        (table.GENERATED, rows[rows["generated"]], ""),
+    ):
+        for by_dtype in (False, True):
+            chosen = some[some["work"].isin(BY_DTYPE)] if by_dtype else some
+            by = ["work", "kind", *(["dtype"] if by_dtype else []), *([of] if of else [])]
+            for values, group in chosen.groupby(by):
+                one = dict(zip(by, values, strict=True))
+                key = table.Key(one["work"], one["kind"], one.get("dtype", ""), standing, one.get(of, ""))
+                yield key, group
+
+
+def written(rows: pd.DataFrame) -> str:
+    """Return the table of rows, as a file."""
+    text = io.StringIO()
+    text.write(HEAD.format(version=version(), model=_jit.MODEL_DIGEST))
+    to = csv.writer(text, lineterminator="\n")
+    to.writerow([*table.Key._fields, *table.Errors._fields, "files"])
+    for key, group in sorted(classes(rows), key=lambda one: one[0]):
+        if len(group) >= table.FEWEST_ROWS:
+            ratio = group["ratio"].to_numpy(np.float64)
+            of = accuracy(np.ones(ratio.size), ratio)
+            errors = (round(value, DIGITS) for value in (of.mean_error, of.median_error, of.bias))
+            to.writerow([*key, len(group), *errors, " ".join(sorted(group["file"].unique()))])
+    return text.getvalue()
+
+
+def summary(text: str) -> str:
+    """Return the classes of training and of serving for the docs: of single chips, and of generated ones."""
+    lines = [
+        "| work | model | chip | rows | mean error | median | predicted / measured |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key, errors in table.read_table(text).items():
+        if key.work in (TRAINING, SERVING, FIRST_TOKEN) and key.standing in (table.MEASURED, table.GENERATED):
+            chip = key.chip or "made from budgets (`pins=none`)"
+            figures = f"{errors.mean_error:.0%} | {errors.median_error:.0%} | {errors.bias:.2f}"
+            lines.append(f"| {key.work} | {key.kind} | {chip} | {errors.rows:,} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_docs(page: str, text: str) -> str:
+    """Return a page with the summary of a table in its place."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{summary(text)}{END}{after}"
+
+
+def every_row(folder: Path) -> pd.DataFrame:
+    """Return the rows of all tasks."""
+    found = []
+    for task in tasks(folder):
+        begin = time.monotonic()
+        try:
+            rows = rows_of(task)
+        except InputError as error:
+            print(f"{task.name}: left out: {error}", file=sys.stderr, flush=True)
+            continue
+        found.append(rows.assign(file=task.path.stem))
+        took = time.monotonic() - begin
+        print(f"{task.name}: {len(rows):,} rows in {took:.0f} s", file=sys.stderr, flush=True)
+    return pd.concat(found, ignore_index=True)
+
+
+def main() -> None:
+    """Write the table, and show it in the docs."""
+    text = written(every_row(Path(sys.argv[1])))
+    table.PATH.write_text(text, encoding="utf-8")
+    DOCS.write_text(in_docs(DOCS.read_text(encoding="utf-8"), text), encoding="utf-8")
+    print(f"{table.PATH}: {len(table.read_table(text))} classes")
+
+
+if __name__ == "__main__":
+    main()

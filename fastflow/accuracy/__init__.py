@@ -1,0 +1,1 @@
+"""How far such answers were off: classes of validation, and the table of their errors."""

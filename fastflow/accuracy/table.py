@@ -1,0 +1,100 @@
+"""The errors of every class of validation, as `bench/validation_table.py` has written them.
+
+A class is a kind of work, of model and of data type, on a chip that was measured itself, on chips of its
+architecture, on chips of its maker that nothing was calibrated to, or on chips that their budgets make.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+PATH = Path(__file__).with_name("table.csv")
+FEWEST_ROWS = 5
+"""Measured rows that a class has at least: of fewer, the next coarser class is taken."""
+MEASURED, RELATIVE, UNMEASURED, GENERATED = "measured", "relative", "unmeasured", "generated"
+
+
+class Key(NamedTuple):
+    """What a class is of; "" stands for any."""
+
+    work: str
+    kind: str  # of model, or of a kernel's work
+    dtype: str  # of products
+    standing: str  # of the chip, as above
+    chip: str  # MEASURED: its `chip.name`; RELATIVE: `chip.architecture`; UNMEASURED: `chip.maker`; else ""
+
+
+class Errors(NamedTuple):
+    """How far predictions of a class were off; p is predicted, t measured."""
+
+    rows: int
+    mean_error: float  # of |p - t| / t
+    median_error: float
+    bias: float  # median of p / t
+
+
+class ChipStanding(NamedTuple):
+    """What is known of a chip when its answers are judged."""
+
+    name: str
+    architecture: str  # "" for none
+    maker: str  # "" where it is not said
+    is_generated: bool  # from its budgets
+    is_stock: bool  # a chip of the library, none of whose figures is changed
+
+    def classes(self) -> Iterator[tuple[str, str]]:
+        """Yield standings and chips of classes that it is in, the finest first."""
+        if self.is_generated:
+            yield GENERATED, ""
+            return
+        if self.is_stock:
+            yield MEASURED, self.name
+        if self.architecture:
+            yield RELATIVE, self.architecture
+        if self.maker:
+            yield UNMEASURED, self.maker
+
+
+@cache
+def table() -> dict[Key, Errors]:
+    """Return the errors of every class."""
+    return read_table(PATH.read_text(encoding="utf-8"))
+
+
+@cache
+def digest() -> str:
+    """Return a hash of the table."""
+    return hashlib.sha256(PATH.read_bytes()).hexdigest()[:16]
+
+
+def read_table(text: str) -> dict[Key, Errors]:
+    """Return the errors of a table's classes."""
+    return {
+        Key(*(row[name] for name in Key._fields)): Errors(
+            int(row["rows"]), *(float(row[name]) for name in Errors._fields[1:])
+        )
+        for row in csv.DictReader(_without_comments(text.splitlines()))
+    }
+
+
+def _without_comments(lines: Iterable[str]) -> Iterator[str]:
+    return (line for line in lines if not line.startswith("#"))
+
+
+def find(work: str, kind: str, dtype: str, chip: ChipStanding) -> tuple[Key, Errors] | None:
+    """Return the finest class of some work on a chip, and its errors; None where there is none.
+
+    A class of a data type is finer than one of all types on the same chip.
+    """
+    for standing, of in chip.classes():
+        for of_type in dict.fromkeys((dtype, "")):
+            key = Key(work, kind, of_type, standing, of)
+            errors = table().get(key)
+            if errors is not None and errors.rows >= FEWEST_ROWS:
+                return key, errors
+    return None
