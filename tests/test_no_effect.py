@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow import InputError
-from fastflow.columns import INPUTS, find_input
+from fastflow.columns import INPUTS, find_input, results
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import is_of_model, model_inputs
 from fastflow.configuration.library import hydra_rules
@@ -22,6 +22,8 @@ from fastflow.evaluation import effects
 from fastflow.grid.unset import SAMPLE
 
 COLUMN = "no_effect"
+TYPICAL = [column.name for column in (*results.TYPICAL, results.TYPICAL_TTFT)]
+"""Columns that say what chip an answer is of, and that its figures are not the library's."""
 TRAINED = (
     "model=llama3_8b", "system=dgx_h100", "model.batch=64", "parallel.strategy=TP-2-d4", "model.layers=8",
 )  # fmt: skip
@@ -88,8 +90,12 @@ def _without(work: str) -> pd.DataFrame:
 
 def _same(left: pd.DataFrame, right: pd.DataFrame) -> bool:
     """Say whether two points have the same results, inputs that are repeated aside."""
-    names = [name for name in left if name not in effects._ECHOES]
+    names = [name for name in left if name not in (*effects._ECHOES, *TYPICAL)]
     return list(left) == list(right) and left[names].equals(right[names])
+
+
+def _differ(left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+    return [name for name in left if name not in right or not left[name].equals(right[name])]
 
 
 def check(work: str, text: str) -> None:
@@ -105,7 +111,7 @@ def check(work: str, text: str) -> None:
         return
     same = _same(found, _without(work))
     if said:
-        assert same, (work, text)
+        assert same, (work, text, _differ(found, _without(work)))
     elif same:  # it is what is done without it, by a default that stands for something
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
@@ -135,7 +141,8 @@ def test_cases_cover_the_registry() -> None:
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (("parallel.offload=activations", "parallel.recompute=full"), "parallel.offload: as without it"),
+        (("parallel.offload=activations", "parallel.recompute=full"), ""),
+        (("parallel.overlap.context=false",), "parallel.overlap.context: as without it"),
         (("parallel.recompute=99",), "parallel.recompute: as with 98"),
         (("parallel.recompute=selective",), "parallel.recompute: as without it"),
         (("parallel.within='tp<=4'",), "parallel.within: as without it"),
@@ -152,9 +159,11 @@ def test_of_training(texts: tuple[str, ...], said: str) -> None:
 
 
 def test_rows_of_a_grid() -> None:
-    axes = ("parallel.recompute=none,full", "parallel.offload=none,activations")
-    found = fastflow.evaluate(*TRAINED, *axes)
-    assert found[COLUMN].tolist() == ["", "", "", "parallel.offload: as without it"]
+    own = [text for text in TRAINED if not text.startswith("parallel.strategy")]
+    found = fastflow.evaluate(
+        *own, "parallel.strategy=TP-2-d4,TP-2-c2-d2", "parallel.overlap.context=true,false"
+    )
+    assert found[COLUMN].tolist() == ["", "parallel.overlap.context: as without it", "", ""]
 
 
 def test_many_points() -> None:
