@@ -14,6 +14,7 @@ from fastflow.columns.cost import TOKEN
 from fastflow.cost.columns import Devices, iteration_columns
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
+from fastflow.hardware.packages import per_package
 from fastflow.network.nccl import NAMES as NCCL
 from fastflow.network.peer import NAMES as PEER
 from fastflow.parallelism.layout import LAYERS, SAME, sections
@@ -103,6 +104,7 @@ def _chip_columns(prediction: Prediction) -> Columns:
         "cuts": _own_cuts(prediction),
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
+        "devices_per_package": per_package(prediction.inputs),
         "dram_capacity_B": chip.dram.capacity,
         "dram_devices": _whole(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,

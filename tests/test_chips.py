@@ -203,3 +203,29 @@ def test_full_power_is_a_relatives(compose):
         expected *= one["chip.pinned.core_Hz"] / other["chip.pinned.core_Hz"]
         expected *= sum(other[key] for key in on_chip) / sum(one[key] for key in on_chip)
         assert one["chip.pinned.boost_W"] == pytest.approx(expected, rel=0.005), chip
+
+
+OLD = ("v100", "v100_sxm", "v100_pcie", "p100", "p4", "t4")  # compute capabilities 6.0 to 7.5
+OF_CHIP = ("megatron_core", "nemo", "jax", "composer")  # whose attention is FlashAttention's or cuDNN's
+
+
+@pytest.mark.parametrize("framework", [path.stem for path in (CHIPS.parent / "framework").glob("*.yaml")])
+def test_attention_is_fused_where_a_frameworks_kernels_run(compose, framework):
+    """On every chip; what the user sets goes first."""
+    for chip in (*SHEETS, "pathfinding", "chiplets", "v100", "a100"):
+        chosen = (f"framework={framework}", f"chip={chip}", "model=llama3_8b")
+        point = compose(*chosen)
+        assert point["chip.flash_attention"] == (chip not in OLD)
+        fused = compose(*chosen, "chip=h100_sxm")["model.fused_attention"]
+        expected = chip not in OLD if framework in OF_CHIP else fused
+        assert point["model.fused_attention"] == expected, chip
+        assert compose(*chosen, "model.fused_attention=true")["model.fused_attention"]
+
+
+def test_a_chip_file_that_does_not_say_has_fused_attention(tmp_path, compose):
+    file = tmp_path / "own.yaml"
+    said = yaml.safe_load((CHIPS / "pathfinding.yaml").read_text())
+    del said["flash_attention"]
+    file.write_text(yaml.safe_dump(said))
+    point = compose("framework=megatron_core", "model=llama3_8b", f"chip={file}")
+    assert point["model.fused_attention"]

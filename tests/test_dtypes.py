@@ -1,12 +1,21 @@
 """Data types of products (docs/model.md): bytes with their scales, quantising, and what refuses to train."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fastflow
+from fastflow.columns import INPUTS
+from fastflow.configuration.inputs import convert
+from fastflow.configuration.library import library_root
+from fastflow.configuration.wording import suggestion
+from fastflow.errors import InputError
 from fastflow.workload import build_graph, count_kernels
 from fastflow.workload.precision import FORMATS, precision
-from tests.checks import mixed, near
+from tests.checks import cases, mixed, near
 
 SIZES = {"m": 768, "k": 4096, "n": 1024, "batch": 3}
 HOPPER = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8")
@@ -151,3 +160,56 @@ def test_measurements_in_a_data_type_include_quantising(tmp_path):
     ]
     assert found.rows.predicted_s.tolist() == alone
     assert alone[1] - alone[2] > 2.9 * 2.39e-6  # three launches more
+
+
+TYPED = [column for column in INPUTS if "bf16" in column.choices]
+FOLDERS = [path for path in (library_root() / "conf").iterdir() if path.is_dir()]
+CHOICES = [column.choices for column in INPUTS if column.choices]
+CHOICES += [[file.stem for file in folder.glob("*.yaml")] for folder in FOLDERS]
+OTHERS = ("mxfp8", "MXFP6", "nvfp8", "fp4", "int4", "e2m1", "float64", "fp6", "fp8_rowwise", "torch.float64")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("bfloat16", "bf16"), ("torch.bfloat16", "bf16"), ("half", "fp16"), ("float16", "fp16"),
+        ("float32", "fp32"), ("e4m3", "fp8"), ("fp8_e4m3", "fp8"), ("fp8_e5m2", "fp8"), ("FP8", "fp8"),
+        ("fp8-block", "fp8_block"), ("float8_e4m3fn", "fp8"), ("jnp.float32", "fp32"), ("MXFP4", "mxfp4"),
+    ],
+)  # fmt: skip
+def test_a_data_type_has_the_names_of_other_libraries(name, dtype):
+    assert convert("model.dtype", name) == dtype
+    assert {convert(column.name, name) for column in TYPED if dtype in column.choices} == {dtype}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("column", TYPED, ids=lambda column: column.name)
+def test_what_is_nearest_to_a_type_that_is_not_modelled(column, name):
+    """Never a type of another width by likeness of names; what is named is taken where it is set."""
+    with pytest.raises(InputError) as refused:
+        convert(column.name, name)
+    said = str(refused.value)
+    assert "did you mean" not in said
+    near = said.rpartition("nearest here ")[2].rstrip(")").partition(" ")[2].split(" and ")
+    assert "nearest here" in said
+    assert [convert(column.name, one) for one in near] == near
+
+
+@given(st.sampled_from(CHOICES), st.data())
+@cases(200)
+def test_a_suggestion_never_has_other_numbers(choices, data):
+    """Of every key with choices: one number changed is another thing, not a slip."""
+    numbered = [name for name in choices if re.search(r"\d", name)]
+    if not numbered:
+        return
+    name = data.draw(st.sampled_from(numbered))
+    at = data.draw(st.sampled_from([i for i, letter in enumerate(name) if letter.isdigit()]))
+    other = name[:at] + data.draw(st.sampled_from("0123456789")) + name[at + 1 :]
+    meant = re.search(r"did you mean (\S+)\?", suggestion(other, choices))
+    if other not in choices and meant and not meant[1].startswith(f"{other}_"):
+        assert re.findall(r"\d+", meant[1]) == re.findall(r"\d+", other)
+
+
+def test_slips_are_still_put_right():
+    for slip, meant in (("h100_smx", "h100_sxm"), ("H100-SXM", "h100_sxm"), ("llama3_70", "llama3_70b")):
+        assert suggestion(slip, ["h100_sxm", "llama3_70b", "h200_sxm"]) == f"; did you mean {meant}?"

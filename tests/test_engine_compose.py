@@ -89,6 +89,14 @@ FILES = {
         strategy: ${model.one}
         devices: 2""",
     "model/text.yaml": "{m: '${model.devices}${oc.env:fastflow_TEST} ${tech.name}', devices: 2, strategy: d}",
+    "model/select.yaml": """
+        m: ${oc.select:nowhere.at.all,true}
+        n: ${oc.select:model.nothing,false}
+        one: ${oc.select:model.flag,true}
+        two: ${oc.select:tech.name,true}
+        flag: false
+        devices: 2
+        strategy: d1""",
     "model/chain.yaml": "{m: 'a ${model.n}', n: '${model.devices}', devices: 2, strategy: d1}",
     "model/custom.yaml": "{m: '${missing_or_not:model.n}', n: 3, devices: 2, strategy: d1}",
     "model/dotted.yaml": "{m: a, m.n: '${oc.env:fastflow_TEST} x', devices: 2, strategy: d1}",
@@ -139,6 +147,7 @@ PLAIN = [
     ("+patch@chip.patch=global",),
     ("model=kinds",),
     ("model=text",),
+    ("model=select",),
     ("model=gemm", "model.m=${model.n}", "model.n=5"),
     ("model=gemm", "model.m=${now:%Y}", "tech.source=3", "chip.area=null"),
     ("model.batch=1", "model.batch=2"),

@@ -631,7 +631,11 @@ def test_a_fat_tree_is_described():
     [
         ({"devices": 0}, r"system\.devices=0 is invalid: expected a number of devices from 1 to"),
         ({"devices": 2**21}, r"devices=2097152 is invalid: expected a number of devices from 1 to 1048576"),
-        ({"package": 7}, r"system\.package\.devices=7 is invalid: .* divides system\.devices=512"),
+        (
+            {"devices": 22, "package": 8},
+            r"system\.devices=22 is invalid: expected as many devices of each package of 8, at least 4: "
+            r"system\.devices=21 \(3 x 7\), or system\.devices=24 \(3 x 8\), or system\.package\.devices=2",
+        ),
         ({"package": 0}, r"system\.package\.devices=0"),
         (
             {"inside": "fat_tree"},

@@ -25,7 +25,8 @@ SHEETS = {
     "superpod_b200": ("b200_sxm", 256, 8, 900, 50, True),
     "superpod_b300": ("b300_sxm", 256, 8, 900, 100, True),
 }
-GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale"}
+CARDS = {"pcie", "pcie_nvlink_pairs"}
+GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale", *CARDS}
 LONG = 2.0**33
 
 
@@ -64,6 +65,27 @@ def test_long_all_reduces_take_all_links(compose, system):
     assert 0.8 * min(cards, inside) < across < min(1.75 * cards, 1.02 * inside)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "bridge", "lanes"),
+    [
+        (("system=pcie_nvlink_pairs",), 300e9, 63e9),
+        (("system=pcie_nvlink_pairs", "chip=a100_pcie_80"), 300e9, 31.5e9),
+        (("system=pcie_nvlink_pairs", "chip.pinned.intra_Bps='56.25 GB/s'"), 56.25e9, 63e9),
+        (("system=pcie",), 31.5e9, 31.5e9),
+        (("system=pcie", "chip=h100_pcie"), 63e9, 63e9),
+    ],
+)
+def test_cards_reach_their_pair_by_a_bridge_and_others_by_their_lanes(compose, chosen, bridge, lanes):
+    point = compose(*chosen)
+    pairs = point["system.package.devices"] == 2
+    bounds = [bridge * point[f"net.{'intra' if pairs else 'inter'}.utilization"]]
+    both = (1 + pairs) * lanes * point["net.inter.utilization"]  # a ring leaves a pair by both cards
+    bounds += [min(both, bounds[0]) if pairs else both] * 2
+    for ranks, bound in zip((2, 4, 8), bounds, strict=True):
+        took = fastflow.predict_collective("all-reduce", LONG, ranks, *chosen)
+        assert 0.8 * bound < 2 * (ranks - 1) / ranks * LONG / took <= 1.001 * bound, ranks
+
+
 @pytest.mark.parametrize("system", [name for name in SHEETS if name.startswith("superpod")])
 def test_any_number_of_machines(system):
     chosen = f"system={system}"
@@ -72,8 +94,8 @@ def test_any_number_of_machines(system):
         for devices in (8, 16, 24, 56, 1024)
     ]
     assert took[0] < took[1] < took[2] < took[3] < took[4] < 1.6 * took[1]
-    with pytest.raises(fastflow.InputError, match=r"system\.package\.devices"):
-        fastflow.predict_collective("all-reduce", 1e9, 8, chosen, "system.devices=12")
+    with pytest.raises(fastflow.InputError, match=r"system\.devices=24 \(3 x 8\)"):
+        fastflow.predict_collective("all-reduce", 1e9, 8, chosen, "system.devices=22")
 
 
 def test_a_cluster_of_each_trains():

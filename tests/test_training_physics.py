@@ -68,6 +68,46 @@ def test_gradients_that_are_dealt_out_are_summed_for_every_micro_batch(zero):
         assert once["time_s"] == sharded(1, "auto")["time_s"]
 
 
+@pytest.mark.parametrize("zero", [2, 3])
+@pytest.mark.parametrize("strategy", ["d4-p2", "TP-2-d2-p2", "TP-1-d2-p2x2", "d2-p4"])
+def test_a_pipeline_sums_gradients_once(zero, strategy):
+    """Whatever is dealt out: all gradients stay until the last micro-batch, and are summed behind it."""
+    said = (*SMALL, f"parallel.strategy={strategy}", "parallel.microbatches=8", "model.batch=64")
+    rows = {
+        reduce: fastflow.evaluate(*said, f"parallel.zero={zero}", f"parallel.reduce={reduce}").iloc[0]
+        for reduce in ("auto", "iteration", "buffer", "microbatch")
+    }
+    for name in ("time_s", "comm_s", "gradient_B", "footprint_B"):
+        assert rows["auto"][name] == rows["iteration"][name] == rows["buffer"][name], name
+    assert rows["microbatch"]["comm_s"] > rows["auto"]["comm_s"]
+    assert rows["microbatch"]["gradient_B"] < rows["auto"]["gradient_B"]
+    if zero == 2:
+        one = fastflow.evaluate(*said, "parallel.zero=1").iloc[0]
+        assert (one["time_s"], one["gradient_B"]) == (rows["auto"]["time_s"], rows["auto"]["gradient_B"])
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "like"),
+    [
+        ("megatron_core", 2, "iteration"), ("nemo", 2, "iteration"), ("megatron_core", 3, "microbatch"),
+        ("deepspeed", 2, "microbatch"), ("deepspeed", 3, "microbatch"), ("fsdp", 2, "microbatch"),
+        ("torchtitan", 3, "microbatch"), ("megatron_deepspeed", 2, "microbatch"), ("none", 2, "microbatch"),
+    ],
+)  # fmt: skip
+def test_how_often_a_framework_sums_gradients_without_a_pipeline(framework, zero, like):
+    said = (*SMALL, "parallel.strategy=d8", "parallel.microbatch=1", f"framework={framework}")
+    own, same = (
+        fastflow.evaluate(*said, f"parallel.zero={zero}", *more).iloc[0]
+        for more in ((), (f"parallel.reduce={like}",))
+    )
+    assert (own["time_s"], own["gradient_B"]) == (same["time_s"], same["gradient_B"])
+    other = "iteration" if like == "microbatch" else "microbatch"
+    assert (
+        own["comm_s"]
+        != fastflow.evaluate(*said, f"parallel.zero={zero}", f"parallel.reduce={other}")["comm_s"][0]
+    )
+
+
 def test_gradients_are_summed_once_where_all_have_them():
     same = sharded(1, "auto")
     assert same["time_s"] == sharded(1, "iteration")["time_s"] < sharded(1, "microbatch")["time_s"]

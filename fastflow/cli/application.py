@@ -23,7 +23,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fastflow import precompile
-from fastflow.cli.arguments import check_arguments, check_folders, is_plain, read_arguments
+from fastflow.cli.arguments import (
+    check_arguments,
+    check_folders,
+    is_plain,
+    read_arguments,
+    reading,
+    without_rows,
+)
 from fastflow.cli.point import run_point
 from fastflow.cli.sweep import check_single, run_grid
 from fastflow.cli.without_hydra import reader_gone
@@ -78,6 +85,8 @@ def run_application(name: str = "sweep") -> int:
         print(_shortened(str(error)), file=sys.stderr)
         return 2
 
+    seen = without_rows(arguments, PRIMARY[name]) if name in _OF_MEASUREMENTS else arguments
+
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
         config = cast("DictConfig", HydraConfig.instance().cfg)
@@ -86,7 +95,7 @@ def run_application(name: str = "sweep") -> int:
                 choice = config.hydra.runtime.choices.get("hydra/sweeper")
                 raise InputError("hydra/sweeper", choice, "fastflow, which makes one table of a grid")
             loader = GlobalHydra.instance().config_loader()
-            run_from_hydra(loader, config, _texts(config.hydra.overrides.task), None)
+            run_from_hydra(loader, config, _own(arguments), None)
         except InputError as error:
             mistakes.append(error)
 
@@ -98,7 +107,8 @@ def run_application(name: str = "sweep") -> int:
             warnings.filterwarnings("error", module=r"hydra\.")  # what it passes over is a mistake
             ready = _planned(name, arguments)
             if ready is None:
-                start(task)()
+                with reading(arguments, seen):
+                    start(task)()
         if ready is not None:
             try:
                 ready()
@@ -112,7 +122,7 @@ def run_application(name: str = "sweep") -> int:
     except Exception as error:
         if not _is_mistake(error):
             raise
-        mistakes.append(_mistake(error, arguments, PRIMARY[name]))
+        mistakes.append(_mistake(error, seen, PRIMARY[name]))
     for line in dict.fromkeys(map(str, mistakes[:1])):
         print(_shortened(line), file=sys.stderr)
     return 2 if mistakes else 0
@@ -140,8 +150,7 @@ def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError
     try:
         composer = Composer.of_library(arguments.config_dir, COMMAND_LINE, arguments.config_name or primary)
         # most mistakes show again here, where our own words are found for them
-        own = [text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")]
-        composition = composer.compose(own)
+        composition = composer.compose(_own(arguments))
         composer.resolved(composition)
         check_path("output", composition)
     except InputError as own_words:
@@ -152,6 +161,11 @@ def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError
         return translated(error, composer, arguments.overrides)
     reason = f"{type(error).__name__}: {first_line(error)}"
     return CompositionError(f"{' '.join(arguments.overrides)}: cannot be composed ({reason})")
+
+
+def _own(arguments: Namespace) -> list[str]:
+    """Return the overrides of a command line but those of Hydra's section."""
+    return [text for text in arguments.overrides if not text.lstrip("+~").startswith("hydra")]
 
 
 def _texts(overrides: ListConfig) -> list[str]:

@@ -6,7 +6,9 @@ import io
 import re
 import shlex
 import sys
-from contextlib import redirect_stderr
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING
 
 from hydra._internal.utils import get_args_parser
@@ -17,7 +19,6 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Sequence
 
 _SPLIT = re.compile(r"unrecognized arguments: (?!-)(.*)")
@@ -30,6 +31,8 @@ _QUIET = ("none", "disabled", "stdout")  # of Hydra's choices those that write n
 _MULTIRUN = ("-m", "--multirun")
 _OWN_WORDS = ("hydra", ".yaml")
 """Of overrides that choose what may speak to Hydra itself."""
+_HYDRA_ANSWERS = ("cfg", "info", "help", "hydra_help", "shell_completion", "resolve", "multirun")
+"""Switches after which nothing of ours runs, and that of a grid, which has no rows of a file."""
 _SECTION = "output"
 """What every primary configuration that is made of ours has."""
 
@@ -100,6 +103,42 @@ def is_plain(arguments: Namespace) -> bool:
     given = vars(arguments)
     switches = any(given[name] for name in given if name not in ("overrides", "multirun"))
     return not switches and not any(word in text for text in given["overrides"] for word in _OWN_WORDS)
+
+
+def without_rows(arguments: Namespace, primary: str) -> Namespace:
+    """Return a command line that Hydra composes without the file whose rows choose models and systems.
+
+    A leaf may be there with the choice of a row alone, so each is added where Hydra has none; whether there
+    is one, and one value, is checked with the rows' choices. All stays as it is where only Hydra answers.
+    """
+    if any(value for name, value in vars(arguments).items() if name in _HYDRA_ANSWERS):
+        return arguments
+    try:
+        composer = Composer.of_library(arguments.config_dir or None, COMMAND_LINE, primary)
+        parsed = composer.parse(arguments.overrides)
+    except InputError:  # which Hydra comes upon too
+        return arguments
+    kept: list[str] = []
+    for override, text in zip(parsed, arguments.overrides, strict=True):
+        is_group = composer.is_group(override.key_or_group)
+        several = override.is_sweep_override()
+        if override.is_hydra_override() or (is_group and not several and isinstance(override.value(), str)):
+            kept.append(text)
+        elif not is_group and not several and not override.is_delete():
+            kept.append(f"++{text.lstrip('+')}")
+    return Namespace(**{**vars(arguments), "overrides": kept})
+
+
+@contextmanager
+def reading(given: Namespace, kept: Namespace) -> Iterator[None]:
+    """Have Hydra read other overrides than a command line has."""
+    before = list(sys.argv)
+    if kept is not given:
+        sys.argv[:] = [*(text for text in before if text not in given.overrides), *kept.overrides]
+    try:
+        yield
+    finally:
+        sys.argv[:] = before
 
 
 def _key(text: str) -> str:

@@ -65,10 +65,12 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
         return
     from fastflow.results import explain, explain_layout
     from fastflow.show import point
+    from fastflow.show.point import SHOWN
 
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
-    point.breakdown(row, explain(prediction, found.place), layouts, run.grid.levels)
+    inputs = {key: column[found.place].item() for key, column in prediction.inputs.items() if key in SHOWN}
+    point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
 
 
 def _refuse_files(run: Run) -> None:

@@ -38,8 +38,8 @@ OFFLOADS = ("none", "optimizer", "activations", "all")
 AUTO, TRUE, FALSE = "auto", "true", "false"
 SPLITS = (AUTO, "even", "balanced")
 SWITCH = (AUTO, TRUE, FALSE)
-MICROBATCH = "microbatch"
-REDUCES = (AUTO, MICROBATCH, "iteration")
+MICROBATCH, BUFFER = "microbatch", "buffer"
+REDUCES = (AUTO, MICROBATCH, "iteration", BUFFER)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
 
@@ -173,6 +173,12 @@ INPUTS: tuple[Column, ...] = (
         "chip.matrix_power", "", "power of busy matrix units over that of busy vector lanes, of boost_W"
     ),
     share("chip.sustained", "share of the power budget that cores and caches have in runs of minutes"),
+    Column(
+        "chip.flash_attention",
+        "bool",
+        "",
+        "whether FlashAttention 2 and cuDNN have fused attention for it; what frameworks fuse follows",
+    )._replace(absent="true"),
     Column("chip.boost", "bool", "", "whether idle bundles leave their power to those at work"),
     nonnegative(
         "chip.step_latency", "s", "least time of a thread block for 128 B of every row that it reads"
@@ -277,7 +283,7 @@ INPUTS: tuple[Column, ...] = (
     text(
         "parallel.reduce",
         "a transformer's weight gradients are summed over devices for every micro-batch, or once; auto: for"
-        " every one from ZeRO 2 on",
+        " every one from ZeRO 2 on, but once in a pipeline; buffer: the same, from ZeRO 3 on",
         REDUCES,
     ),
     text("parallel.split", "how layers are dealt to pipeline stages; auto: evenly", SPLITS),

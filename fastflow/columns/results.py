@@ -33,6 +33,12 @@ RESULTS: tuple[Column, ...] = (
     Column("strategy", "str", "", "parallel strategy (3.3)"),
     Column("cuts", "str", "", "layers, or kinds of them, that are cut otherwise, such as softmax RC-1-64-d8"),
     Column("placement", "str", "", "order in which parallel dimensions fill the network, innermost first"),
+    Column(
+        "devices_per_package",
+        "int",
+        "",
+        "devices in use of each package; a smaller job, or an uneven one, uses a part",
+    ),
     Column("placement_asked", "str", "", "requested placement, or auto"),
     Column("tiling", "str", "", "source of the tried tiles"),
     Column("time_s", "float", "s", "time of one iteration; null where none can be predicted (see reason)"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
+from fastflow.configuration.formats import data_type, nearest
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.errors import InputError
 from fastflow.hardware.chiplets import CHIPLETS, HOLDABLE
@@ -173,10 +174,20 @@ def _read(column: Column, value: Any) -> Scalar:
     return int(value)
 
 
+def _of_choices(column: Column, value: str) -> str:
+    """Return the choice that another name of a data type stands for; raises ValueError where it is none."""
+    takes_types = "bf16" in column.choices
+    found = data_type(value, column.choices) if takes_types else value
+    if found not in column.choices:
+        near = nearest(value, column.choices) if takes_types else ""
+        raise ValueError(near or suggestion(value, column.choices).removeprefix("; "))
+    return found
+
+
 def _check(column: Column, value: Scalar) -> Scalar:
     if isinstance(value, str):
         if column.choices and value not in column.choices:
-            raise ValueError(suggestion(value, column.choices).removeprefix("; "))
+            value = _of_choices(column, value)
         _check_text(column.name, value)  # a grid is refused before it starts
         return value
     above = column.low < value if column.above_low else column.low <= value

@@ -26,6 +26,8 @@ _REFERENCE = re.compile(rf"\$\{{({_PATH})\}}", re.ASCII)
 # text with absolute references, times and environment variables: nothing else reads other keys
 _INTERPOLATED = re.compile(rf"{_TEXT}(?:\$\{{(?:{_PATH}|(?:now|oc\.env):{_TEXT})\}}{_TEXT})+", re.ASCII)
 
+# the value of a key that may be missing, or else what is said
+_SELECTED = re.compile(rf"\$\{{oc\.select:({_PATH}),(true|false)\}}", re.ASCII)
 _NOW = re.compile(r"\$\{now:(%[A-Za-z](?:-%[A-Za-z])*)\}", re.ASCII)  # which every output folder is named by
 
 
@@ -242,6 +244,11 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
     for key, value in leaves.items():
         if not _is_open(value):
             continue
+        select = _SELECTED.fullmatch(value) if isinstance(value, str) else None
+        if select:
+            there = _has(config, select[1])
+            result[key] = _scalar(config, select[1]) if there else select[2] == "true"
+            continue
         if not isinstance(value, str) or not _INTERPOLATED.fullmatch(value) or not _KEY.fullmatch(key):
             raise Unusual
         value = result[key] = _NOW.sub(lambda now: datetime.now().strftime(now[1]), value)
@@ -292,6 +299,15 @@ def _is_open(value: Any) -> bool:
     if isinstance(value, list | dict):
         return any(map(_is_open, value.values() if isinstance(value, dict) else value))
     return False
+
+
+def _has(config: Any, key: str) -> bool:
+    """Say whether a configuration has a key."""
+    for name in key.split("."):
+        if not isinstance(config, dict) or name not in config:
+            return False
+        config = config[name]
+    return True
 
 
 def _scalar(config: Any, key: str) -> Any:

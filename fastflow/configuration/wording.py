@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from fastflow.errors import InputError
 
+_NUMBER, _SEPARATOR = re.compile(r"\d+"), re.compile(r"[-. ]")
 COMMAND_LINE = "the command line"
 PROGRAM = "the overrides"
 """The origins of what a user and what a program asks for."""
@@ -30,12 +32,26 @@ def one_of(names: Iterable[str]) -> str:
     return "one of " + ", ".join(names)
 
 
+def _same_numbers(name: str, other: str) -> bool:
+    """Say whether another name has the same numbers, or goes on where a name ends."""
+    begun = _plain(other).startswith(f"{_plain(name)}_")
+    return begun or _NUMBER.findall(name) == _NUMBER.findall(other)
+
+
+def _plain(name: str) -> str:
+    return _SEPARATOR.sub("_", name.lower())
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" where a known name is close to the given one, else nothing.
 
-    Dotted keys are compared by their last name where they lie in one section, else as a whole.
+    Dotted keys are compared by their last name where they lie in one section, else as a whole. A name with
+    other numbers is another thing: mxfp4 is not what mxfp8 should have been.
     """
-    names = [key for key in known if key != name]
+    names = [key for key in known if key != name and _same_numbers(name, key)]
+    alike = [key for key in names if _plain(key) == _plain(name)]
+    if alike:
+        return f"; did you mean {alike[0]}?"
     section, _, last = name.rpartition(".")
     beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
     close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastflow.evaluation.effects import Trial, trials_of, with_trials, without_effect
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.tables import Columns
+from fastflow.tables import Columns, Texts
 
 if TYPE_CHECKING:
     from fastflow.prediction import Prediction
@@ -30,6 +30,8 @@ class Predicted(NamedTuple):
     share: Share | None = None
     trials: Sequence[Trial] = ()
     """What the prediction has after the points: some of them again, without keys of the user."""
+    least: Texts | None = None
+    """Why nothing fits where the best strategy was asked for, of every point; or ""."""
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -49,6 +51,7 @@ def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = 
     some of the points, which are predicted after them.
     """
     from fastflow import crossflow
+    from fastflow.optimize.fitting import LEAST
     from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
@@ -60,12 +63,14 @@ def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = 
             from fastflow.serving.serve import serve
 
             settled = dict(settle_servers(inputs, rehearsed))
+            least = settled.pop(LEAST, None)
             prediction = serve(with_trials(settled, trials))
         else:
             settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+            least = settled.pop(LEAST, None)
             prediction = crossflow.predict(with_trials(settled, trials))
     points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, settled, trials=trials)
+    return Predicted(np.arange(points), inputs, prediction, settled, trials=trials, least=least)
 
 
 def columns_of(one: Predicted) -> Columns:
@@ -78,7 +83,10 @@ def columns_of(one: Predicted) -> Columns:
         from fastflow.results import summary
 
         columns = summary(cast("Prediction", one.prediction))
-    return without_effect(columns, one.place.size, one.trials, one.settled, results_of)
+    columns = without_effect(columns, one.place.size, one.trials, one.settled, results_of)
+    if one.least is not None and (one.least != "").any():
+        columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
+    return columns
 
 
 def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:

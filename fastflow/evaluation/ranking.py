@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.accuracy.classes import typical_columns
 from fastflow.dataset.schema import ResultTable, column_order
@@ -81,7 +82,8 @@ def ranking_of(run: Run) -> Ranking:
 
     Raises InputError, also where that run has several points.
     """
-    from fastflow.optimize.strategies import predict_all
+    from fastflow.optimize.fitting import with_devices
+    from fastflow.optimize.strategies import fits, least_needed, predict_all
     from fastflow.precompile import compile_ahead
     from fastflow.results import summary
 
@@ -100,24 +102,30 @@ def ranking_of(run: Run) -> Ranking:
     columns = take(dict(prediction.inputs) | summary(prediction), order)
     columns |= typical_columns(columns, _is_stock(run, order.size))
     table = lay_out(grid, 0, order.size, [(np.arange(order.size), columns)])
+    least = search.least if search else least_needed(prediction, order)
+    if least:
+        table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
     settled = take(dict(prediction.inputs), order)
     return Ranking(run._replace(grid=grid), table, prediction, int(order[0]), search, settled)
 
 
 def _of_servers(run: Run, inputs: Columns) -> Ranking:
     """Rank the layouts of servers for the load of the one point of a run."""
-    from fastflow.optimize.servers import in_order
+    from fastflow.optimize.fitting import with_devices
+    from fastflow.optimize.servers import fits, ranked
     from fastflow.served_results import served_columns
     from fastflow.serving.serve import serve
 
     with naming_what_is_missing(inputs):
-        layouts = in_order(inputs)
+        layouts, least = ranked(inputs)
         count = layouts[_KEY].size
         many = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
         served = serve(many)
     grid = _over(run.grid, layouts)
     columns = many | served_columns(many, served) | typical_columns(many, _is_stock(run, count))
     table = lay_out(grid, 0, count, [(np.arange(count), columns)])
+    if least:
+        table["reason"] = _first(with_devices(inputs, least, fits), table["reason"])
     return Ranking(run._replace(grid=grid), table, served, 0, None, many)
 
 
@@ -125,6 +133,11 @@ def _is_stock(run: Run, rows: int) -> Bools:
     """Say of every row of a ranking whether its chip is of the library, with no figure changed."""
     (share,) = run.grid.shares(0, 1)
     return np.repeat(run.grid.is_stock(share), rows)
+
+
+def _first(reason: str, reasons: NDArray[Any]) -> NDArray[Any]:
+    """Return reasons of which the first one, the best strategy's, is another."""
+    return np.array([reason, *reasons[1:].tolist()], dtype=object)
 
 
 def _value(inputs: Columns) -> Floats:

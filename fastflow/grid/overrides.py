@@ -202,7 +202,12 @@ def _check_axis(composer: Composer, term: Term) -> None:
 
 def first_of_groups(terms: Sequence[Term]) -> tuple[str, ...]:
     """Return the overrides of the first combination of groups: leaves may be there only with the study."""
-    return tuple(term.text(0) for term in terms if term.is_group or term.key.startswith("hydra."))
+    chooses = (term.is_group and not isinstance(term.override.value(), dict) for term in terms)
+    return tuple(
+        term.text(0)
+        for term, is_choice in zip(terms, chooses, strict=True)
+        if is_choice or term.key.startswith("hydra.")
+    )
 
 
 def grids_of(

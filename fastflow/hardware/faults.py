@@ -14,6 +14,7 @@ from fastflow.errors import InputError
 from fastflow.hardware.chip import Chip, components_known
 from fastflow.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
 from fastflow.hardware.limits import name_limits
+from fastflow.hardware.packages import per_package
 from fastflow.hardware.voltage import Supply
 from fastflow.tables import Bools, Floats, Inputs, Reasons, Texts, table
 
@@ -150,7 +151,7 @@ def components(inputs: Inputs, chip: Chip) -> list[Component]:
         (part, link.bandwidth, link.bandwidth)
         for part, link in (("intra", chip.intra), ("inter", chip.inter))
     ]
-    of_package = inputs["system.package.devices"]
+    of_package = per_package(inputs)
     # a single device needs no network, a single die no links
     networks = {
         "intra": of_package > 1, "inter": inputs["system.devices"] > of_package, LINK: dies(inputs) > 1.0,

@@ -34,6 +34,7 @@ _SHOWN = 60  # characters of a cell, in a message
 # digits of other scripts, 1_000 and 0x10 are none
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_BOOLS = {"true": True, "false": False}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tab and the ends of lines
 
 
@@ -46,6 +47,13 @@ class Given(NamedTuple):
 
     values: NDArray[Any]
     there: Bools  # False where the cell is empty
+
+
+def merged(first: Given | None, second: Given) -> Given:
+    """Return what two columns say of one input, the second before the first."""
+    if first is None:
+        return second
+    return Given(np.where(second.there, second.values, first.values), first.there | second.there)
 
 
 class CsvFile(NamedTuple):
@@ -163,6 +171,8 @@ def scalar_of(key: str, text: str) -> Scalar:
     if column is None or column.kind == "str":
         meant = {choice.lower(): choice for choice in (column.choices if column else ())}
         return meant.get(text.lower(), text)
+    if column.kind == "bool":
+        return _BOOLS.get(text.lower(), shown(text))
     if column.kind == "int" and _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else shown(text)  # 1e6 is a whole number too

@@ -9,6 +9,7 @@ what the columns say.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from fastflow.errors import CompositionError, InputError
 from fastflow.grid.grid import Grid
 from fastflow.grid.plan import plan
 from fastflow.grid.run import Run
-from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed
+from fastflow.measured.csv_file import MOST_COLUMNS, CsvFile, Given, listed, merged
 from fastflow.measured.host import product_call
 from fastflow.measured.points import PredictedRows, predict_points, replaced, with_reasons
 from fastflow.tables import Bools, Columns, Floats, Ints, Texts
@@ -47,6 +48,7 @@ class Options(NamedTuple):
     leaves: Mapping[str, Any]  # of the configuration, as written
     timed: str | None  # how all times were measured, whatever the file says
     keys: tuple[str, ...]  # columns of the file that are groups or keys of the configuration
+    said: Mapping[str, Any] = MappingProxyType({})  # groups and keys that the command line sets
 
 
 class Measurements:
@@ -99,11 +101,11 @@ class Measurements:
         )
         self.timed_is_assumed = timed is None and not file.filled("timed").all()
         """Whether `timed` follows from the kind of file, in some row."""
-        self.inputs: dict[str, Given] = {
-            key: file.given(name, key, name in self.needed and not self.may_lack_cells)
-            for name, key in self.inputs_of_columns.items()
-            if name in file.frame
-        }
+        self.inputs: dict[str, Given] = {}
+        for name, key in self.inputs_of_columns.items():
+            if name in file.frame:
+                is_needed = name in self.needed and not self.may_lack_cells
+                self.inputs[key] = merged(self.inputs.get(key), file.given(name, key, is_needed))
         used = {*self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *OF_ALL}
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that say nothing to the model."""
@@ -112,6 +114,11 @@ class Measurements:
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
         """Say whether a file with some columns is of this kind; keys: those of the configuration."""
         return set(cls.needed) <= set(columns)
+
+    @classmethod
+    def instead_of_key(cls, key: str) -> str:
+        """Say what is allowed instead of a key of the configuration as a column; "" where it is one."""
+        return f"a column of {cls.name}; {key}=VALUE on the command line sets it for all rows"
 
     @classmethod
     def check_section(cls, leaves: Mapping[str, Any]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fastflow.columns import INPUTS, find_input
-from fastflow.configuration.inputs import SECTIONS
+from fastflow.configuration.inputs import SECTIONS, SETS_OTHERS
 from fastflow.configuration.wording import suggestion
 from fastflow.errors import InputError
 from fastflow.measured import kinds
@@ -22,6 +23,8 @@ from fastflow.measured.kind import KINDS, Measurements, Options, TimedRows
 
 assert kinds  # its files register themselves
 _GROUP = re.compile(r"[A-Za-z]\w{0,50}", re.ASCII)  # groups are looked up as folders
+_OTHER_SECTIONS = ("engine", "hydra", "uncertainty", "sensitivity", "backtest")
+"""Sections of the configuration that hold no input of the model."""
 _NEAR = 0.75  # of two names, one of which may be meant for the other
 
 
@@ -31,24 +34,26 @@ def read_measurements(
     leaves: Mapping[str, Any],
     timed: str | None = None,
     device: str | None = None,
+    said: Mapping[str, Any] = MappingProxyType({}),
 ) -> Measurements:
     """Read a CSV file; raises InputError.
 
     is_group: says whether a column is a group of the configuration; leaves: of the configuration; timed: how
-    all rows were measured, instead of what the file says; device: whose rows count, by default all.
+    all rows were measured, instead of what the file says; device: whose rows count, by default all; said:
+    groups and keys that the command line sets.
     """
     file = read_csv(path)
     keys = tuple(
         name
         for name in file.columns
-        if (_GROUP.fullmatch(name) and is_group(name)) or find_input(name) is not None
+        if (_GROUP.fullmatch(name) and is_group(name)) or find_input(name) is not None or name in SETS_OTHERS
     )
     _check_keys(file, keys)
     kind = _kind_of(file, keys)
     _check_unused_keys(file, keys, kind)
     if device is not None:
         file = _of_device(file, device)
-    return kind(_timed_rows(file, kind), Options(leaves, timed, keys))
+    return kind(_timed_rows(file, kind), Options(leaves, timed, keys, said))
 
 
 def naming_columns(name: str, own: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +87,8 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
     (kind,) = claim
     if not set(kind.times) & set(columns):
         wanted = " or ".join(kind.times)
-        allowed = f"a file of {kind.name} with times in {wanted}; this one has no such column"
+        by = "" if kind.needed else f", by its columns {listed(sorted(keys), 8)},"
+        allowed = f"a file of {kind.name}{by} with times in {wanted}; this one has no such column"
         raise InputError("measurements", path, allowed)
     return kind
 
@@ -90,7 +96,7 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
 def _check_keys(file: CsvFile, keys: Collection[str]) -> None:
     """Refuse a dotted name that is meant as a key of the configuration and is none; raises InputError."""
     known = [column.name for column in INPUTS]
-    sections = {*SECTIONS, "engine", *(kind.section for kind in KINDS if kind.section)}
+    sections = {*SECTIONS, *_OTHER_SECTIONS, *(kind.section for kind in KINDS if kind.section)}
     for name in file.columns:
         if "." not in name or name in keys:
             continue
@@ -105,9 +111,9 @@ def _check_keys(file: CsvFile, keys: Collection[str]) -> None:
 def _check_unused_keys(file: CsvFile, keys: Collection[str], kind: type[Measurements]) -> None:
     """Refuse inputs of the model in a file whose kind does not read them; raises InputError."""
     for name in keys:
-        if kind.needed and "." in name:
-            allowed = f"a column of {kind.name}; {name}=VALUE on the command line sets it for all rows"
-            raise file.wrong_column(name, allowed)
+        instead = kind.instead_of_key(name) if "." in name else ""
+        if instead:
+            raise file.wrong_column(name, instead)
 
 
 def _of_device(file: CsvFile, device: str) -> CsvFile:

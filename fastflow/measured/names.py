@@ -11,13 +11,24 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def table(leaves: Mapping[str, Any], section: str) -> dict[str, str]:
-    """Return a table of a configuration: what stands below a section, but its documentation."""
+    """Return a table of a configuration: what stands below a section, but its documentation.
+
+    Of names with the same words ("Llama 70B", Llama_70B) the last has the place of all: it is the user's.
+    """
     prefix = f"{section}."
-    return {
-        key.removeprefix(prefix): str(value)
-        for key, value in leaves.items()
-        if key.startswith(prefix) and value is not None
-    }
+    found: dict[tuple[str, ...], tuple[str, str]] = {}
+    for key, value in leaves.items():
+        if key.startswith(prefix) and value is not None:
+            name = key.removeprefix(prefix)
+            known, _ = found.get(_words(name), (name, ""))
+            found[_words(name)] = known, str(value)
+    return dict(found.values())
+
+
+def key_for(text: str) -> str:
+    """Return a text as a name that the command line can read, for a table: `_` stands for a blank."""
+    words = "_".join(re.findall(r"[A-Za-z0-9]+", text)) or "NAME"
+    return words if words[0].isalpha() else f"_{words}"
 
 
 def named(text: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastflow.configuration.composer import Composer
@@ -44,7 +44,7 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
         for kind in KINDS:
             kind.check_section(leaves)
     device = None if device is None else str(device)
-    measurements = read_measurements(path, composer.is_group, leaves, timed, device)
+    measurements = read_measurements(path, composer.is_group, leaves, timed, device, _settings(parsed))
     run = measurements.plan(composer, overrides, parsed)
     refuse_others(run, "validate")
     return PlannedFile(measurements, run)
@@ -54,6 +54,25 @@ def said_of(leaves: Mapping[str, Any], key: str) -> Any:
     """Return what a configuration says of a key, None where nothing; a section as a mapping."""
     section = {name[len(key) + 1 :]: value for name, value in leaves.items() if name.startswith(f"{key}.")}
     return section or leaves.get(key)
+
+
+def _settings(parsed: Sequence[Override]) -> dict[str, Any]:
+    """Return what overrides set, groups and keys, to what they set it to; a mapping sets each of its keys."""
+    found: dict[str, Any] = {}
+    for override in parsed:
+        if not override.is_delete():
+            value = None if override.is_sweep_override() else override.value()
+            found |= dict(_leaves(override.key_or_group, value))
+    return found
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys that a value sets; none for a mapping without keys."""
+    if not isinstance(value, dict):
+        yield key, value
+        return
+    for name, part in value.items():
+        yield from _leaves(f"{key}.{name}", part)
 
 
 def _about_measurements(parsed: Sequence[Override]) -> list[str]:

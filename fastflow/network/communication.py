@@ -180,7 +180,7 @@ def communicate(
     names, place_of = vocabulary(inputs["system.collective"])
     wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
-    each, sums = sums_each_microbatch(inputs), graph.times
+    each, sums = sums_each_microbatch(inputs, strategies.lp), graph.times
     if each.any():
         sums = sums * np.where(each, pipe.microbatches, 1)[graph.point]
     first = best_row = prices.first_order

@@ -9,24 +9,33 @@ each device of a package ("rails").
 A device divides its bandwidth of a level evenly over its ports there: two in a line or ring (one
 where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
 A device at the end of a line has the same ports as any other; the outer one is idle.
+
+A job that uses a part of each package (`hardware.packages`) has the links that are there: ports that lead
+to devices outside the part are idle. The part of a mesh or torus is the most even box of it, or where no
+box has so many devices a path through it, a ring where they are even in number: any product of two lines
+has a cycle of every even length.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.errors import InputError
+from fastflow.hardware.packages import DEVICES, MOST_DEVICES, PACKAGE, devices_per_package
 from fastflow.tables import Floats, Ints
 
 LINE, RING, FULL, SWITCH, TREE = range(5)
 PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
 TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
-MOST_DEVICES = 2**20  # routing lays out every link of a system
-MOST_CONNECTED = 1024  # in a full mesh, for the same reason
+MOST_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
+MOST_TRIED = 1024  # counts of devices beside one that does not suit
 _ONE = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
 _MANY = {"mesh": LINE, "torus": RING}
 
@@ -52,22 +61,37 @@ def topology(
     leaf: int,
     taper: float,
 ) -> Topology:
-    """Return the network of a system of `devices` devices, `package_devices` of them in a package.
+    """Return the network of a system of `devices` devices, in packages of `package_devices`.
 
-    Shapes are those of meshes and tori: "1d", "2d" or "3d", whose sides are as equal as they can be
-    and grow outwards (512 in "2d" is 16x32), or the sides themselves, innermost first. leaf: packages
-    below a leaf switch, on each plane of a fat tree; taper: bandwidth into that switch over that out of
-    it. A wafer is one package of all devices.
+    As many of each package as `hardware.packages` says are in it. Shapes are those of meshes and tori: "1d",
+    "2d" or "3d", whose sides are as equal as they can be and grow outwards (512 in "2d" is 16x32), or the
+    sides themselves, innermost first; a package's are those of all of its devices. leaf: packages below a
+    leaf switch, on each plane of a fat tree; taper: bandwidth into that switch over that out of it. A wafer
+    is one package of all devices.
     Raises InputError for anything that is no such network, by its key under `system.`.
     """
     if not 1 <= devices <= MOST_DEVICES:
-        raise InputError("system.devices", devices, f"a number of devices from 1 to {MOST_DEVICES}")
-    if package_devices < 1 or devices % package_devices:
-        allowed = f"a number of devices that divides system.devices={devices}"
-        raise InputError("system.package.devices", package_devices, allowed)
-    packages = devices // package_devices
+        raise InputError(DEVICES, devices, f"a number of devices from 1 to {MOST_DEVICES}")
+    if package_devices < 1:
+        raise InputError(PACKAGE, package_devices, "at least 1 device")
+    build = partial(
+        _build, package_topology=package_topology, package_shape=package_shape,
+        inter_topology=inter_topology, inter_shape=inter_shape, leaf=leaf, taper=taper,
+    )  # fmt: skip
+    if not devices_per_package(devices, package_devices):
+        raise InputError(DEVICES, devices, _advice(build, devices, package_devices))
+    return build(devices, package_devices)
+
+
+def _build(
+    devices: int, package_devices: int, *, package_topology: str, package_shape: str,
+    inter_topology: str, inter_shape: str, leaf: int, taper: float,
+) -> Topology:  # fmt: skip
+    """Return the network as `topology` does, of devices that suit the packages."""
+    inside = devices_per_package(devices, package_devices)
+    packages = devices // inside
     for key, name, names, count in (
-        ("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, package_devices),
+        ("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside),
         ("system.topology", inter_topology, TOPOLOGIES, packages),
     ):
         if name not in names:
@@ -76,30 +100,66 @@ def topology(
             raise InputError(
                 key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
             )
-
-    inside = _sides("system.package.shape", package_topology, package_shape, package_devices, "devices")
-    outside = _sides("system.shape", inter_topology, inter_shape, packages, "packages")
-    is_tree = inter_topology == "fat_tree" and packages > 1
-    if is_tree:
+    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, "devices")
+    across = _sides("system.shape", inter_topology, inter_shape, packages, "packages")
+    if inter_topology == "fat_tree" and packages > 1:
         _check_tree(packages, leaf, taper)
-    kinds = [
-        {**_ONE, **_MANY}[name]
-        for name, sides in ((package_topology, inside), (inter_topology, outside))
-        for _ in sides
-    ]
-    shares = [
-        float(sum(map(_ports, (name,) * len(sides), sides)))
-        for name, sides in ((package_topology, inside), (inter_topology, outside))
-        for _ in sides
-    ]
+    near = _part(package_topology, whole, inside)
+    far = [({**_ONE, **_MANY}[inter_topology], side) for side in across]
+    shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
+        (package_topology, whole), (inter_topology, across),
+    )]  # fmt: skip
+    kinds = [kind for kind, _ in near + far]
     return Topology(
         kind=np.array(kinds, dtype=np.int64),
-        size=np.array(inside + outside, dtype=np.int64),
-        level=np.array([0] * len(inside) + [1] * len(outside), dtype=np.int64),
-        share=np.array(shares, dtype=np.float64),
+        size=np.array([size for _, size in near + far], dtype=np.int64),
+        level=np.array([0] * len(near) + [1] * len(far), dtype=np.int64),
+        share=np.array([shares[0]] * len(near) + [shares[1]] * len(far), dtype=np.float64),
         leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
         taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
     )
+
+
+def _part(name: str, sides: list[int], count: int) -> list[tuple[int, int]]:
+    """Return kinds and sizes of the dimensions that `count` devices of a package's network have."""
+    if name in _ONE:
+        kind = _ONE[name] if name != "ring" or [count] == sides else LINE
+        return [(kind, count)] if count > 1 else []
+    if prod(sides) == count:
+        return [(_MANY[name], side) for side in sides]
+    every = [[part for part in range(1, side + 1) if count % part == 0] for side in sides]
+    boxes = [box for box in product(*every) if prod(box) == count]
+    if not boxes:
+        return [(LINE if count % 2 else RING, count)]
+    best = min(boxes, key=lambda box: (sorted(box, reverse=True), box))
+    return [
+        (_MANY[name] if part == side else LINE, part)
+        for part, side in zip(best, sides, strict=True)
+        if part > 1
+    ]
+
+
+def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
+    """Return what is allowed where devices do not suit packages, with the nearest counts that do."""
+
+    def works(count: int, of: int, **changed: str) -> bool:
+        try:
+            return devices_per_package(count, of) > 0 and build(count, of, **changed).size.size >= 0
+        except InputError:
+            return False
+
+    below = range(devices - 1, max(devices - MOST_TRIED, 1) - 1, -1)
+    above = range(devices + 1, min(devices + MOST_TRIED, MOST_DEVICES) + 1)
+    counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
+    each = [(count, devices_per_package(count, package)) for count in counts if count]
+    ways = [f"{DEVICES}={count} ({count // of} x {of})" for count, of in each]
+    part = max(part for part in range(1, package) if devices % part == 0)
+    if works(devices, part):
+        ways.append(f"{PACKAGE}={part}")
+    elif works(devices, part, package_shape="2d"):
+        ways.append(f"{PACKAGE}={part} system.package.shape=2d")
+    allowed = f"as many devices of each package of {package}, at least {max(2, -(-package // 2))}"
+    return ": ".join(filter(None, (allowed, ", or ".join(ways))))
 
 
 def _ports(name: str, size: int) -> int:

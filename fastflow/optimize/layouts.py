@@ -13,8 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import predict, weigh
+from fastflow.columns.inputs import AUTO
+from fastflow.crossflow import Weights, predict, weigh
+from fastflow.optimize.fitting import least_of
 from fastflow.parallelism.choices import every_layout
+from fastflow.parallelism.chunks import NONE, RECOMPUTE
+from fastflow.parallelism.usual import zero_stage
 from fastflow.tables import Columns, Inputs, Ints, take
 
 AT_ONCE = 1024  # layouts weighed or predicted together
@@ -31,6 +35,7 @@ class Search(NamedTuple):
     untimed: int  # of these, that have no time
     lacking: int  # that lack memory
     predicted: int
+    least: str = ""  # where none fits, which of them needs least memory, and how much
 
 
 def best_layouts(inputs: Inputs) -> Search:
@@ -45,12 +50,11 @@ def best_layouts(inputs: Inputs) -> Search:
     def of(rows: Ints) -> Inputs:
         return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
 
-    reason, least, memory, capacity = map(
-        np.concatenate, zip(*(weigh(of(rows)) for rows in _batches(np.arange(count), AT_ONCE)), strict=True)
-    )
+    reason, least, memory, capacity = _weighed(inputs, layouts)
     can = reason == ""
-    fits = can & (memory <= capacity)
-    rows = np.flatnonzero(fits if fits.any() else can)
+    enough = can & (memory <= capacity)
+    rows = np.flatnonzero(enough if enough.any() else can)
+    nothing = can.any() and not enough.any()
     time, predicted = np.full(count, np.inf), 0
     for some in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
         most = np.partition(time, KEPT - 1)[KEPT - 1] if count >= KEPT else np.inf
@@ -66,9 +70,39 @@ def best_layouts(inputs: Inputs) -> Search:
         best=take(layouts, timed if timed.size else ranked[:1]),
         layouts=count,
         untimed=int(count - can.sum()),
-        lacking=int((can & ~fits).sum()),
+        lacking=int((can & ~enough).sum()),
         predicted=predicted,
+        least=_least(of(rows[[np.argmin(memory[rows])]])) if nothing else "",
     )
+
+
+def fits(inputs: Inputs) -> bool:
+    """Say whether a point has a layout that has a time, and enough memory; inputs: of one point, (1,)."""
+    reason, _, memory, capacity = _weighed(inputs, every_layout(inputs))
+    return bool(((reason == "") & (memory <= capacity)).any())
+
+
+def _weighed(inputs: Inputs, layouts: Columns) -> Weights:
+    """Weigh the layouts of a point."""
+    count = next(iter(layouts.values())).size
+
+    def of(rows: Ints) -> Inputs:
+        return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
+
+    parts = [weigh(of(rows)) for rows in _batches(np.arange(count), AT_ONCE)]
+    return Weights(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _least(inputs: Inputs) -> str:
+    """Say what a layout needs, of those that do not fit the one that needs least; inputs: of it, (1,)."""
+    found = predict(inputs)
+    if not found.timed.size:
+        return ""
+    again, zero = str(inputs[RECOMPUTE][0]), int(zero_stage(inputs)[0])
+    layout = f"{found.parallelism.printed[0]} with ZeRO {zero}"
+    if again not in (AUTO, NONE):
+        layout += f", recompute {again}"
+    return least_of(layout, found.footprint, 0, float(found.chip.dram.capacity[0]))
 
 
 def _batches(rows: Ints, first: int) -> Iterator[Ints]:

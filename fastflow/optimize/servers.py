@@ -12,10 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.distinct import kinds
+from fastflow.hardware.packages import PACKAGE
+from fastflow.optimize.fitting import LEAST, least_text
 from fastflow.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 from fastflow.serving.apart import DEVICES, PREFILL_DEVICES, PREFILL_STRATEGY, SAME, is_apart, same_server
-from fastflow.serving.layout import PACKAGE, STRATEGY
-from fastflow.serving.serve import serve
+from fastflow.serving.layout import STRATEGY
+from fastflow.serving.serve import Served, serve
 from fastflow.tables import Columns, Inputs, take
 
 MOST_STAGES = 16
@@ -24,7 +26,8 @@ MOST_STAGES = 16
 def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     """Return the inputs with the best layout wherever `parallel.strategy` is `auto`; (points,).
 
-    rehearsed: any layout does. Raises InputError as the model does.
+    And `LEAST`: why none of these fits, or "". rehearsed: any layout does. Raises InputError as the model
+    does.
     """
     asked = inputs[STRATEGY] == AUTO
     if not asked.any():
@@ -36,7 +39,8 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     found = dict(inputs)
     for key in best[0]:
         column = np.array([one[key] for one in best])
-        found[key] = inputs[key].astype(np.result_type(inputs[key], column))
+        given = inputs.get(key, np.full(asked.size, ""))
+        found[key] = given.astype(np.result_type(given, column))
         found[key][rows] = column[place]
     return found
 
@@ -45,7 +49,8 @@ def _best(inputs: Inputs, rehearsed: bool) -> dict[str, str | int]:
     """Return what the best layout of one point says of it: a strategy, and what else is left open."""
     if rehearsed:
         return _every(inputs)[-1]
-    return {key: column[0].item() for key, column in in_order(inputs).items()}
+    layouts, least = ranked(inputs)
+    return {key: column[0].item() for key, column in layouts.items()} | {LEAST: least}
 
 
 def _every(inputs: Inputs) -> list[dict[str, str | int]]:
@@ -55,12 +60,34 @@ def _every(inputs: Inputs) -> list[dict[str, str | int]]:
 
 def in_order(inputs: Inputs) -> Columns:
     """Return the layouts of one point, (1,), the best first by the fast form: inputs of each, (layouts,)."""
+    return ranked(inputs)[0]
+
+
+def ranked(inputs: Inputs) -> tuple[Columns, str]:
+    """Return what `in_order` does, and where none fits, which needs least memory, and how much; or ""."""
+    layouts, found = _served(inputs)
+    total = np.where(np.isnan(found.need.total), np.inf, found.need.total)
+    least = int(np.argmin(total))
+    text = ""
+    if (found.reason != "").all() and found.need.there[least] < total[least] < np.inf:
+        parts = {name: float(getattr(found.need, name)[least]) for name in ("weights", "work", "cache")}
+        layout = f"{found.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
+        text = least_text(layout, float(total[least]), float(found.need.there[least]), parts)
+    return take(layouts, np.argsort(-scores(found.columns, found.reason, found.short), kind="stable")), text
+
+
+def fits(inputs: Inputs) -> bool:
+    """Say whether a point has servers that take its load; inputs: of one point, (1,)."""
+    return bool((_served(inputs)[1].reason == "").any())
+
+
+def _served(inputs: Inputs) -> tuple[Columns, Served]:
+    """Return the layouts of one point, and what they serve by the fast form."""
     every = _every(inputs)
     layouts: Columns = {key: np.array([one[key] for one in every]) for key in every[0]}
     many = take(dict(inputs), np.zeros(len(every), dtype=np.int64)) | layouts
     many["serve.simulate"] = np.zeros(len(every), dtype=np.bool_)
-    found = serve(many)
-    return take(layouts, np.argsort(-scores(found.columns, found.reason, found.short), kind="stable"))
+    return layouts, serve(many)
 
 
 def every_split(inputs: Inputs) -> list[dict[str, str | int]]:

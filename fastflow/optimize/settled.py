@@ -6,6 +6,7 @@ import numpy as np
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
+from fastflow.optimize.fitting import LEAST
 from fastflow.optimize.per_layer import ASKED, CHOSEN, STRATEGY, choose
 from fastflow.optimize.strategies import best_of, spaces_of
 from fastflow.parallelism.choices import CHOSEN as CHOSEN_LAYOUT
@@ -73,7 +74,8 @@ def _with(inputs: Inputs, rows: Bools, chosen: Columns) -> Inputs:
     if inputs[ASKED].any() and FILE not in inputs:  # a file lays out all kinds of layer
         found[ASKED] = inputs[ASKED] & ~rows
     for key, values in chosen.items():
-        given = inputs.get(key, np.full(rows.size, SAME))  # cuts of layers may not be there
+        # cuts of layers may not be there
+        given = inputs.get(key, np.full(rows.size, "" if key == LEAST else SAME))
         found[key] = given.astype(np.result_type(given, values))
         found[key][rows] = values
     return found

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.crossflow import predict
+from fastflow.crossflow import predict, weigh
+from fastflow.optimize.fitting import LEAST, least_of
 from fastflow.optimize.layouts import Search, best_layouts
+from fastflow.optimize.layouts import fits as layouts_fit
 from fastflow.parallelism.choices import CHOSEN
 from fastflow.parallelism.strategy import Strategy, every_strategy
 from fastflow.prediction import Prediction
@@ -39,11 +41,40 @@ def rank(inputs: Inputs) -> Iterator[Texts]:
 
 
 def best_of(inputs: Inputs) -> Columns:
-    """Return what is best for every point: its strategy, of a transformer all that is chosen with it."""
+    """Return what is best for every point: its strategy, of a transformer all that is chosen with it.
+
+    And in `LEAST` why none fits its devices, or "".
+    """
     if not in_blocks(inputs):
-        return {_KEY: np.array([ranked[0] for ranked in rank(inputs)], dtype=np.str_)}
-    found = [best_layouts(take(dict(inputs), np.array([point]))).best for point in range(inputs[_KEY].size)]
-    return {key: np.array([best[key][0] for best in found]) for key in CHOSEN}
+        strategies, least = [], []
+        for ranked in predict_all(inputs):
+            strategies += [ranked.prediction.inputs[_KEY][own[0]] for own in ranked.rows]
+            least += [least_needed(ranked.prediction, own) for own in ranked.rows]
+        return {_KEY: np.array(strategies, dtype=np.str_), LEAST: np.array(least, dtype=np.str_)}
+    found = [best_layouts(take(dict(inputs), np.array([point]))) for point in range(inputs[_KEY].size)]
+    best = {key: np.array([one.best[key][0] for one in found]) for key in CHOSEN}
+    return best | {LEAST: np.array([one.least for one in found])}
+
+
+def least_needed(prediction: Prediction, rows: Ints) -> str:
+    """Say which strategy of some rows needs least memory, and how much, where none fits; or ""."""
+    own, place = np.intersect1d(prediction.timed, rows, return_indices=True)[:2]
+    if not own.size or scores(prediction)[1][rows].any():
+        return ""
+    least = place[np.argmin(prediction.footprint.total[place])]
+    row = prediction.timed[least]
+    there = float(prediction.chip.dram.capacity[row])
+    return least_of(str(prediction.parallelism.printed[row]), prediction.footprint, int(least), there)
+
+
+def fits(inputs: Inputs) -> bool:
+    """Say whether a point has a strategy that has a time, and enough memory; inputs: of one point, (1,)."""
+    if in_blocks(inputs):
+        return layouts_fit(inputs)
+    (space,) = spaces_of(inputs)
+    many = take(dict(inputs), np.zeros(len(space), dtype=np.int64))
+    found = weigh(many | {_KEY: np.array([str(one) for one in space])})
+    return bool(((found.reason == "") & (found.memory <= found.capacity)).any())
 
 
 def predict_all(inputs: Inputs) -> Iterator[Ranked]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fastflow.columns.inputs import AUTO, SCHEDULES
 from fastflow.errors import InputError
+from fastflow.hardware.packages import per_package
 from fastflow.parallelism.chunks import (
     BALANCED,
     EVEN,
@@ -45,7 +46,7 @@ def every_layout(inputs: Inputs) -> Columns:
     wrong. Raises InputError where `parallel.within` leaves none.
     """
     own = {key: column[0].item() for key, column in inputs.items() if key.startswith(("model.", "parallel."))}
-    devices, machine = (int(inputs[key][0]) for key in ("system.devices", "system.package.devices"))
+    devices, machine = int(inputs["system.devices"][0]), int(per_package(inputs)[0])
     found = list(_layouts(own, devices, parse(own[WITHIN]), machine))
     if not found and next(_layouts(own, devices, parse("tp>=1"), machine), None):
         raise InputError(WITHIN, own[WITHIN], f"bounds that leave a layout for system.devices={devices}")
@@ -117,8 +118,8 @@ def _recomputed(own: Mapping[str, Any]) -> tuple[str, ...]:
 def _zeros(own: Mapping[str, Any], stages: int, shared: int) -> tuple[int, ...]:
     """Return the stages of ZeRO among so many devices with the same weights.
 
-    Stage 0 takes as long as 1, and more memory. Where there are pipeline stages, gradients and weights would
-    be exchanged for every micro-batch.
+    Stage 0 takes as long as 1, and more memory. Where there are pipeline stages, 2 keeps all gradients over
+    the micro-batches as 1 does, and 3 would gather weights for every one.
     """
     if own[ZERO] >= 0:
         return (own[ZERO],)

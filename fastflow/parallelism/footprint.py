@@ -166,7 +166,7 @@ def footprint(
     by_stage = (master + state, gradient, weight)
     whole, part = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all gradients of its own where nothing sums them before
-    dealt = (zero >= 2) & (sums_each_microbatch(inputs) | (not in_blocks(inputs)))
+    dealt = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not in_blocks(inputs)))
     sharded = [zero >= 1, dealt, (zero >= 3) & inputs["parallel.reshard"]]
     for is_part, size in zip(sharded, by_stage, strict=True):
         whole += np.where(is_part, 0.0, size)

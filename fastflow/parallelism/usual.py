@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.columns.inputs import AUTO, MICROBATCH
+from fastflow.columns.inputs import AUTO, BUFFER, MICROBATCH
 from fastflow.tables import Bools, Inputs, Ints
 from fastflow.workload import in_blocks
 
@@ -32,14 +32,19 @@ def copies_embedding(inputs: Inputs) -> Bools:
     return found
 
 
-def sums_each_microbatch(inputs: Inputs) -> Bools:
+def sums_each_microbatch(inputs: Inputs, stages: Ints) -> Bools:
     """Return whether every micro-batch's gradients are summed over devices (`parallel.reduce`), (points,).
 
     By itself so where they are dealt out, since no device has room for all of its own: DeepSpeed's stages 2
-    and 3 (deepspeed/runtime/zero/stage_1_and_2.py), and FSDP without `no_sync` (pytorch/pytorch#126166). Of
-    models whose graph has layers that stand for several.
+    and 3 (deepspeed/runtime/zero/stage_1_and_2.py), and FSDP without `no_sync` (pytorch/pytorch#126166). But
+    stages of a pipeline keep gradients over all micro-batches, and sum them behind the last backward pass:
+    PyTorch's (backward_maybe_with_nosync, torch/distributed/pipelining/stage.py) and Megatron's (no_sync of
+    megatron/core/pipeline_parallel/schedules.py), whose buffer does so without stages too, unless FSDP shards
+    it. Of models whose graph has layers that stand for several.
+
+    stages: of a pipeline, (points,).
     """
-    asked = inputs["parallel.reduce"]
-    by_itself = (asked == AUTO) & (zero_stage(inputs) >= 2)
-    found: Bools = (by_itself | (asked == MICROBATCH)) & in_blocks(inputs)
+    asked, zero = inputs["parallel.reduce"], zero_stage(inputs)
+    dealt = ((asked == AUTO) & (zero >= 2)) | ((asked == BUFFER) & (zero >= 3))
+    found: Bools = ((dealt & (stages == 1)) | (asked == MICROBATCH)) & in_blocks(inputs)
     return found

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.errors import InputError
+from fastflow.hardware.packages import PACKAGE, devices_per_package
 from fastflow.parallelism.mesh import AXES, axes, devices_along
-from fastflow.parallelism.strategy import TENSOR, Strategy, divisors, misfit, parse_column
+from fastflow.parallelism.strategy import TENSOR, Strategy, misfit, parse_column
 from fastflow.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
 from fastflow.workload.precision import stored_experts
 from fastflow.workload.transformer.serving import EXPERT_ROWS
 
-STRATEGY, PACKAGE = "parallel.strategy", "system.package.devices"
+STRATEGY = "parallel.strategy"
 PADDED = "fp8_block"
 """Type of experts whose rows libraries pad."""
 THIN = 8  # devices that share an expert
@@ -63,6 +64,7 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
     for i in reason.without(layers % stages > 0):
         reason.add(i, str(InputError(STRATEGY, texts[i], f"stages that divide the {layers[i]} layers")))
     of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
+    _name_uneven(inputs, of["tp"] * of["ep"], reason)
     return ServerLayouts(
         printed=printed,
         tensor=of["tp"],
@@ -74,10 +76,18 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
     )
 
 
+def _name_uneven(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
+    """Name strategies whose stages use packages unevenly; stage: devices of each, (points,)."""
+    for i in reason.without((stage > inputs[PACKAGE]) & (stage % np.maximum(inputs[PACKAGE], 1) > 0)):
+        own, package = int(stage[i]), int(inputs[PACKAGE][i])
+        if not devices_per_package(own, package):
+            allowed = f"stages with as many of each package of {package} devices, at least half of them"
+            reason.add(i, str(InputError(STRATEGY, inputs[STRATEGY][i], f"{allowed}; not {own}")))
+
+
 def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
     each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
-    pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)
     return dict(inputs) | {
         STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
@@ -88,7 +98,6 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
-        PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
     }
 
 
@@ -105,9 +114,3 @@ def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
 @lru_cache(maxsize=4096)
 def _written(tensor: int, experts: int, ranks: int) -> str:
     return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks))
-
-
-@lru_cache(maxsize=4096)
-def _package(devices: int, most: int) -> int:
-    """Return how many devices of a stage a package has: as many each, and many."""
-    return max(part for part in divisors(devices) if part <= most)

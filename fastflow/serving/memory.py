@@ -91,3 +91,21 @@ def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: F
     free = inputs["server.memory_of"] == FREE
     caches = np.where(free, share * (capacity - weights - work), share * capacity - weights - work)
     return Room(weights, work, caches)
+
+
+class Need(NamedTuple):
+    """Memory of a device that a server needs, and its parts; (points,), NaN where that is not known [B]."""
+
+    total: Floats
+    there: Floats
+    weights: Floats
+    work: Floats
+    cache: Floats  # of its longest request, or of its one pass
+
+
+def need_of(inputs: Inputs, room: Room, there: Floats, cache: Floats) -> Need:
+    """Return what devices would have to have for some caches; there: what they have [B], (points,)."""
+    fixed, share = room.weights + room.work, inputs["server.memory"]
+    free = inputs["server.memory_of"] == FREE
+    total = np.where(free, fixed + cache / share, (fixed + cache) / share)
+    return Need(total, there, room.weights, room.work, cache)

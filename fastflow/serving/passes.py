@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from fastflow.crossflow import predict
 from fastflow.distinct import look_up
 from fastflow.hardware.chip import Chip
+from fastflow.hardware.packages import PACKAGE
 from fastflow.prediction import Prediction
-from fastflow.serving.layout import PACKAGE, ServerLayouts, stage_inputs
+from fastflow.serving.layout import ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
 from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
 from fastflow.timing.roofline import limiter_names

@@ -14,8 +14,17 @@ from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_
 from fastflow.serving.costs import served_costs
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import longest_of, with_lengths
+from fastflow.serving.memory import Need, need_of
 from fastflow.serving.phases import phases_of
-from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, ask, some_of
+from fastflow.serving.question import (
+    CONTINUOUS,
+    DISAGGREGATED,
+    ONE_DECODE,
+    ONE_PREFILL,
+    Question,
+    ask,
+    some_of,
+)
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload import family_of, in_blocks, unsuited
 from fastflow.workload.request_lengths import KEY as LENGTHS
@@ -28,6 +37,7 @@ class Served(NamedTuple):
     columns: Columns  # NaN, or an empty text, where a point has no results
     reason: Texts  # why it has none; "" where it has
     short: Texts  # which of its times is above what is allowed; "" where none is
+    need: Need  # memory of the devices that decode
 
 
 def serve(inputs: Inputs) -> Served:
@@ -49,21 +59,32 @@ def serve(inputs: Inputs) -> Served:
         "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
         "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),
     }  # fmt: skip
-    timed = np.flatnonzero(reason == "")
+    timed, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
     if timed.size:
         asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))
         reason[timed] = asked.passes.reason[asked.server]
         can = np.flatnonzero(reason[timed] == "")
         timed = timed[can]
         if timed.size:
-            found = phases_of(some_of(asked, can))
+            asked = some_of(asked, can)
+            found = phases_of(asked)
             reason[timed] = found.reason
+            need[:, timed] = _need(asked, found.columns)
             for name, column in found.columns.items():
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
     columns |= served_costs(inputs, columns)
-    return Served(layouts, columns, reason.astype(np.str_), _late(inputs, columns))
+    return Served(layouts, columns, reason.astype(np.str_), _late(inputs, columns), Need(*need))
+
+
+def _need(asked: Question, found: Columns) -> Need:
+    """Return what the devices of points need; found: result columns, with the cache of a single pass."""
+    cache = asked.held_by_longest
+    if "kv_B" in found:
+        one_pass = np.isin(asked.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
+        cache = np.where(one_pass, found["kv_B"], cache)
+    return need_of(asked.inputs, asked.room, asked.passes.chip.dram.capacity[asked.server], cache)
 
 
 def _late(inputs: Inputs, columns: Columns) -> Texts:

@@ -10,6 +10,7 @@ from rich.table import Table as Sheet
 
 from fastflow import units
 from fastflow.configuration.wording import counted
+from fastflow.hardware.packages import PACKAGE
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
@@ -19,6 +20,9 @@ from fastflow.show.training import training_sheets
 if TYPE_CHECKING:
     from fastflow.explanation import Explained
 
+_FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
+SHOWN = (PACKAGE, _FUSED, _FLASH)
+"""Inputs that are shown beside results."""
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
 _DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
@@ -64,10 +68,24 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
         f"{', ' if row['cuts'] else ''}{row['cuts']}"
     )
+    each, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
+    if 0 < each < package:
+        where = "a package" if row["devices"] == each else f"each of {row['devices'] // each} packages"
+        yield f"uses {each} of the {package} devices of {where}"
     if is_stacked(row):
         sequences = counted(row["microbatch"], "sequence")
         beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
-        yield f"{beside}, ZeRO {row['zero']}"
+        yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
+
+
+def _attention(row: Mapping[str, Any]) -> str:
+    """Tell whether attention is fused, where that is known, and where libraries of this chip are few."""
+    if _FUSED not in row:
+        return ""
+    if not row[_FUSED]:
+        return ", unfused attention"
+    others = " of xFormers or PyTorch, since FlashAttention 2 has none for the chip"
+    return f", fused attention{'' if row.get(_FLASH, True) else others}"
 
 
 def _many(count: str, what: str) -> str:

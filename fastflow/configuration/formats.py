@@ -1,0 +1,62 @@
+"""Other names of data types, and what is nearest to types that are not modelled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+_LIBRARY = re.compile(r"^(torch|jnp|jax\.numpy|np|tf|dtype)\.")
+_SYNONYMS = {
+    "fp32": "float32 float f32 single fp32_ieee",
+    "tf32": "tensorfloat32 tensorfloat_32 tfloat32",
+    "bf16": "bfloat16 bfloat brainfloat16 b16",
+    "fp16": "float16 half f16",
+    "fp8": "float8 f8 fp8_e4m3 fp8_e5m2 fp8_e4m3fn fp8_e4m3fnuz fp8_e5m2fnuz e4m3 e4m3fn e5m2 float8_e4m3"
+    " float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz fp8_hybrid fp8_delayed fp8_tensorwise"
+    " fp8_per_tensor fp8_current",
+    "fp8_block": "fp8_blockwise fp8_block_scaled fp8_blockscale block_fp8 blockwise_fp8 float8_blockwise",
+    "int8": "i8",
+    "nvfp4": "fp4_nv nvidia_fp4",
+    "mxfp4": "fp4_mx mx_fp4 mxfp4_e2m1",
+}
+_NAMED = {name: dtype for dtype, names in _SYNONYMS.items() for name in names.split()}
+_OTHERS = {
+    "mxfp8 mxfp8_e4m3 mxfp8_e5m2 mx_fp8 mx8 mx9": ("8 bits with a scale for 32 numbers", ("fp8_block",)),
+    "nvfp8": ("no type of NVIDIA's; of 8 bits", ("fp8", "fp8_block")),
+    "fp8_rowwise fp8_per_channel fp8_per_token fp8_dynamic": ("8 bits with a scale for a row", ("fp8",)),
+    "mxint8": ("8 bits with a scale for 32 numbers", ("int8",)),
+    "fp6 mxfp6 mx6 fp6_e2m3 fp6_e3m2 e2m3 e3m2 float6": ("6 bits, at the rate of 8 on Blackwell", ("fp8",)),
+    "fp4 float4 f4 e2m1 fp4_e2m1 float4_e2m1": ("4 bits with a scale for 16 or 32", ("nvfp4", "mxfp4")),
+    "int4 i4 uint4 w4a16 nf4 awq gptq q4": ("weights of 4 bits", ("nvfp4", "mxfp4")),
+    "int16": ("16 bits", ("fp16", "bf16")),
+    "int32": ("32 bits", ("fp32",)),
+    "fp64 float64 f64 double int64": ("64 bits, more than any", ("fp32",)),
+}
+"""What they are, and the nearest in bytes and rate of those that are modelled."""
+_WHAT = {name: what for names, what in _OTHERS.items() for name in names.split()}
+_WIDER = ("fp8", "int8"), ("fp16", "bf16")
+"""The nearest where a key takes nothing narrower."""
+
+
+def _plain(text: str) -> str:
+    """Return a name as the tables have it."""
+    return _LIBRARY.sub("", text.strip().lower()).replace("-", "_").replace(" ", "_")
+
+
+def data_type(text: str, known: Collection[str]) -> str:
+    """Return the data type that a text names, of those that are known; the text itself where none."""
+    name = _plain(text)
+    found = name if name in known else _NAMED.get(name, text)
+    return found if found in known else text
+
+
+def nearest(text: str, known: Collection[str]) -> str:
+    """Say what a data type is that is not modelled, and what is nearest; "" for any other text.
+
+    known: the data types that a key takes.
+    """
+    if _plain(text) not in _WHAT:
+        return ""
+    what, near = _WHAT[_plain(text)]
+    here = next(filter(None, ([one for one in some if one in known] for some in (near, *_WIDER))), [])
+    return f"{what}: nearest here {'is' if len(here) == 1 else 'are'} {' and '.join(here)}"

@@ -1,0 +1,89 @@
+"""Where nothing fits: the least memory of any layout, and how many devices would do; followed."""
+
+import re
+
+import numpy as np
+import pytest
+
+import fastflow
+from fastflow.crossflow import weigh
+from fastflow.optimize.fitting import with_devices
+from fastflow.optimize.layouts import best_layouts
+from fastflow.parallelism.choices import every_layout
+from fastflow.sweep import main
+from fastflow.tables import take
+from tests.conftest import columns_of
+
+AUTO = "parallel.strategy=auto"
+SERVED = ("serve=continuous", "server=vllm", "serve.concurrency=4", "serve.isl=512", "serve.osl=128")
+NEEDS = re.compile(r"needs at least ([\d.e+]+) GB of memory a device, has ([\d.e+]+) GB: no layout fits")
+CASES = {
+    "a model for a cluster": ("model=llama3_405b", "system=dgx_h100", "model.batch=64"),
+    "one device": ("model=llama3_8b", "system=dgx_a100", "system.devices=1", "model.batch=16"),
+    "on Volta": ("model=gpt3_175b", "system=dgx_v100", "model.dtype=fp16", "model.batch=64"),
+    "ZeRO that is set": ("model=llama3_70b", "system=dgx_h100", "model.batch=32", "parallel.zero=0"),
+    "a language model of LSTMs": ("model=lstm_lm", "system.devices=2", "chip=v100_sxm"),
+    "a mixture served": ("model=deepseek_v3", "system=dgx_a100", "model.dtype=fp16", *SERVED),
+    "one device that serves": ("model=deepseek_v3", "system=dgx_h100", "system.devices=1", *SERVED),
+    "cards that serve": ("model=llama3_70b", "system=pcie", "chip=l4", "system.devices=1", *SERVED),
+    "a pass": ("model=llama3_70b", "system=dgx_h100", "system.devices=1", "serve=decode", "server=vllm"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_many_devices_as_it_says_have_a_layout_that_fits(case, cli):
+    _, out, err = cli(main, *CASES[case], AUTO, "output=here")
+    text = " ".join(" ".join([*out, *err]).split())
+    assert NEEDS.search(text), text
+    devices = int(re.search(r"system\.devices=(\d+) has one that fits", text)[1])
+    given = [one for one in CASES[case] if not one.startswith("system.devices")]
+    row = fastflow.evaluate(*given, AUTO, f"system.devices={devices}").iloc[0]
+    assert row["reason"] == ""
+    assert row["feasible"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_device_of_the_least_memory_has_a_layout_that_fits(case):
+    """And one of a little less has none: no layout needs less."""
+    said = (*CASES[case], AUTO)
+    row = fastflow.evaluate(*said).iloc[0]
+    least, there = map(float, NEEDS.search(row["reason"]).groups())
+    assert least > there
+    for share, fits in ((1.001, True), (0.999, False)):
+        memory = f"+chip.pinned.dram_capacity_B='{share * least} GB'".lstrip("+")
+        assert fastflow.evaluate(*said, memory).iloc[0]["feasible"] == fits
+
+
+def test_rows_of_a_grid_say_it_without_looking_for_devices():
+    said = ("model=llama3_70b", "system=dgx_h100", "model.batch=32", AUTO)
+    rows = fastflow.evaluate(*said, "system.devices=1,2,32", "model.layers=80")
+    least = [NEEDS.search(reason) for reason in rows["reason"]]
+    assert [found is not None for found in least] == [True, True, False]
+    assert not rows["reason"].str.contains("has one that fits").any()
+    assert float(least[0][1]) > float(least[1][1])
+
+
+def test_the_least_of_all_layouts(compose):
+    inputs = columns_of([compose("model=llama3_405b", "system=dgx_h100", "model.batch=64", AUTO)])
+    layouts = every_layout(inputs)
+    count = layouts["parallel.strategy"].size
+    found = weigh(take(dict(inputs), np.zeros(count, np.int64)) | layouts)
+    text = best_layouts(inputs).least
+    assert float(NEEDS.search(text)[1]) == pytest.approx(
+        found.memory[found.reason == ""].min() / 1e9, rel=1e-3
+    )
+    parts = re.findall(r"(\w+) ([\d.e+]+) GB[,)]", text)
+    assert sum(float(size) for _, size in parts) == pytest.approx(float(NEEDS.search(text)[1]), rel=1e-3)
+
+
+def test_devices_are_tried_from_few_to_many(compose):
+    """Parts of a machine first, then whole ones; and where none does, that is said."""
+    inputs, tried = columns_of([compose("system=dgx_h100", "system.devices=1")]), []
+
+    def fits(point):
+        tried.append(int(point["system.devices"][0]))
+        return tried[-1] >= 24
+
+    assert with_devices(inputs, "why", fits) == "why; system.devices=24 has one that fits"
+    assert tried == [2, 4, 8, 16, 24]
+    assert with_devices(inputs, "why", lambda _: False).startswith("why; no number of devices")
