@@ -30,7 +30,7 @@ COLUMN, BETWEEN = "no_effect", "; "
 UNSET = "as without it"
 _NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices")
 """Keys that are never tried: a result column names what they come to."""
-_SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence", "system.devices")
+_SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
 """Keys that direct the choice of a strategy: they have acted once it is made."""
