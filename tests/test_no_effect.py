@@ -78,6 +78,7 @@ CASES = [
     (work, f"{key}={value}")
     for work in WORK
     for key, own in sorted(_inputs(work).items())
+    if not any(text.startswith(f"{key}=") for text in WORK[work])
     if key not in NEVER and not key.endswith(".name") and key not in NAMES_FILES
     for value in _other_values(key, own)
 ]
