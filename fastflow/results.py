@@ -23,7 +23,7 @@ from fastflow.parallelism.strategy import Strategy
 from fastflow.parallelism.ways import NAMES
 from fastflow.prediction import Prediction
 from fastflow.stacked_results import stacked_columns
-from fastflow.tables import Bools, Columns, Floats, Ints, Texts, take
+from fastflow.tables import Bools, Columns, Floats, Ints, Texts, repeated, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.timing.traffic import OPERANDS
 from fastflow.workload.graph import (
@@ -64,6 +64,7 @@ def summary(prediction: Prediction) -> Columns:
     fits = columns["footprint_B"] <= columns["dram_capacity_B"]
     columns["feasible"] = (prediction.reason == "") & fits
     columns["reason"] = _reasons(prediction, columns, fits)
+    columns["no_effect"] = repeated(np.array([""]), points)  # as far as inputs alone can say
     names = result_order(len(prediction.chip.levels), prediction.stacks is not None)
     order = [name for name in names if name in columns]
     return {name: columns[name] for name in order}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.serving.serve import Served
-from fastflow.tables import Columns, Inputs
+from fastflow.tables import Columns, Inputs, repeated
 
 
 def served_columns(inputs: Inputs, served: Served) -> Columns:
@@ -18,5 +18,6 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~has_limit),
         "feasible": reason == "",
         "reason": reason,
+        "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
     }
     return columns

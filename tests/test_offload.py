@@ -5,7 +5,7 @@ import pytest
 import fastflow
 
 BASE = ("model=llama3_8b", "model.layers=4", "model.batch=8", "chip=h100_sxm", "system=dgx_h100")
-ONE_DEVICE = (*BASE, "system=cluster", "chip=h100_sxm", "system.devices=1", "parallel.strategy=TP-1")
+ONE_DEVICE = (*BASE[:-1], "system.devices=1", "parallel.strategy=TP-1")
 
 
 def run(*overrides):
@@ -31,7 +31,8 @@ def test_the_link_to_the_host_takes_its_time():
     link = "parallel.host_bandwidth='100 MB/s'"
     none = run(*ONE_DEVICE, link)
     away = run(*ONE_DEVICE, "parallel.offload=activations", link)
-    assert away["time_s"] == pytest.approx(2 * 8 * none["activation_B"] / 1e8 + none["update_s"], rel=1e-6)
+    moved = 2 * away["host_B"]  # of four layers two are on the device at a time
+    assert away["time_s"] == pytest.approx(2 * 8 * moved / 1e8 + none["update_s"], rel=1e-6)
     assert away["offload_wait_s"] == pytest.approx(away["time_s"] - none["time_s"])
     states = run(*ONE_DEVICE, "parallel.offload=optimizer", link)
     assert states["update_s"] == pytest.approx(states["host_B"] / 1e8)
@@ -64,3 +65,30 @@ def test_weights_that_stay_gathered_are_gathered_once():
 def test_other_models_do_not_know_it(key):
     row = run("tech=n7", f"parallel.{key}")
     assert row["reason"].startswith(f"parallel.{key}".partition("=")[0])
+
+
+@pytest.mark.parametrize("layers", [8, 32])
+@pytest.mark.parametrize("recompute", ["none", "full", "3", "selective"])
+@pytest.mark.parametrize("strategy", ["TP-2-d4", "TP-2-d2-p2"])
+def test_checkpoints_are_offloaded_too(layers, recompute, strategy):
+    """What hidden layers keep lies with the host but for two layers, also where it is what they read."""
+    base = ("model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", f"model.layers={layers}")
+    base = (*base, "model.batch=32", f"parallel.strategy={strategy}", f"parallel.recompute={recompute}")
+    none, away = (run(*base, f"parallel.offload={what}") for what in ("none", "activations"))
+    assert away["host_B"] > 0.0
+    assert "offload" not in away["no_effect"]
+    if away["fullest_stage"] == none["fullest_stage"]:
+        assert away["footprint_B"] == pytest.approx(none["footprint_B"] - away["host_B"])
+    assert away["footprint_B"] < none["footprint_B"]
+
+
+def test_what_moves_is_what_lies_with_the_host():
+    """Of a layer more, what it keeps moves out and in again for each micro-batch, over a slow link."""
+    link = (
+        "parallel.host_bandwidth='10 MB/s'", "parallel.offload=activations", "parallel.recompute=full",
+    )  # fmt: skip
+    few, many = (run(*ONE_DEVICE, f"model.layers={layers}", *link) for layers in (6, 7))
+    read = many["host_B"] - few["host_B"]
+    assert read == pytest.approx(2 * 8192 * 4096)  # bf16, what a layer reads of a sequence
+    added = many["time_s"] - few["time_s"] - (many["update_s"] - few["update_s"])
+    assert added == pytest.approx(2 * 8 * read / 1e7, rel=1e-6)

@@ -341,8 +341,12 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
         return found.prediction
 
     expected = predicted()
-    order = Order(np.array([0, 14]), np.array([0, *[1] * 12, 2]))
-    monkeypatch.setitem(FAMILIES, "graph", whole._replace(network=written_once, order=lambda inputs: order))
+
+    def order(inputs):
+        points = inputs["model.name"].size
+        return Order(14 * np.arange(points + 1), np.tile([0, *[1] * 12, 2], points))
+
+    monkeypatch.setitem(FAMILIES, "graph", whole._replace(network=written_once, order=order))
     build_one.cache_clear()
     got = predicted()
     build_one.cache_clear()

@@ -102,6 +102,15 @@ class Composer(HydraComposer):
             raise translated(error, self, overrides) from error
         return self._latest
 
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Let nothing that is composed inside be counted: no point follows from it."""
+        count = self.compositions
+        try:
+            yield
+        finally:
+            self.compositions = count
+
     def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
         """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fastflow.columns import OF_PREFILL, SECTIONS_OF_CHIP
 from fastflow.configuration.chiplets import with_chiplets
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import Composition
 from fastflow.configuration.inputs import Scalar, is_of_model, model_inputs
 from fastflow.errors import InputError
 
@@ -41,3 +42,12 @@ def with_prefill_chip(
 
 def _is_of_chip(key: str) -> bool:
     return key.startswith(SECTIONS_OF_CHIP)
+
+
+def point_inputs(composer: Composer, composition: Composition, overrides: Sequence[str]) -> dict[str, Scalar]:
+    """Return all inputs of the point of a composition, those of chips within it too; raises InputError.
+
+    overrides: what it was composed of.
+    """
+    inputs = model_inputs(composer.resolved(composition, is_of_model))
+    return with_prefill_chip(composer, overrides, with_chiplets(composer, inputs))

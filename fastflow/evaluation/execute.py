@@ -16,7 +16,7 @@ from fastflow.dataset.schema import ResultTable, schema_of, to_arrow
 from fastflow.dataset.store import Store, parts_of
 from fastflow.errors import InputError
 from fastflow.evaluation.listener import SILENT, Listener
-from fastflow.evaluation.runner import evaluated, warm_up
+from fastflow.evaluation.runner import evaluated, tried, warm_up
 from fastflow.evaluation.workers import Lost, Watch, check_model, connected, distribute, interruptible
 from fastflow.grid.grid import Grid
 from fastflow.grid.run import Run
@@ -68,7 +68,7 @@ def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], p
     listener: hears how many points there are, and how many are done.
     """
     watch = Watch(listener.advance)
-    job = Job(grid=run.grid, settings=run.settings, schema=schema_of(run.grid), store=None)
+    job = Job(grid=tried(run.grid), settings=run.settings, schema=schema_of(run.grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
     found: list[ResultTable] = []
     try:
@@ -149,7 +149,8 @@ def _work_through(
 ) -> bool:
     """Evaluate the parts that are missing; False where those who did so were lost on the way."""
     there = run.grid.points - sum(stop - start for start, stop in map(dataset.parts.range, missing))
-    job = Job(grid=run.grid, settings=run.settings, schema=dataset.schema, store=dataset)
+    grid = tried(run.grid) if missing else run.grid
+    job = Job(grid=grid, settings=run.settings, schema=dataset.schema, store=dataset)
     try:
         with connected(run.settings, job) if missing else nullcontext():
             if missing:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.evaluation.effects import Trial, trials_of, with_trials, without_effect
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.tables import Columns, Texts
@@ -26,6 +28,8 @@ class Predicted(NamedTuple):
     settled: Columns
     """The inputs under the strategy that they were predicted with."""
     share: Share | None = None
+    trials: Sequence[Trial] = ()
+    """What the prediction has after the points: some of them again, without keys of the user."""
     least: Texts | None = None
     """Why nothing fits where the best strategy was asked for, of every point; or ""."""
 
@@ -35,14 +39,16 @@ def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
     predicted = []
     for share in grid.shares(start, stop):
         inputs = grid.inputs(share)
-        predicted.append(predict(inputs)._replace(place=share.points - start, share=share))
+        one = predict(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(one._replace(place=share.points - start, share=share))
     return predicted
 
 
-def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
+def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = ()) -> Predicted:
     """Run the model; raises InputError where it asks for an input that the configuration does not give.
 
-    rehearsed: the result does not count, so any strategy does where the best one is asked for.
+    rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
+    some of the points, which are predicted after them.
     """
     from fastflow import crossflow
     from fastflow.optimize.fitting import LEAST
@@ -58,13 +64,13 @@ def predict(inputs: Columns, rehearsed: bool = False) -> Predicted:
 
             settled = dict(settle_servers(inputs, rehearsed))
             least = settled.pop(LEAST, None)
-            prediction = serve(settled)
+            prediction = serve(with_trials(settled, trials))
         else:
             settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
             least = settled.pop(LEAST, None)
-            prediction = crossflow.predict(settled)
+            prediction = crossflow.predict(with_trials(settled, trials))
     points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, settled, least=least)
+    return Predicted(np.arange(points), inputs, prediction, settled, trials=trials, least=least)
 
 
 def columns_of(one: Predicted) -> Columns:
@@ -72,19 +78,23 @@ def columns_of(one: Predicted) -> Columns:
     if serves(one.inputs):
         from fastflow.served_results import served_columns
 
-        columns = served_columns(one.inputs, cast("Served", one.prediction))
+        columns = served_columns(with_trials(one.settled, one.trials), cast("Served", one.prediction))
     else:
         from fastflow.results import summary
 
         columns = summary(cast("Prediction", one.prediction))
+    columns = without_effect(columns, one.place.size, one.trials, one.settled, results_of)
     if one.least is not None and (one.least != "").any():
         columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
     return columns
 
 
-def results_of(inputs: Columns) -> Columns:
-    """Return the result columns of points that are given as input columns; raises InputError."""
-    return columns_of(predict(inputs))
+def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
+    """Return the result columns of points that are given as input columns; raises InputError.
+
+    trials: of some of the points, which say which of the user's keys have no effect.
+    """
+    return columns_of(predict(inputs, trials=trials))
 
 
 def serves(inputs: Columns) -> bool:

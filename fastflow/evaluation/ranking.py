@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from fastflow.accuracy.classes import typical_columns
 from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
+from fastflow.evaluation.effects import COLUMN as NO_EFFECT
+from fastflow.evaluation.effects import trials_of
 from fastflow.evaluation.points import Predicted, results_of, serves
 from fastflow.evaluation.runner import lay_out
 from fastflow.evaluation.sampled import band_columns, samples_by
@@ -49,9 +51,12 @@ class Ranking(NamedTuple):
     def table_of_best(self, run: Run) -> ResultTable:
         """Return the row of the best strategy as that of the point that was ranked; run: the point's."""
         table = {name: column[:1] for name, column in self.table.items()}
+        (share,) = run.grid.shares(0, 1)
+        inputs = take(self.settled, np.zeros(1, dtype=np.int64))
+        trials = trials_of(run.grid, share, run.grid.inputs(share))
+        if trials:
+            table[NO_EFFECT] = results_of(inputs, trials)[NO_EFFECT]
         if run.grid.uncertainty is not None:
-            (share,) = run.grid.shares(0, 1)
-            inputs = take(self.settled, np.zeros(1, dtype=np.int64))
             best = Predicted(np.zeros(1, dtype=np.int64), inputs, self.prediction, inputs, share)
             table |= band_columns(run.grid, best, table)
         return {name: table[name] for name in column_order(run.grid)}

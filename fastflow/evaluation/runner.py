@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from fastflow.accuracy.classes import typical_columns
 from fastflow.configuration.settings import Settings
 from fastflow.dataset.schema import ResultTable, column_order, kind_of
+from fastflow.evaluation.effects import COLUMN, tried_of_large
 from fastflow.evaluation.points import Predicted, columns_of, predict, predict_points, serves
 from fastflow.evaluation.sampled import band_columns
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.tables import Columns, Floats
+from fastflow.tables import Columns, Floats, repeated
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, measured with the language model at three levels (tests/test_memory.py) [B]
@@ -27,6 +28,9 @@ BYTES_A_SERVER = 60_000.0  # where each point has a server of its own
 def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
     """Put what was predicted for points start to stop into one table, in point order."""
     known = [(one.place, one.inputs | columns_of(one) | _typical(grid, one)) for one in predicted]
+    if grid.no_effect is not None:
+        said = np.array([grid.no_effect])
+        known = [(place, columns | {COLUMN: repeated(said, place.size)}) for place, columns in known]
     if grid.uncertainty is not None:
         known = [
             (place, columns | band_columns(grid, one, columns))
@@ -102,6 +106,13 @@ def bytes_of(grid: Grid, share: Share) -> Floats:
         return np.full(share.points.size, BYTES_A_SERVER)
     with naming_what_is_missing(inputs):
         return BYTES_A_POINT + BYTES_A_KERNEL * count_kernels(inputs).astype(np.float64)
+
+
+def tried(grid: Grid) -> Grid:
+    """Return a grid that says, if its points are many, which of the user's keys have no effect in it."""
+    return tried_of_large(
+        grid, lambda inputs, trials: columns_of(predict(inputs, rehearsed=True, trials=trials))
+    )
 
 
 def warm_up(grid: Grid) -> None:

@@ -23,6 +23,9 @@ from fastflow.distinct import kinds
 from fastflow.tables import Columns, is_repeated, repeated
 from fastflow.uncertainty.draws import Uncertainty
 
+Unset = Mapping[str, Mapping[str, Scalar | None]]
+"""A user's key or group, to the inputs that follow from it as they would be without it; None: none."""
+
 
 class Axis(NamedTuple):
     """What varies together over the grid: one key, or several that a study zips."""
@@ -122,6 +125,10 @@ class Grid(NamedTuple):
     """The study of the paper that it is drawn and judged as, if any."""
     uncertainty: Uncertainty | None = None
     """What of it is not exact, None where results have no bands."""
+    unset: Mapping[int, Unset] = {}
+    """Combination to what its inputs would be without the user's keys, of some combinations."""
+    no_effect: str | None = None
+    """Which of the user's keys have no effect in all of it; None: each point says so of itself."""
     stock: NDArray[np.bool_] = np.zeros(0, np.bool_)
     """Whether the chip of each combination is one of the library, none of whose figures is changed; (0,):
     no chip is."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.iteration.block_order import in_flight as chunks_in_flight
 from fastflow.iteration.block_order import waiting
 from fastflow.iteration.pipeline_order import in_flight
@@ -80,6 +80,16 @@ def _fullest_stage(
     return weights, parts, activations, fullest
 
 
+@lean_kernel
+def _two_largest(largest: tuple[float, float], value: float, count: int) -> tuple[float, float]:
+    """Return the two largest of two values, the larger one first, and a value that is there so many times."""
+    if count > 0 and value > largest[0]:
+        return value, value if count > 1 else largest[0]
+    if count > 0 and value > largest[1]:
+        return largest[0], value
+    return largest
+
+
 @kernel
 def _fullest_chunked(
     layers: LayerMemory, pipeline: _Stages, chunks: Chunks, streams: Bools, a_whole: Floats, a_part: Floats,
@@ -88,7 +98,7 @@ def _fullest_chunked(
     """Return the same where layers stand for several, what the largest layer keeps that is computed again,
     while it is, and what of activations lies with the host [elements].
 
-    streams: whether activations do, (points,). Of these the device has what two layers keep.
+    streams: whether activations do, (points,). Of hidden layers' the device has what two of them keep.
     """
     points = streams.size
     weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
@@ -99,7 +109,8 @@ def _fullest_chunked(
         for layer in range(first, layers.first[p + 1]):
             border = max(border, layers.border[layer])
         for stage in range(stages):
-            whole, part, kept, largest, moved = 0.0, 0.0, 0.0, 0.0, 0.0
+            whole, part, kept, largest, movable = 0.0, 0.0, 0.0, 0.0, 0.0
+            here = (0.0, 0.0)
             if stage + 1 == stages > 1:
                 whole, part = layers.copied[p], layers.copied_parts[p]
             for c in range(parted):
@@ -108,12 +119,14 @@ def _fullest_chunked(
                     held, again = chunks.held[at], chunks.again[at]
                     whole += held * layers.weights[own]
                     part += held * layers.parts[own]
-                    kept += (held - again) * layers.kept[own] + again * layers.border[own]
+                    of_layer = (held - again) * layers.kept[own] + again * layers.border[own]
+                    kept += of_layer
                     if again > 0:
                         largest = max(largest, layers.whole[own])
-                        moved = max(moved, layers.border[own])
-                    if held > again:
-                        moved = max(moved, layers.kept[own])
+                    if layers.hidden[own]:
+                        movable += of_layer
+                        here = _two_largest(here, layers.border[own], again)
+                        here = _two_largest(here, layers.kept[own], held - again)
                 # what a layer reads counts with the one that made it, but a stage keeps what it received
                 if c * stages + stage == 0 and parted * stages > 1:
                     kept -= border
@@ -122,7 +135,7 @@ def _fullest_chunked(
             flying = chunks_in_flight(pipeline.order[p], stages, stage, parted, pipeline.microbatches[p])
             flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
             kept *= flying / parted
-            away = max(kept - 2.0 * moved, 0.0) if streams[p] else 0.0
+            away = max(movable * flying / parted - here[0] - here[1], 0.0) if streams[p] else 0.0
             total = whole * a_whole[p] + part * a_part[p] + (kept - away) * activation[p]
             if total > needed:
                 needed, fullest[p] = total, stage

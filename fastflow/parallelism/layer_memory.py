@@ -2,7 +2,9 @@
 
 What is offloaded moves over the link to the host, in both directions at once, beside the kernels: the
 optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
-arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass.
+arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. What hidden
+layers keep moves, where they are computed again what they read (DeepSpeed's cpu_checkpointing, deepspeed/
+runtime/activation_checkpointing/checkpointing.py); what embedding and head keep stays on the device.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from fastflow.columns.inputs import OFFLOADS
 from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.shards import Supergraph
 from fastflow.tables import Bools, Floats, Inputs, Ints
-from fastflow.workload.graph import FORWARD, Graph
+from fastflow.workload.graph import FORWARD, HIDDEN, Graph
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
@@ -30,6 +32,7 @@ class LayerMemory(NamedTuple):
     kept: Floats  # for the backward pass
     whole: Floats  # the same if nothing were computed again
     border: Floats  # what it reads: kept where all of it is computed again
+    hidden: Bools  # whether it is a hidden layer, whose activations may lie with the host
     copied: Floats  # weights of which the last one of several stages has a copy, (points,)
     copied_parts: Floats  # the same of parts of the weights
 
@@ -96,6 +99,7 @@ def _layer_memory(
         kept=np.zeros(layers),
         whole=np.zeros(layers),
         border=np.zeros(layers),
+        hidden=np.zeros(layers, dtype=np.bool_),
         copied=np.zeros(first.size - 1),
         copied_parts=np.zeros(first.size - 1),
     )
@@ -107,6 +111,7 @@ def _layer_memory(
         for row in range(graph.offset[p], graph.offset[p + 1]):
             at, owned = first[p] + graph.layer[row], owned_weights(graph, shards, row)
             out.weights[at] += owned
+            out.hidden[at] |= graph.layer_kind[row] == HIDDEN
             out.parts[at] += np.ceil(owned / shards.owners[row])
             if graph.phase[row] != FORWARD:
                 continue

@@ -132,7 +132,8 @@ def _hold(
                 blocks.gather_s[v] += held * layers.gather[at]
                 update[stage] += held * layers.update[at]
                 states[stage] += held * streamed.states[at]
-                moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
+                if hidden[layer]:
+                    moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
                 held_layers += held * hidden[layer]
             blocks.layers[v] = max(held_layers, 1)
             blocks.send_s[v] = sent[chunks.last[v]]

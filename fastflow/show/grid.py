@@ -13,6 +13,7 @@ from fastflow.columns import ALL, band_of
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
+from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
@@ -137,6 +138,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(verdict)
     for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
         out.print(line)
+    for line in _no_effect(grid, store):
+        out.print(line)
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         best_of = (
             "the best layout that keeps to both" if serves else "the fastest strategy that fits the memory"
@@ -154,6 +157,22 @@ def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]
             of_all = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
             yield f"{of_all} (column `reason`); point {first['point']:,}: {first['reason']}"
+
+
+def _no_effect(grid: Grid, store: Store) -> Iterator[str]:
+    """Yield a line on each of the user's keys that changes nothing of some points."""
+    if not grid.unset:
+        return
+    name, count = "no_effect", dict[str, int]()
+    parts = range(store.parts.total) if grid.points <= MOST_TRIED else range(1)
+    read = [text or "" for number in parts for text in store.read(number, [name])[name].to_pylist()]
+    for said in (said for text in read for said in text.split("; ") if said):
+        count[said] = count.get(said, 0) + 1
+    for said, points in count.items():
+        key, _, same = said.partition(": ")
+        where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
+        tried = f" ({SAMPLE} of them were tried)" if grid.points > MOST_TRIED else ""
+        yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"
 
 
 def with_bands(results: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,3 +98,10 @@ def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]
     for row in rows:
         sheet.add_row(quantity("point", row["point"]), *(quantity(name, row.get(name)) for name in columns))
     return sheet
+
+
+def no_effect(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line on each of the user's keys that changes nothing of a point."""
+    for said in filter(None, str(row["no_effect"] or "").split("; ")):
+        key, _, same = said.partition(": ")
+        yield f"No effect    {key}: every result is {same}"

@@ -1,0 +1,254 @@
+"""Which of the user's keys have no effect: points are predicted once more without each of them.
+
+These points come after the others in the same call of the model, which costs little more. A key has no effect
+where every result is the same to the bit. A value that says what the key's default stands for by itself has
+one: it is what is done. In a grid of more than `MOST_TRIED` points some are tried, and a key counts if it has
+no effect at any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.columns import find_input
+from fastflow.configuration.inputs import Scalar
+from fastflow.grid.grid import Grid, Share, Unset
+from fastflow.grid.unset import MOST_TRIED, SAMPLE
+from fastflow.parallelism.choices import CHOSEN, STRATEGY
+from fastflow.parallelism.chunks import RECOMPUTE
+from fastflow.parallelism.strategy import AUTO
+from fastflow.parallelism.within import KEY as WITHIN
+from fastflow.precompile import SERVES
+from fastflow.tables import Bools, Columns, Ints, is_repeated, repeated
+from fastflow.workload.precision import OPERAND
+
+COLUMN, BETWEEN = "no_effect", "; "
+UNSET = "as without it"
+_NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices")
+"""Keys that are never tried: a result column names what they come to."""
+_SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
+"""Keys that every iteration of training depends on."""
+_OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
+"""Keys that direct the choice of a strategy: they have acted once it is made."""
+_MEANINGS = {
+    RECOMPUTE: "recompute", "parallel.split": "split", "parallel.zero": "zero",
+    "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
+}  # fmt: skip
+"""Key to the result column that says what it comes to, where its default stands for something."""
+_ECHOES = (COLUMN, "placement_asked", "recompute", "schedule", "split", "zero")
+"""Result columns that repeat an input, as it was given or as it is meant."""
+_STANDS_FOR = (AUTO, OPERAND)
+"""Defaults that stand for another value."""
+
+
+class Trial(NamedTuple):
+    """Points predicted once more with other values of some inputs."""
+
+    key: str  # of the user: that of an input, or a group
+    said: str  # with which value results are the same, if they are in all trials that say so
+    points: Ints  # of the share, (rows,)
+    values: Mapping[str, list[Scalar | None]]  # of inputs, (rows,); None: the input is not there
+    stands: Bools  # whether the value stands for another one, (rows,)
+
+    def fits(self, inputs: Columns) -> bool:
+        """Say whether points have the same inputs with and without it."""
+        return all(key in inputs and None not in column for key, column in self.values.items())
+
+
+# --- what is tried
+
+
+def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
+    """Return what is tried of the points of a share; inputs: theirs, as the user has them."""
+    if not grid.unset or grid.no_effect is not None:
+        return []
+    known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
+    chosen = (inputs[STRATEGY] == AUTO).tolist()
+    found: list[Trial] = []
+    never = _NEVER if SERVES in inputs else (*_NEVER, *_SIZES)
+    for key in dict.fromkeys(key for one in known for key in one if key not in never):
+        tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
+        for point, one in enumerate(known):
+            if key in one and not (chosen[point] and key in _OF_CHOICE):
+                for said, *others in _others(key, point, one, inputs):
+                    tried.setdefault(said, []).append((point, *others))
+        found += [trial for said, rows in tried.items() for trial in _trials(key, said, rows)]
+    return found
+
+
+def _others(
+    key: str, point: int, known: Unset, inputs: Columns
+) -> Iterator[tuple[str, Sequence[Mapping[str, Scalar | None]], bool]]:
+    """Yield what results of a point may be as with: in words, and by other values, all of them.
+
+    And whether these are of a default that stands for another value.
+    """
+    without = known[key]
+    if {*without} != {key}:  # several inputs follow from it, as from a group
+        if without:
+            yield UNSET, [without], False
+        return
+    value, default = inputs[key][point].item() if key in inputs else None, without[key]
+    column = find_input(key)
+    assert column is not None
+    if key == RECOMPUTE and str(value).isdigit() and int(str(value)) > 0:
+        fewer = str(int(str(value)) - 1)
+        yield f"as with {fewer}", [{key: fewer}], False
+    if value == default or value is None:
+        return
+    others: list[Scalar | None] = [default]
+    stands = default in _STANDS_FOR or (column.auto is not None and default == column.auto)
+    if stands and column.choices and key not in _MEANINGS:
+        others = [choice for choice in column.choices if choice not in (value, default)]
+    elif column.kind == "int" and default == 0 and not stands:  # which may stand for what others give
+        others += [2 * int(value)]
+    yield UNSET, [{key: other} for other in others], stands
+
+
+def _trials(
+    key: str, said: str, rows: Sequence[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]
+) -> Iterator[Trial]:
+    """Yield the trials of a key at points: the first values of each, then the second, and so on."""
+    for number in range(max(len(others) for _, others, _ in rows)):
+        some = [(point, others[number], stands) for point, others, stands in rows if number < len(others)]
+        names = dict.fromkeys(name for _, other, _ in some for name in other)
+        yield Trial(
+            key,
+            said,
+            points=np.array([point for point, _, _ in some]),
+            values={name: [other.get(name) for _, other, _ in some] for name in names},
+            stands=np.array([stands for _, _, stands in some]),
+        )
+
+
+def with_trials(inputs: Columns, trials: Sequence[Trial]) -> Columns:
+    """Return inputs of points, and after them those of the trials that fit, in order."""
+    fitting = [trial for trial in trials if trial.fits(inputs)]
+    if not fitting:
+        return inputs
+    points = next(iter(inputs.values())).size
+    rows = np.concatenate([np.arange(points), *(trial.points for trial in fitting)])
+    tried = {
+        key: repeated(column[:1], rows.size) if points == 1 or is_repeated(column) else column[rows]
+        for key, column in inputs.items()
+    }
+    at = points
+    for trial in fitting:
+        for key, values in trial.values.items():
+            other = np.array(values)
+            tried[key] = tried[key].astype(np.result_type(tried[key], other))
+            tried[key][at : at + other.size] = other
+        at += trial.points.size
+    return tried
+
+
+# --- what came of it
+
+
+def without_effect(
+    columns: Columns,
+    points: int,
+    trials: Sequence[Trial],
+    inputs: Columns,
+    results_of: Callable[[Columns], Columns],
+) -> Columns:
+    """Return the result columns of points alone, with the one that names keys without effect.
+
+    columns: of points, and after them of the trials that fit; inputs: of points, under their strategy;
+    results_of: predicts the other trials, which have other inputs.
+    """
+    if not trials:
+        return columns
+    time = columns.get("time_s", np.full(points, np.nan))  # points that serve have none without results
+    has_time = ~np.isnan(np.ma.filled(np.ma.asarray(time, np.float64), np.nan))
+    same: dict[tuple[str, str], dict[int, bool]] = {}
+    at = points
+    for trial in trials:
+        if trial.fits(inputs):
+            others, first = columns, at
+            at += trial.points.size
+        else:
+            others, first = results_of(_changed(inputs, trial)), 0
+        alike = _same(columns, others, trial, first) & has_time[trial.points]
+        known = same.setdefault((trial.key, trial.said), {})
+        for point, is_alike in zip(trial.points.tolist(), alike.tolist(), strict=True):
+            known[point] = known.get(point, True) and is_alike
+    texts = [
+        BETWEEN.join(f"{key}: {said}" for (key, said), known in same.items() if known.get(point))
+        for point in range(points)
+    ]
+    own = {name: column[:points] for name, column in columns.items()} if at > points else columns
+    return own | {COLUMN: np.array(texts, dtype=np.str_)}
+
+
+def _changed(inputs: Columns, trial: Trial) -> Columns:
+    """Return the inputs of a trial's points, which lack some of the points' or have others beside."""
+    found = {key: column[trial.points] for key, column in inputs.items()}
+    for key, values in trial.values.items():
+        if None in values:
+            found.pop(key, None)
+        else:
+            found[key] = np.array(values)
+    return found
+
+
+def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
+    """Say at which of a trial's points all results are the same; others: results, its own from `first` on."""
+    same = np.ones(trial.points.size, dtype=np.bool_)
+    if {*columns} - {COLUMN} != {*others} - {COLUMN}:
+        return ~same
+    for name in columns:
+        rows = np.flatnonzero(same)
+        if not rows.size:
+            return same
+        if name not in _ECHOES:
+            same[rows] = _equal(columns[name][trial.points[rows]], others[name][first + rows])
+    meaning = _MEANINGS.get(trial.key, "")
+    if meaning in columns:
+        meant = columns[meaning][trial.points] == others[meaning][first : first + same.size]
+        same &= ~(trial.stands & np.ma.filled(meant, False))
+    return same
+
+
+def _equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> Bools:
+    """Compare values of two columns; what is missing in both is the same."""
+    lacks = [np.ma.getmaskarray(left), np.ma.getmaskarray(right)]
+    values = [np.ma.getdata(left), np.ma.getdata(right)]
+    if values[0].dtype.kind == "f":
+        lacks = [missing | np.isnan(column) for missing, column in zip(lacks, values, strict=True)]
+    same: Bools = (lacks[0] & lacks[1]) | (~lacks[0] & ~lacks[1] & (values[0] == values[1]))
+    return same
+
+
+# --- grids of many points
+
+
+def tried_of_large(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Columns]) -> Grid:
+    """Return a grid of many points with what of the user's keys has no effect in all of it.
+
+    predict: returns the result columns of points and their trials.
+    """
+    if grid.points <= MOST_TRIED:
+        return grid
+    said: set[str] | None = None
+    for _, share in grid.among(_some_points(grid)) if grid.unset else ():
+        inputs = grid.inputs(share)
+        for text in predict(inputs, trials_of(grid, share, inputs))[COLUMN].tolist():
+            here = {*text.split(BETWEEN)}
+            said = here if said is None else said & here
+    return grid._replace(no_effect=BETWEEN.join(sorted(said or ())))
+
+
+def _some_points(grid: Grid) -> Ints:
+    """Return points of a large grid of which it is known what they would be without the user's keys."""
+    combinations = np.array(sorted(grid.unset), dtype=np.int64)
+    if combinations.size == grid.batch.size:
+        return np.unique(np.linspace(0, grid.points - 1, SAMPLE).astype(np.int64))
+    first = [block.first_combination for block in grid.blocks]
+    place = np.searchsorted(first, combinations, side="right") - 1
+    points = [grid.blocks[b].first_point_of(c) for b, c in zip(place, combinations.tolist(), strict=True)]
+    return np.unique(np.array(points[:: -(-len(points) // SAMPLE)], dtype=np.int64))

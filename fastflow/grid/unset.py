@@ -1,0 +1,90 @@
+"""What inputs would be if nobody set them: so that a point can say which of the user's keys have no effect.
+
+The configuration is composed once more without a term: without all leaves at once, which say nothing of each
+other, and without each group whose choice no result column names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from fastflow.columns import find_input
+from fastflow.configuration.chiplets import is_choice
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import SETS_OTHERS, Scalar, is_documentation
+from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.configuration.prefill_chip import point_inputs
+from fastflow.errors import InputError
+from fastflow.grid.grid import Unset
+from fastflow.grid.overrides import Term
+
+GROUPS = ("framework", "pins", "precision", "scaling", "server")
+"""Groups whose choice may change nothing, and that no result column names."""
+MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
+SAMPLE = 64  # points of a larger one that are tried
+_SEPARATE = (*SETS_OTHERS, PREFILL_CHIP)
+_LABEL = ".name"
+
+
+class UserKeys(NamedTuple):
+    """The terms of one grid whose effect is in question."""
+
+    leaves: tuple[str, ...]
+    groups: tuple[str, ...]
+
+
+def user_keys(terms: Sequence[Term]) -> UserKeys:
+    """Return the leaves that terms set, but for names, and the groups among GROUPS."""
+    leaves = [term.key for term in terms if not term.is_group and _is_plain_input(term)]
+    return UserKeys(tuple(leaves), tuple(term.key for term in terms if term.is_group and term.key in GROUPS))
+
+
+def _is_plain_input(term: Term) -> bool:
+    """Say whether a term sets one input, from which no other key follows."""
+    key = term.key
+    if not term.is_input or term.override.is_delete() or key in _SEPARATE or is_choice(key):
+        return False
+    return find_input(key) is not None and not is_documentation(key) and not key.endswith(_LABEL)
+
+
+def unset(composer: Composer, keys: UserKeys, texts: Sequence[str], inputs: Mapping[str, Scalar]) -> Unset:
+    """Return what the inputs of one combination would be without each of the user's keys.
+
+    texts: its overrides; inputs: what they come to. A key whose absence cannot be composed is left out.
+    """
+    found: dict[str, Mapping[str, Scalar | None]] = {}
+    apart = [*keys.groups]
+    if keys.leaves:
+        others = _inputs_without(composer, keys.leaves, texts)
+        if others is not None and _differ(others, inputs).keys() <= {*keys.leaves}:
+            found = {key: {key: others.get(key)} for key in keys.leaves}
+        else:  # something else follows from one of them
+            apart += keys.leaves
+    for key in apart:
+        others = _inputs_without(composer, (key,), texts)
+        if others is not None:
+            found[key] = _differ(others, inputs)
+    return found
+
+
+def _differ(others: Mapping[str, Scalar], inputs: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
+    """Return those of some other inputs that are not the same, None where there is none."""
+    every = {*others, *inputs}
+    return {key: others.get(key) for key in every if others.get(key) != inputs.get(key)}
+
+
+def _inputs_without(
+    composer: Composer, keys: Collection[str], texts: Sequence[str]
+) -> Mapping[str, Scalar] | None:
+    """Return the inputs of a combination without some of its terms, None where it cannot be composed."""
+    kept = [
+        text
+        for text, override in zip(texts, composer.read(texts), strict=True)
+        if override.key_or_group not in keys
+    ]
+    try:
+        with composer.uncounted():
+            return point_inputs(composer, composer.compose(kept), kept)
+    except InputError:
+        return None

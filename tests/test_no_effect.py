@@ -1,0 +1,208 @@
+"""Every key that is set and changes nothing says so, and no other one does: all keys, all kinds of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow import InputError
+from fastflow.columns import INPUTS, find_input, results
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import is_of_model, model_inputs
+from fastflow.configuration.library import hydra_rules
+from fastflow.evaluation import effects
+from fastflow.grid.unset import SAMPLE
+
+COLUMN = "no_effect"
+TYPICAL = [column.name for column in (*results.TYPICAL, results.TYPICAL_TTFT)]
+"""Columns that say what chip an answer is of, and that its figures are not the library's."""
+TRAINED = (
+    "model=llama3_8b", "system=dgx_h100", "model.batch=64", "parallel.strategy=TP-2-d4", "model.layers=8",
+)  # fmt: skip
+WORK = {
+    "language model": ("tech=n7", "parallel.strategy=RC-4-2-d64"),
+    "transformer": TRAINED,
+    "mixture": (
+        "model=mixtral_8x7b", "system=dgx_h100", "model.batch=8", "parallel.strategy=TP-2-e4-d4",
+        "model.layers=4", "parallel.recompute=full", "framework=megatron_core",
+    ),
+    "one device": ("model=gemm", "chip=a100"),
+    "served, fast form": (
+        "model=llama3_8b", "system=dgx_h100", "serve=continuous", "server=vllm",
+        "parallel.strategy=TP-2-d4", "serve.concurrency=8",
+    ),
+    "served, simulated": (
+        "model=llama3_8b", "system=dgx_h100", "serve=continuous", "parallel.strategy=TP-8",
+        "serve.concurrency=4", "serve.simulate=true",
+    ),
+    "prefill": ("model=llama3_8b", "chip=h100_sxm", "serve=prefill", "parallel.strategy=TP-1"),
+}  # fmt: skip
+NEVER = (*effects._NEVER, "model.name", "model.config")
+"""Keys that are not asked for: columns name what they come to, or other keys follow from them."""
+NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
+
+
+@cache
+def _inputs(work: str) -> dict[str, Any]:
+    with hydra_rules():
+        composer = Composer.of_library()
+        return model_inputs(composer.resolved(composer.compose(WORK[work]), is_of_model))
+
+
+def _other_values(key: str, value: Any) -> Iterator[str]:
+    """Yield values that a key may be set to in place of its own."""
+    column = find_input(key)
+    assert column is not None
+    if column.choices:
+        yield from (choice for choice in column.choices if choice != value)
+    elif column.kind == "bool":
+        yield str(not value).lower()
+    elif column.kind == "str":
+        yield from {"parallel.recompute": ("full", "3"), "parallel.within": ("tp<=4",)}.get(key, ())
+    else:
+        for other in (value * 2, value + 1, value / 2):
+            if column.low <= other <= column.high and (other > column.low or not column.above_low):
+                number = int(other) if column.kind == "int" else other
+                yield f"'{number!r} {column.unit}'" if column.unit else repr(number)
+
+
+CASES = [
+    (work, f"{key}={value}")
+    for work in WORK
+    for key, own in sorted(_inputs(work).items())
+    if not any(text.startswith(f"{key}=") for text in WORK[work])
+    if key not in NEVER and not key.endswith(".name") and key not in NAMES_FILES
+    for value in _other_values(key, own)
+]
+
+
+@cache
+def _without(work: str) -> pd.DataFrame:
+    return fastflow.evaluate(*WORK[work])
+
+
+def _same(left: pd.DataFrame, right: pd.DataFrame) -> bool:
+    """Say whether two points have the same results, inputs that are repeated aside."""
+    names = [name for name in left if name not in (*effects._ECHOES, *TYPICAL)]
+    return list(left) == list(right) and left[names].equals(right[names])
+
+
+def _differ(left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+    return [name for name in left if name not in right or not left[name].equals(right[name])]
+
+
+def check(work: str, text: str) -> None:
+    """Ask for a point with and without a key: it says so if both are the same, and only then."""
+    key = text.partition("=")[0]
+    try:
+        found = fastflow.evaluate(*WORK[work], text)
+    except InputError:
+        return
+    said = [part for part in found[COLUMN][0].split("; ") if part == f"{key}: as without it"]
+    if pd.isna(found["time_s"][0]):
+        assert not said, text
+        return
+    same = _same(found, _without(work))
+    if said:
+        assert same, (work, text, _differ(found, _without(work)))
+    elif same:  # it is what is done without it, by a default that stands for something
+        default, column = _inputs(work)[key], find_input(key)
+        assert column is not None
+        stands = default in effects._STANDS_FOR or default == column.auto or default == 0
+        assert stands, (work, text)
+
+
+@pytest.mark.parametrize("place", range(0, len(CASES), max(1, len(CASES) // 60)))
+def test_some_keys(place: int) -> None:
+    check(*CASES[place])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("work", WORK)
+def test_every_key(work: str) -> None:
+    wrong = []
+    for case in CASES:
+        if case[0] == work:
+            try:
+                check(*case)
+            except AssertionError as error:
+                wrong.append(str(error).splitlines()[0])
+    assert not wrong
+
+
+def test_cases_cover_the_registry() -> None:
+    asked = {find_input(text.partition("=")[0]) for _, text in CASES}
+    others = [one.name for one in INPUTS if one not in asked]
+    assert len(others) < 0.35 * len(INPUTS), others
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (("parallel.offload=activations", "parallel.recompute=full"), ""),
+        (("parallel.overlap.context=false",), "parallel.overlap.context: as without it"),
+        (("parallel.recompute=99",), "parallel.recompute: as with 98"),
+        (("parallel.recompute=selective",), "parallel.recompute: as without it"),
+        (("parallel.within='tp<=4'",), "parallel.within: as without it"),
+        (("server=vllm",), "server: as without it"),
+        (("parallel.recompute=none", "parallel.zero=1", "parallel.microbatch=1"), ""),
+        (("parallel.sequence=true",), ""),
+        (("parallel.strategy=auto", "parallel.within='tp<=4'", "parallel.recompute=full"), ""),
+    ],
+)
+def test_of_training(texts: tuple[str, ...], said: str) -> None:
+    keys = {text.partition("=")[0] for text in texts}
+    own = [text for text in TRAINED if text.partition("=")[0] not in keys]
+    assert fastflow.evaluate(*own, *texts)[COLUMN].tolist() == [said]
+
+
+def test_rows_of_a_grid() -> None:
+    own = [text for text in TRAINED if not text.startswith("parallel.strategy")]
+    found = fastflow.evaluate(
+        *own, "parallel.strategy=TP-2-d4,TP-2-c2-d2", "parallel.overlap.context=true,false"
+    )
+    assert found[COLUMN].tolist() == ["", "parallel.overlap.context: as without it", "", ""]
+
+
+def test_many_points() -> None:
+    texts = ("parallel.strategy=d512", "parallel.within='tp<=4'", "model.batch=range(1024,11264,32)")
+    found = fastflow.evaluate(*texts, "parallel.overlap.data=true,false")
+    assert len(found) > SAMPLE
+    assert set(found[COLUMN]) == {"parallel.within: as without it"}
+
+
+def test_without_a_time() -> None:
+    found = fastflow.evaluate(*TRAINED, "model.dtype=int8", "parallel.offload=activations")
+    assert found["time_s"].isna().all()
+    assert found[COLUMN].tolist() == [""]
+
+
+def test_the_same_results_beside_trials() -> None:
+    alone, beside = (fastflow.evaluate(*TRAINED[:-1], *more) for more in ((), ("parallel.within='tp<=4'",)))
+    assert beside[COLUMN].tolist() == ["parallel.within: as without it"]
+    assert _same(alone, beside)
+
+
+@given(st.lists(st.sampled_from([None, 1.0, 2.0, np.nan]), min_size=1, max_size=4), st.data())
+@settings(max_examples=50)
+def test_equal_values(left: list[float | None], data: st.DataObject) -> None:
+    others = st.lists(st.sampled_from([None, 1.0, 2.0, np.nan]), min_size=len(left), max_size=len(left))
+    right = data.draw(others)
+
+    def column(values: list[float | None]) -> np.ma.MaskedArray[Any, Any]:
+        missing = [value is None for value in values]
+        return np.ma.MaskedArray([0.0 if value is None else value for value in values], mask=missing)
+
+    def plain(value: float | None) -> float | None:
+        return None if value is None or value != value else value
+
+    expected = [plain(one) == plain(other) for one, other in zip(left, right, strict=True)]
+    assert effects._equal(column(left), column(right)).tolist() == expected
