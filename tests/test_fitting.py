@@ -30,7 +30,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("one device", "on Volta", "a pass")
+EVERY = [pytest.param(case, marks=() if case in QUICK else pytest.mark.long) for case in CASES]
+
+
+@pytest.mark.parametrize("case", EVERY)
 def test_as_many_devices_as_it_says_have_a_layout_that_fits(case, cli):
     _, out, err = cli(main, *CASES[case], AUTO, "output=here")
     text = " ".join(" ".join([*out, *err]).split())
@@ -42,7 +46,7 @@ def test_as_many_devices_as_it_says_have_a_layout_that_fits(case, cli):
     assert row["feasible"]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 def test_a_device_of_the_least_memory_has_a_layout_that_fits(case):
     """And one of a little less has none: no layout needs less."""
     said = (*CASES[case], AUTO)
