@@ -85,6 +85,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "parallel.microbatches": np.ones(servers.tensor.size, dtype=np.int64),
         "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
         "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
+        "model.dropout": np.zeros(servers.tensor.size, dtype=np.bool_),  # which training alone has
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),

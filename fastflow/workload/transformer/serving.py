@@ -32,7 +32,7 @@ from fastflow.workload.transformer.network import LOGIT_BYTES, TIED_PRODUCT, blo
 from fastflow.workload.transformer.parts import HEADS, TOKENS, VOCABULARY, gemm
 from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
 from fastflow.workload.transformer.pattern import KEY, WINDOW, times
-from fastflow.workload.transformer.sizes import SIZES, STRUCTURE, Sizes, sizes_of
+from fastflow.workload.transformer.sizes import SIZES, STRUCTURE, Sizes, sizes_of, unfit_pass
 from fastflow.workload.types import batched_product, experts, operators, rowwise
 from fastflow.workload.types.attention import attention
 from fastflow.workload.types.kv_cache import before_decoding, kv_cache
@@ -100,7 +100,8 @@ def _normed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
         makes_norm = node.name in normed.values() or node.name == last
-        moves = (node.moves or 0.0) + 1.0 if node.type is ADD and makes_norm else node.moves
+        is_more = node.type is ADD and makes_norm and node.moves is not None
+        moves = node.moves + 1.0 if is_more else node.moves
         found.append(node._replace(reads=reads, moves=moves))
     return tuple(found)
 
@@ -227,6 +228,7 @@ def _order(inputs: Inputs) -> Order:
 FAMILY = transformer.FAMILY._replace(
     name="served_pass",
     network=network,
+    unfit=unfit_pass,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
     structure=(*STRUCTURE, PART),
