@@ -100,9 +100,7 @@ def every_server(inputs: Inputs) -> list[str]:
     heads, layers, experts = (int(inputs[f"model.{name}"][0]) for name in ("heads", "layers", "experts"))
     found = []
     for tensor in (one for one in divisors(devices) if one <= most and heads % one == 0):
-        for stages in (
-            one for one in divisors(devices // tensor) if one <= MOST_STAGES and layers % one == 0
-        ):
+        for stages in (one for one in divisors(devices // tensor) if one <= min(MOST_STAGES, layers)):
             left = devices // (tensor * stages)
             found.append(Strategy(TENSOR, tp=tensor, dp=left, lp=stages))
             if experts < 2 or stages > 1:

@@ -121,7 +121,7 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
 def run_apart(asked: Question) -> Apart:
     """Return what requests see; asked: of servers that decode."""
     own = of_prefill(asked.inputs)
-    prefill = ask(own, server_layouts(own))
+    prefill = ask(own, server_layouts(own), prefills=True)
     fixed, sends = _way(asked, prefill)
     pools = Pools(
         prefill=prefill.servers,

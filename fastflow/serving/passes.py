@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.crossflow import predict
-from fastflow.distinct import look_up
+from fastflow.distinct import look_up, vocabulary
 from fastflow.hardware.chip import Chip
 from fastflow.prediction import Prediction
 from fastflow.serving.layout import PACKAGE, ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.stages import EMBEDDING_TIME, HEAD_TIME, PARTS_OF_MODEL
 from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
 from fastflow.timing.roofline import limiter_names
-from fastflow.workload.graph import EMBEDDING, sum_by_kind, sum_by_point
+from fastflow.workload.graph import Graph, sum_by_kind
 from fastflow.workload.precision import OPERAND_BYTES, precision, stored_experts
+from fastflow.workload.transformer.pattern import KEY, KINDS, kinds_of
 from fastflow.workload.transformer.serving import (
     BEFORE,
     DECODE,
@@ -53,6 +55,13 @@ class Axes(NamedTuple):
     chunk: Ints
     before: Ints
 
+    def of(self, part: str) -> tuple[Ints, ...]:
+        """Return the sizes that a part of passes is tabulated by."""
+        return {
+            TOKENS_PART: (self.tokens,), HEAD_PART: (self.tokens,), DECODE: (self.requests, self.context),
+            PREFILL: (self.chunk, self.before),
+        }[part]  # fmt: skip
+
 
 class Part(NamedTuple):
     """One part of passes at all sizes; (servers, ...) as its times are."""
@@ -61,6 +70,14 @@ class Part(NamedTuple):
     exchange: Floats  # of it, waiting for the network [s]
     energy: Floats  # of one device [J]
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
+    of_model: Floats  # time by part of the model, (servers, ..., PARTS_OF_MODEL) [s]
+
+
+    def sent(self, seconds: Floats) -> Part:
+        """Return the same with what goes from stage to stage beside; seconds: as `time` [s]."""
+        by = self.by.copy()
+        by[..., -1] += seconds
+        return self._replace(time=self.time + seconds, exchange=self.exchange + seconds, by=by)
 
 
 class Passes(NamedTuple):
@@ -70,7 +87,7 @@ class Passes(NamedTuple):
     axes: Axes
     parts: Mapping[str, Part]  # tokens, head, decode, prefill
     limiters: tuple[str, ...]  # what the last axis of `Part.by` is
-    weights: Floats  # of a device [B], (servers,)
+    weights: Floats  # of a device that has all layers, by part of the model, (servers, PARTS_OF_MODEL) [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where one has no times
     reason: Texts  # why a server has no times, (servers,)
@@ -121,19 +138,20 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     batches = np.split(np.arange(count), np.arange(_AT_ONCE, count, _AT_ONCE))
     every = [_predicted(*take((own, servers.ranks, queries), rows), axes) for rows in batches]
     found: dict[str, _Found] = {name: stacked([one[name] for one, _ in every]) for name in every[0][0]}
-    tokens, head, decode, prefill, pair = (found[name].part.time for name in (*PARTS, PAIR))
+    head, decode, prefill, pair = (found[name].part.time for name in (*PARTS[1:], PAIR))
     first = found[TOKENS_PART]
+    sent = first.part.sent(_sends(inputs, servers, first.chip, axes.tokens))
     times = PassTimes(
-        tokens=axes.tokens, shared=tokens + _sends(inputs, servers, first.chip, axes.tokens), head=head,
+        tokens=axes.tokens, shared=sent.time, head=head,
         requests=axes.requests, context=axes.context, decode=decode, chunk=axes.chunk, before=axes.before,
         prefill=prefill, prefill_more=np.maximum(pair - prefill, 0.0),
     )  # fmt: skip
     return Passes(
         times=times,
         axes=axes,
-        parts={name: found[name].part for name in PARTS},
+        parts={name: found[name].part for name in PARTS} | {TOKENS_PART: sent},
         limiters=every[0][1],
-        weights=_weights(servers, [found[name] for name in (TOKENS_PART, HEAD_PART, PREFILL)]),
+        weights=sum(found[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
         reason=first_of(servers.reason, *(one.reason for one in found.values())),
@@ -144,8 +162,7 @@ class _Found(NamedTuple):
     """A part of passes, and the servers'; (servers, ...)."""
 
     part: Part
-    layers: Floats  # weights of a device of one stage alone, but the embedding's [B]
-    ends: Floats  # of the embedding, or of the head [B]
+    weights: Floats  # of a device of one stage alone, by part of the model, (servers, PARTS_OF_MODEL) [B]
     reason: Texts
     chip: Chip
     peak: Floats
@@ -223,7 +240,7 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
     """Read what was predicted, (points, ...); inputs: of every point."""
     points, graph = found.reason.size, found.graph
     time, energy, peak = np.full((3, points), np.nan)
-    by, weights = np.zeros((points, limiters)), np.zeros((points, 2))
+    by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, PARTS_OF_MODEL))
     kernels = sum_by_kind(
         graph.offset, found.timing.limiter, found.launches * found.timing.time, limiters - 1
     )
@@ -231,10 +248,35 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
     by[found.timed, :-1] = kernels
     by[found.timed, -1] = np.maximum(found.timeline.total - kernels.sum(axis=1), 0.0)
     energy[found.timed], peak[found.timed] = found.energy, found.peak
-    weights[found.timed] = _owned(found, inputs)
-    return _Found(
-        Part(time, by[:, -1], energy, by), weights[:, 0], weights[:, 1], found.reason, found.chip, peak
-    )
+    own = take(dict(inputs), found.timed)
+    place = _parts_of_model(graph, own)
+    of_model[found.timed] = _times_of_model(found, place)
+    weights[found.timed] = sum_by_kind(graph.offset, place, _owned(found, own), PARTS_OF_MODEL)
+    return _Found(Part(time, by[:, -1], energy, by, of_model), weights, found.reason, found.chip, peak)
+
+
+def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
+    """Return the part of the model that every kernel belongs to, (kernels,); inputs: of timed points."""
+    names, place = vocabulary(inputs[KEY])
+    parts, part = vocabulary(inputs[PART.name])
+    table = np.zeros((len(names), len(parts), 1 + len(KINDS)), dtype=np.int64)
+    for number, name in enumerate(names):
+        layers = [1 + KINDS.index(kind) for kind in kinds_of(name)]
+        for at, which in enumerate(parts):
+            own = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(which, layers)
+            table[number, at, : len(own)] = own
+    found: Ints = table[place[graph.point], part[graph.point], graph.layer]
+    return found
+
+
+def _times_of_model(found: Prediction, place: Ints) -> Floats:
+    """Return what each part of the model takes, kernels and what they wait for, (timed, PARTS_OF_MODEL) [s]."""
+    each, waits = found.timing.time, found.communication.waits
+    if waits is not None:
+        each = each + waits.time.sum(axis=0)
+    spent = sum_by_kind(found.graph.offset, place, found.launches * each, PARTS_OF_MODEL)
+    whole = spent.sum(axis=1)
+    return spent * (found.timeline.total / np.where(whole > 0.0, whole, 1.0))[:, None]
 
 
 def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
@@ -248,23 +290,14 @@ def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
 
 
 def _owned(found: Prediction, inputs: Inputs) -> Floats:
-    """Return the bytes of weights that layers own, and that the embedding or the head does; (timed, 2)."""
-    graph, shards, own = found.graph, found.shards, take(dict(inputs), found.timed)
-    size = precision(own).weight[graph.point]
+    """Return the bytes of weights that every kernel owns, (kernels,); inputs: of timed points."""
+    graph, shards = found.graph, found.shards
+    size = precision(inputs).weight[graph.point]
     for one in shards.fused:
         if one.type is experts.TYPE:
-            size[one.rows] = look_up(OPERAND_BYTES, stored_experts(own))[graph.point[one.rows]]
-    elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
-    at_ends = (graph.layer_kind == EMBEDDING) | (inputs[PART.name][found.timed] == HEAD_PART)[graph.point]
-    both = [sum_by_point(graph, np.where(at_ends == end, elements * size, 0.0)) for end in (False, True)]
-    return np.stack(both, axis=1)
-
-
-def _weights(servers: ServerLayouts, parts: list[_Found]) -> Floats:
-    """Return the weights of a device of the stage that has most; parts: the head's second."""
-    layers = sum((one.layers for one in parts), np.zeros(servers.slots.size)) / servers.slots
-    ends = [one.ends for one in parts]
-    return layers + np.where(servers.slots > 1, np.maximum(ends[0], ends[1]), ends[0] + ends[1])
+            size[one.rows] = look_up(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
+    elements: Floats = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
+    return elements * size
 
 
 def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> Floats:

@@ -38,13 +38,10 @@ class _Pass(NamedTuple):
 
 def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
-    axes, own = asked.passes.axes, asked.passes.parts[part]
-    along = {
-        TOKENS_PART: (axes.tokens,), HEAD_PART: (axes.tokens,), DECODE: (axes.requests, axes.context),
-        PREFILL: (axes.chunk, axes.before),
-    }[part]  # fmt: skip
+    own, along = asked.passes.parts[part], asked.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    return _Pass(*(between(table, along, asked.server, floats) for table in own))
+    read = (own.time, own.exchange, own.energy, own.by)
+    return _Pass(*(between(table, along, asked.server, floats) for table in read))
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -56,12 +53,15 @@ def _times(one: _Pass, factor: Floats) -> _Pass:
 
 
 def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
-    """Return a pass of so many decoding requests of a rank; (points,)."""
-    rows = requests * asked.servers.queries
-    parts = (
-        read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows), read(asked, DECODE, requests, context)
-    )  # fmt: skip
-    return _sum(*parts)
+    """Return a pass of so many decoding requests of a rank, at the pace of the slowest stage; (points,)."""
+    rows, servers = requests * asked.servers.queries, asked.servers
+    tokens, head = read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows)
+    core = read(asked, DECODE, requests, context)
+    layers = tokens.time + core.time
+    slowest = np.maximum(servers.widest * layers, servers.last * layers + head.time)
+    whole = _sum(tokens, head, core)
+    waits = (servers.in_flight > 1.0) & (servers.in_flight * slowest > whole.time)
+    return whole._replace(time=np.where(waits, servers.in_flight * slowest, whole.time))
 
 
 def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
