@@ -60,9 +60,6 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
         allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
         reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
     layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
-    for i in reason.without(stages > layers):
-        allowed = f"at most as many stages as the model has layers, {layers[i]}"
-        reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
     of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
     return ServerLayouts(
         printed=printed,
