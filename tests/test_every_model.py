@@ -1,0 +1,146 @@
+"""Every model of the library, and every config.json that is read: trained, prefilled, decoded and served.
+
+Each point has finite numbers, or a reason that is true: its weights, and a cache, are more than a device has.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import fastflow
+from fastflow.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+MODELS = ROOT / "conf" / "model"
+OWN, SHARED = ROOT / "tests" / "data" / "configs.json", ROOT.parent / "shared" / "configs"
+CHIP = ("chip=h200_sxm", "system=dgx_h200", "engine.jobs=1")
+LOAD = ("server=vllm", "serve.isl=100", "serve.osl=50")
+MODES = {
+    "prefill": ("serve=prefill", "serve.batch=2"),
+    "decode": ("serve=decode", "serve.batch=4"),
+    "continuous": ("serve=continuous", "serve.concurrency=4", "serve.requests=8",
+                   "serve.simulate=false,true"),
+    "disaggregated": ("serve=disaggregated", "serve.concurrency=4", "serve.requests=8",
+                      "serve.simulate=false,true", "serve.prefill.strategy=auto"),
+}  # fmt: skip
+SEEN = {
+    "train": ("time_s", "footprint_B"),
+    "prefill": ("ttft_s", "prefill_tokens_per_s", "power_W"),
+    "decode": ("tpot_s", "tokens_per_s", "power_W"),
+    "continuous": ("ttft_s", "tpot_s", "tokens_per_s", "power_W"),
+    "disaggregated": ("ttft_s", "tpot_s", "tokens_per_s", "power_W"),
+}
+FEW = ("gpt_1_7b", "deepseek_v3", "gpt_oss_120b", "llama4_maverick", "llama2_7b", "mpt_7b")
+SHORT_OF_CACHE = re.compile(r"caches need (\S+) GB of a device( of \w+)?; weights of (\S+) GB leave them (\S+)")
+
+
+def family(name):
+    own = yaml.safe_load((MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
+    others = [one for one in own.get("defaults", []) if isinstance(one, str) and one != "_self_"]
+    return own.get("name") or next(map(family, others), "")
+
+
+LIBRARY = sorted(path.stem for path in MODELS.glob("*.yaml") if family(path.stem) == "transformer")
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """Files of all models that are read."""
+    folder = tmp_path_factory.mktemp("configs")
+    known = {name: one["config"] for name, one in json.loads(OWN.read_text(encoding="utf-8")).items()}
+    for path in sorted(SHARED.glob("*.json")):
+        try:
+            fastflow.evaluate(
+                "model=transformer", f"model.config='{path}'", "model.sequence=64", "model.batch=8",
+                "system.devices=1", "parallel.strategy=TP-1",
+            )  # fmt: skip
+        except InputError:  # of a kind that is not read
+            continue
+        known[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+    for name, one in known.items():
+        (folder / f"{name}.json").write_text(json.dumps(one), encoding="utf-8")
+    return ["model=transformer", "model.config=" + ",".join(f"'{folder / name}.json'" for name in known)]
+
+
+def wrong(row, mode, devices):
+    """Say what is wrong with a row; "" for numbers, or for a true reason."""
+    numbers = [row[name] for name in SEEN[mode]]
+    sound = all(np.isfinite(number) and number > 0 for number in numbers)
+    if not row.reason:
+        return "" if sound else f"{dict(zip(SEEN[mode], numbers, strict=True))} without a reason"
+    if mode == "train":
+        most = row.dram_capacity_B
+        return "" if "memory" in row.reason and row.footprint_B > most and sound else row.reason
+    short = SHORT_OF_CACHE.match(row.reason)
+    if not short:
+        return row.reason
+    needs, weights, left = (1e9 * float(short[group]) for group in (1, 3, 4))
+    is_true = needs > left and weights + needs > 0.6 * row.dram_capacity_B
+    return "" if is_true else row.reason
+
+
+def check(models, mode, devices, layout, *more):
+    if mode == "train":
+        asked = (f"system.package.devices={devices}", "model.batch=8", "model.sequence=1024",
+                 "parallel.recompute=full")  # fmt: skip
+        layout = f"d{devices}"
+    else:
+        asked = (*LOAD, *MODES[mode])
+    found = fastflow.evaluate(
+        *models, *CHIP, *asked, f"system.devices={devices}", f"parallel.strategy={layout}", *more
+    )
+    bad = {
+        f"{row.get('model')} {row.get('model.config', '')}": text
+        for _, row in found.iterrows() if (text := wrong(row, mode, devices))
+    }  # fmt: skip
+    assert not bad, bad
+    return found
+
+
+def named(names):
+    return ["model=" + ",".join(names)]
+
+
+def test_all_models_are_found():
+    assert {"gpt3_175b", "gpt_1t", "llama2_70b", "deepseek_v3", "transformer"} <= set(LIBRARY)
+    assert len(LIBRARY) >= 30
+
+
+@pytest.mark.parametrize("mode", ["train", "prefill", "decode", "continuous"])
+def test_every_model_of_the_library_on_one_device(mode):
+    check(named(LIBRARY), mode, 1, "TP-1")
+
+
+def test_every_config_is_served_on_one_device(configs):
+    found = check(configs, "continuous", 1, "TP-1")
+    assert (found.reason == "").sum() > 40
+
+
+def test_some_models_on_eight_devices():
+    for mode in ("train", "continuous"):
+        check(named(FEW), mode, 8, "TP-8,TP-2-d4,TP-1-p8")
+    check(named(FEW[-2:]), "disaggregated", 8, "TP-2", "serve.prefill.devices=4")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["train", "prefill", "decode", "continuous"])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_every_model_and_config(configs, mode, devices):
+    layout = "TP-1" if devices == 1 else "auto"
+    for models in (named(LIBRARY), configs):
+        check(models, mode, devices, layout)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["fp8", "nvfp4", "int8"])
+def test_every_model_in_few_bits(dtype):
+    check(named(LIBRARY), "continuous", 8, "TP-8,TP-4-p2", f"model.dtype={dtype}", "chip=b200_sxm", "system=dgx_b200")
+
+
+@pytest.mark.long
+def test_every_model_disaggregated():
+    check(named(LIBRARY), "disaggregated", 8, "TP-4", "serve.prefill.devices=4")
