@@ -103,6 +103,8 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
     prefill = server_layouts(of_prefill(own))
     wrong = Reasons(rows.size)
     devices, prefills = own[DEVICES], own[PREFILL_DEVICES]
+    for i in wrong.without(devices < 2):
+        wrong.add(i, str(InputError(DEVICES, int(devices[i]), "at least 2 for prefill and decode apart")))
     for i in wrong.without((prefills < 1) | (prefills >= devices)):
         allowed = (
             f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices, or 0 with {STRATEGY}=auto"

@@ -12,6 +12,7 @@ TensorRT-LLM do; without expert parallelism it cuts each.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +77,8 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
     each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
     pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)
-    return dict(inputs) | {
+    package = np.array([_package(*pair) for pair in pairs], dtype=np.int64)
+    return dict(inputs) | _shapes(inputs, servers.stage, package) | {
         STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
         "parallel.sequence": np.full(servers.tensor.size, "false"),
@@ -84,11 +86,33 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
         "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
         "model.dropout": np.zeros(servers.tensor.size, dtype=np.bool_),  # which training alone has
+        "model.fused_attention": np.ones(servers.tensor.size, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
-        PACKAGE: np.array([_package(*pair) for pair in pairs], dtype=np.int64),
+        PACKAGE: package,
     }
+
+
+def _shapes(inputs: Inputs, stage: Ints, package: Ints) -> Columns:
+    """Return the shapes of the network among the devices of a stage; package: devices of one of its packages."""
+    whole = inputs[PACKAGE].tolist(), (inputs["system.devices"] // inputs[PACKAGE]).tolist()
+    part = package.tolist(), (stage // package).tolist()
+    keys = "system.package.shape", "system.shape"
+    return {
+        key: np.array([_shape(*one) for one in zip(inputs[key].tolist(), all_, own, strict=True)], dtype=np.str_)
+        for key, all_, own in zip(keys, whole, part, strict=True)
+    }
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str, whole: int, part: int) -> str:
+    """Return the shape of a part of a network: sides that are written out are of all of it.
+
+    Sides that do not go with it stay, and are refused.
+    """
+    sides = [int(side) for side in text.split("x") if side.isascii() and side.isdecimal()]
+    return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
 
 
 def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:

@@ -131,6 +131,8 @@ def _beyond_positions(inputs: Inputs) -> Texts:
             allowed = f"requests of at most {limit}, not {reached[i]:.0f}"
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"
+        elif most[i] < 2:
+            key, value, allowed = "model.positions", int(most[i]), "at least 2: a prompt and an answer; or 0: any"
         elif prompts[i] < most[i]:
             key, value = "serve.osl", float(answers[i])
             allowed = f"at most {most[i] - prompts[i]:g}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
