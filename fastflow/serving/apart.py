@@ -20,8 +20,10 @@ from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.lengths import longest_of
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.memory import lacking
 from fastflow.serving.question import DISAGGREGATED, Question, ask
 from fastflow.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
+from fastflow.workload.request_lengths import KEY as LENGTHS
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
@@ -173,13 +175,13 @@ def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
     if refused != TOO_LONG:
         return REFUSALS[refused]
     isl, _, both = longest_of(asked.inputs)
+    if LENGTHS not in asked.inputs:
+        isl, both = (one / (1.0 - 0.5 * asked.loads.spread) for one in (isl, both))
     for name, one, tokens in (
         ("prefill", prefill, isl), ("decode", asked, both),
     ):  # fmt: skip
         held, room = float(one.cache.of(tokens)[i]), max(float(one.room.caches[i]), 0.0)
-        if held > room / one.servers.slots[i] or name == "decode":
-            return (
-                f"caches need {held / 1e9:.4g} GB of a device of {name}; weights of"
-                f" {one.room.weights[i] / 1e9:.4g} GB leave them {room / 1e9:.4g} GB"
-            )
+        slots, budget = int(one.servers.slots[i]), int(one.servers.budget[i])
+        if held > room / slots or name == "decode":
+            return lacking(one.room, i, held, budget, slots, f"device of {name}")
     raise AssertionError

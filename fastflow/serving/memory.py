@@ -75,6 +75,15 @@ class Room(NamedTuple):
     caches: Floats  # below 0 where not even the rest fits [B]
 
 
+def lacking(room: Room, i: int, needs: float, budget: int, slots: int = 1, which: str = "device") -> str:
+    """Say why caches of a point do not fit; needs: of a device [B], slots: batches that share what is left."""
+    taken, left = f"weights of {room.weights[i] / 1e9:.4g} GB", max(float(room.caches[i]), 0.0)
+    if room.work[i] > room.weights[i]:
+        taken += f" and activations of {room.work[i] / 1e9:.4g} GB (server.budget={budget} tokens)"
+    shared = f", which {slots} batches in flight share, one for each stage" if needs <= left else ""
+    return f"caches need {needs / 1e9:.4g} GB of a {which}; {taken} leave them {left / 1e9:.4g} GB{shared}"
+
+
 def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: Floats) -> Room:
     """Return what servers leave to caches of what their devices have.
 

@@ -20,7 +20,7 @@ from fastflow.prediction import Prediction
 from fastflow.serving.layout import PACKAGE, ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.stages import EMBEDDING_TIME, HEAD_TIME, PARTS_OF_MODEL
-from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
+from fastflow.tables import Bools, Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
 from fastflow.timing.roofline import limiter_names
 from fastflow.workload.graph import Graph, sum_by_kind
 from fastflow.workload.precision import OPERAND_BYTES, precision, stored_experts
@@ -227,7 +227,7 @@ def _predicted(
     limiters = (*limiter_names(len(found.chip.levels)), NETWORK)
     table, ends = _read(found, asked, len(limiters)), np.cumsum([0, *lengths])
     return {
-        name: _of_part(table, slice(start, stop), (count, *one.shape))
+        name: _of_part(table, slice(start, stop), (count, *one.shape), axes.of(one.part))
         for (name, one), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
     }, limiters
 
@@ -279,14 +279,41 @@ def _times_of_model(found: Prediction, place: Ints) -> Floats:
     return spent * (found.timeline.total / np.where(whole > 0.0, whole, 1.0))[:, None]
 
 
-def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
-    """Return the rows of one part, by server and size; what servers have is said once."""
-    reasons = table.reason[rows].reshape(shape[0], -1)
-    first = np.arange(rows.start, rows.stop, reasons.shape[1])
+def _of_part(table: _Found, rows: slice, shape: tuple[int, ...], axes: tuple[Ints, ...]) -> _Found:
+    """Return the rows of one part, by server and size; what servers have is said once.
+
+    Where a size is too large for a time, times go on as between the sizes before it. A server without times
+    of the smallest sizes has none.
+    """
+    reasons = table.reason[rows].reshape(shape)
+    first = np.arange(rows.start, rows.stop, reasons[0].size)
+    part = Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part))
+    missing = reasons != ""
+    if missing.any():
+        for column in part:
+            gone = missing.copy()
+            for axis in range(len(axes), 0, -1):
+                _go_on(column, gone, axes[axis - 1], axis)
+        missing = gone
+    reasons = np.where(missing, reasons, "").reshape(shape[0], -1)
     return take(table, first)._replace(
-        part=Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part)),
+        part=part,
         reason=reasons[np.arange(shape[0]), (reasons != "").argmax(axis=1)],
     )
+
+
+def _go_on(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None:
+    """Write what is missing along an axis as a straight line through the two sizes before it, if they are there.
+
+    column: of a part, sizes from axis 1 on; missing: (servers, *sizes), where what is written is there then.
+    """
+    table, gone = np.moveaxis(column, axis, 0), np.moveaxis(missing, axis, 0)
+    for i in range(2, sizes.size):
+        rows = gone[i] & ~gone[i - 1] & ~gone[i - 2]
+        if rows.any():
+            share = (sizes[i] - sizes[i - 1]) / (sizes[i - 1] - sizes[i - 2])
+            table[i][rows] = table[i - 1][rows] + share * (table[i - 1][rows] - table[i - 2][rows])
+            gone[i][rows] = False
 
 
 def _owned(found: Prediction, inputs: Inputs) -> Floats:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.serving.apart import run_apart
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.memory import lacking
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
@@ -232,12 +233,7 @@ def _overfull(asked: Question, held: Floats) -> Texts:
 
 
 def _lacks(asked: Question, i: int, held: float) -> str:
-    room = asked.room
-    left = max(float(room.caches[i]), 0.0)
-    return (
-        f"caches need {held / 1e9:.4g} GB of a device; weights of {room.weights[i] / 1e9:.4g} GB leave them"
-        f" {left / 1e9:.4g} GB"
-    )
+    return lacking(asked.room, i, held, int(asked.servers.budget[i]), int(asked.layouts.slots[i]))
 
 
 def _served(asked: Question, seen: Columns) -> Columns:

@@ -16,6 +16,7 @@ from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
 from fastflow.serving.reading import between
 from fastflow.serving.stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.tables import Floats, Inputs, Ints, take
+from fastflow.workload.request_lengths import KEY as LENGTHS
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
@@ -50,8 +51,9 @@ class Question(NamedTuple):
 
     @property
     def held_by_longest(self) -> Floats:
-        """The same of the longest request, as far as it is known."""
-        return self.cache.of(longest_of(self.inputs)[2])
+        """The same of the longest request."""
+        both = longest_of(self.inputs)[2]
+        return self.cache.of(both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.spread))
 
 
 def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Question:
