@@ -35,7 +35,9 @@ SEEN = {
     "disaggregated": ("ttft_s", "tpot_s", "tokens_per_s", "power_W"),
 }
 FEW = ("gpt_1_7b", "deepseek_v3", "gpt_oss_120b", "llama4_maverick", "llama2_7b", "mpt_7b")
-SHORT_OF_CACHE = re.compile(r"caches need (\S+) GB of a device( of \w+)?; weights of (\S+) GB leave them (\S+)")
+SHORT_OF_CACHE = re.compile(
+    r"caches need (\S+) GB of a device( of \w+)?; weights of (\S+) GB leave them (\S+)"
+)
 
 
 def family(name):
@@ -138,7 +140,15 @@ def test_every_model_and_config(configs, mode, devices):
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["fp8", "nvfp4", "int8"])
 def test_every_model_in_few_bits(dtype):
-    check(named(LIBRARY), "continuous", 8, "TP-8,TP-4-p2", f"model.dtype={dtype}", "chip=b200_sxm", "system=dgx_b200")
+    check(
+        named(LIBRARY),
+        "continuous",
+        8,
+        "TP-8,TP-4-p2",
+        f"model.dtype={dtype}",
+        "chip=b200_sxm",
+        "system=dgx_b200",
+    )
 
 
 @pytest.mark.long

@@ -140,7 +140,8 @@ def run_apart(asked: Question) -> Apart:
         concurrency=at_once, rate=asked.inputs["serve.rate"], requests=asked.requests
     )
     walks, columns = asked.inputs["serve.simulate"], dict[str, Floats]()
-    reason = prefill.passes.reason[prefill.server].astype(object)
+    unsent = _unsent(asked.inputs, sends)
+    reason = first_of(prefill.passes.reason[prefill.server], unsent).astype(object)
     for how, is_asked in ((simulate_apart, walks), (steady_apart, ~walks)):
         rows = np.flatnonzero(is_asked & (reason == ""))
         if rows.size:
@@ -167,7 +168,20 @@ def _way(asked: Question, prefill: Question) -> tuple[Floats, Floats]:
     ))  # fmt: skip
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     held = np.maximum(asked.cache.of(asked.isl), prefill.cache.of(asked.isl))
-    return inputs["net.inter.latency"], held / bandwidth
+    with np.errstate(over="ignore", divide="ignore"):  # which `_unsent` names
+        return inputs["net.inter.latency"], held / bandwidth
+
+
+def _unsent(inputs: Inputs, sends: Floats) -> Texts:
+    """Say for every point why its caches do not come to the devices that decode; or ""; sends: [s]."""
+    reason = Reasons(sends.size)
+    for i in reason.without(~np.isfinite(sends)):
+        value = float(inputs[BANDWIDTH][i])
+        allowed = "a bandwidth with which a cache comes to a device that decodes in a time that is a number"
+        if value == 0.0:
+            allowed = "a bandwidth, since these devices have no links between packages"
+        reason.add(i, str(InputError(BANDWIDTH, value, allowed)))
+    return reason.texts()
 
 
 def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:

@@ -11,6 +11,7 @@ TensorRT-LLM do; without expert parallelism it cuts each.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -78,31 +79,36 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
     pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)
     package = np.array([_package(*pair) for pair in pairs], dtype=np.int64)
-    return dict(inputs) | _shapes(inputs, servers.stage, package) | {
+    count = servers.tensor.size
+    own = {
         STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
-        "parallel.sequence": np.full(servers.tensor.size, "false"),
-        "parallel.microbatches": np.ones(servers.tensor.size, dtype=np.int64),
-        "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
-        "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
-        "model.dropout": np.zeros(servers.tensor.size, dtype=np.bool_),  # which training alone has
-        "model.fused_attention": np.ones(servers.tensor.size, dtype=np.bool_),  # as in all serving libraries
+        "parallel.sequence": np.full(count, "false"),
+        "parallel.microbatches": np.ones(count, dtype=np.int64),
+        "parallel.microbatch": np.zeros(count, dtype=np.int64),
+        "model.training": np.zeros(count, dtype=np.bool_),
+        "model.dropout": np.zeros(count, dtype=np.bool_),  # which training alone has
+        "model.fused_attention": np.ones(count, dtype=np.bool_),  # as all serving libraries have it
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
         PACKAGE: package,
     }
+    return dict(inputs) | own | _shapes(inputs, servers.stage, package)
 
 
 def _shapes(inputs: Inputs, stage: Ints, package: Ints) -> Columns:
-    """Return the shapes of the network among the devices of a stage; package: devices of one of its packages."""
-    whole = inputs[PACKAGE].tolist(), (inputs["system.devices"] // inputs[PACKAGE]).tolist()
-    part = package.tolist(), (stage // package).tolist()
-    keys = "system.package.shape", "system.shape"
-    return {
-        key: np.array([_shape(*one) for one in zip(inputs[key].tolist(), all_, own, strict=True)], dtype=np.str_)
-        for key, all_, own in zip(keys, whole, part, strict=True)
-    }
+    """Return the shapes of the network among the devices of a stage.
+
+    package: devices of each of its packages.
+    """
+    found, packages = {}, inputs["system.devices"] // inputs[PACKAGE]
+    for key, whole, part in (
+        ("system.package.shape", inputs[PACKAGE], package), ("system.shape", packages, stage // package),
+    ):  # fmt: skip
+        each = zip(inputs[key].tolist(), whole.tolist(), part.tolist(), strict=True)
+        found[key] = np.array([_shape(*one) for one in each], dtype=np.str_)
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +117,7 @@ def _shape(text: str, whole: int, part: int) -> str:
 
     Sides that do not go with it stay, and are refused.
     """
-    sides = [int(side) for side in text.split("x") if side.isascii() and side.isdecimal()]
+    sides = [int(side) for side in text.split("x") if re.fullmatch(r"[1-9][0-9]{0,7}", side)]
     return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
 
 

@@ -139,10 +139,14 @@ def pass_parts(
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context)[0] if decoding > 0.0 else 0.0
     first = request.first_s if tokens > 0.0 else 0.0
-    shared, head = shared_time(times, batch.times, rows + tokens), head_time(times, batch.times, rows + prompts)
+    shared, head = (
+        shared_time(times, batch.times, rows + tokens),
+        head_time(times, batch.times, rows + prompts),
+    )
     prefill = max(0.0, request.whole_s * tokens / request.prompt + first)
     return Parts(
-        shared=shared + stall_time(batch.in_flight, batch.widest, batch.last, shared + decode + prefill, head),
+        shared=shared
+        + stall_time(batch.in_flight, batch.widest, batch.last, shared + decode + prefill, head),
         head=head,
         decode=decode,
         prefill=prefill,

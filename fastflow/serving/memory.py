@@ -76,7 +76,7 @@ class Room(NamedTuple):
 
 
 def lacking(room: Room, i: int, needs: float, budget: int, slots: int = 1, which: str = "device") -> str:
-    """Say why caches of a point do not fit; needs: of a device [B], slots: batches that share what is left."""
+    """Say why caches of a point do not fit; needs: of a device [B]; slots: batches that share the rest."""
     taken, left = f"weights of {room.weights[i] / 1e9:.4g} GB", max(float(room.caches[i]), 0.0)
     if room.work[i] > room.weights[i]:
         taken += f" and activations of {room.work[i] / 1e9:.4g} GB (server.budget={budget} tokens)"

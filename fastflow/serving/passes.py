@@ -72,7 +72,6 @@ class Part(NamedTuple):
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
     of_model: Floats  # time by part of the model, (servers, ..., PARTS_OF_MODEL) [s]
 
-
     def sent(self, seconds: Floats) -> Part:
         """Return the same with what goes from stage to stage beside; seconds: as `time` [s]."""
         by = self.by.copy()
@@ -270,7 +269,7 @@ def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
 
 
 def _times_of_model(found: Prediction, place: Ints) -> Floats:
-    """Return what each part of the model takes, kernels and what they wait for, (timed, PARTS_OF_MODEL) [s]."""
+    """Return what each part of the model takes, with what kernels wait for [s], (timed, PARTS_OF_MODEL)."""
     each, waits = found.timing.time, found.communication.waits
     if waits is not None:
         each = each + waits.time.sum(axis=0)
@@ -303,7 +302,7 @@ def _of_part(table: _Found, rows: slice, shape: tuple[int, ...], axes: tuple[Int
 
 
 def _go_on(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None:
-    """Write what is missing along an axis as a straight line through the two sizes before it, if they are there.
+    """Write what is missing along an axis: on a straight line through the two sizes before it, if there.
 
     column: of a part, sizes from axis 1 on; missing: (servers, *sizes), where what is written is there then.
     """
@@ -323,8 +322,9 @@ def _owned(found: Prediction, inputs: Inputs) -> Floats:
     for one in shards.fused:
         if one.type is experts.TYPE:
             size[one.rows] = look_up(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
-    elements: Floats = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
-    return elements * size
+    elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
+    owned: Floats = elements * size
+    return owned
 
 
 def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> Floats:

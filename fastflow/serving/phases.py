@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.limits import MOST
 from fastflow.serving.apart import run_apart
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
 from fastflow.serving.memory import lacking
@@ -13,12 +14,13 @@ from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
-from fastflow.tables import Columns, Floats, Ints, Texts
+from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
 SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
 """Columns that the fast form has not."""
+OF_FURTHER_TOKENS = ("tpot_s", "tpot_median_s", "tpot_p99_s", "tokens_per_s_per_user")
 
 
 class Answer(NamedTuple):
@@ -90,6 +92,7 @@ def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
     return found
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_unnumbered` names what comes of it
 def phases_of(asked: Question) -> Answer:
     """Return the result columns of all points, of whatever mode."""
     mode = asked.inputs["serve.mode"]
@@ -104,7 +107,7 @@ def phases_of(asked: Question) -> Answer:
         rows = np.flatnonzero(np.isin(mode, names))
         if not rows.size:
             continue
-        found = answer(some_of(asked, rows))
+        found = _numbered(answer(some_of(asked, rows)), asked.osl[rows])
         reasons[rows] = found.reason
         for name, column in found.columns.items():
             if name not in columns:
@@ -113,6 +116,25 @@ def phases_of(asked: Question) -> Answer:
             columns[name][rows] = column
     texts = {name: column.astype(np.str_) for name, column in columns.items() if column.dtype == object}
     return Answer(columns | texts, reasons.astype(np.str_))
+
+
+def _numbered(answer: Answer, osl: Floats) -> Answer:
+    """Return an answer whose results are numbers that mean something, or say which one is none.
+
+    An answer of one token has no time per further token.
+    """
+    reason = Reasons(answer.reason.size)
+    floats = {name: column for name, column in answer.columns.items() if column.dtype.kind == "f"}
+    for name, column in floats.items():
+        has_none = (osl <= 1.0) if name in OF_FURTHER_TOKENS else np.zeros(osl.size, dtype=np.bool_)
+        sound = (column >= 0.0) & (column <= MOST)
+        for i in reason.without((answer.reason == "") & ~sound & ~has_none):
+            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+    found = reason.texts()
+    if not (found != "").any():
+        return answer
+    columns = {name: np.where(found == "", column, np.nan) for name, column in floats.items()}
+    return Answer(answer.columns | columns, first_of(answer.reason, found))
 
 
 def one_prefill(asked: Question) -> Answer:

@@ -152,7 +152,9 @@ def _balanced_s(asked: _Asked) -> Floats:
     loads = asked.loads
     prompt = np.minimum(loads.isl, inputs["server.budget"])
     prompts = _sum(asked, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
-    rank = np.minimum(np.maximum(_at_once(asked) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"])
+    rank = np.minimum(
+        np.maximum(_at_once(asked) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"]
+    )
     rows, context = rank * (inputs["serve.draft"] + 1), loads.isl + loads.osl / 2.0
     decode = _sum(asked, rows, rows, DECODE, rank, context)
     found = np.where(((inputs["serve.mode"] == ONE_PREFILL) | asked.prefills)[:, None], prompts, decode)

@@ -108,8 +108,8 @@ def misasked(inputs: Inputs) -> Texts:
         reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
     for i in reason.without((draft > 0) & (inputs["serve.drafter"] == MTP) & (inputs["model.mtp"] < 1)):
         allowed = (
-            "0 where serve.drafter is mtp, since model.mtp is 0: the model has no modules that predict further"
-            " tokens; or serve.drafter=model, whose tokens another model proposes"
+            "0 where serve.drafter is mtp, since model.mtp is 0: the model has no modules that predict"
+            " further tokens; or serve.drafter=model, whose tokens another model proposes"
         )
         reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
     return first_of(reason.texts(), _beyond_positions(inputs))
@@ -132,10 +132,16 @@ def _beyond_positions(inputs: Inputs) -> Texts:
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"
         elif most[i] < 2:
-            key, value, allowed = "model.positions", int(most[i]), "at least 2: a prompt and an answer; or 0: any"
+            key, value, allowed = (
+                "model.positions",
+                int(most[i]),
+                "at least 2: a prompt and an answer; or 0: any",
+            )
         elif prompts[i] < most[i]:
             key, value = "serve.osl", float(answers[i])
-            allowed = f"at most {most[i] - prompts[i]:g}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+            allowed = (
+                f"at most {most[i] - prompts[i]:g}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+            )
         else:
             allowed = f"less than {limit}, which prompt and answer share"
         reason.add(i, str(InputError(key, value, allowed)))

@@ -2,11 +2,11 @@
 
 Where stages do not divide the layers, some have a layer more: the first ones (TensorRT-LLM's
 Mapping.pp_layers), the last ones (SGLang's get_pp_indices), or the last ones before the very last, which has
-the head (vLLM's get_pp_indices). `parallel.split=balanced` sets the numbers by hand, as VLLM_PP_LAYER_PARTITION
-and SGLANG_PP_LAYER_PARTITION do, so that the slowest stage takes as little as it can.
+the head (vLLM's get_pp_indices). `parallel.split=balanced` sets the numbers so that the slowest stage takes
+as little as it can, which users do by hand (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION).
 
-The first stage has the embedding beside its layers, the last one the head. Where as many batches are under way
-as there are stages, a batch comes back to a stage once the slowest stage has run all of them.
+The first stage has the embedding beside its layers, the last one the head. Where as many batches are in
+flight as there are stages, a batch comes back to a stage once the slowest stage has run all of them.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     balances = (inputs["parallel.split"] == BALANCED) & (slots > 1)
     times = np.where(balances[:, None], part_s, 0.0)  # which no other split depends on
     first, place = kinds([*what, *times.T], points)
-    every = [
-        _split(*(column[one].item() for column in what[:4]), part_s[one] if balances[one] else None)
-        for one in first.tolist()
-    ]
+    split_by = [part_s[one] if balances[one] else None for one in first.tolist()]
+    texts = zip(*(column[first].tolist() for column in what[:4]), split_by, strict=True)
+    every = [_split(*one) for one in texts]
     table = np.zeros((first.size, int(slots.max(initial=1)), len(KINDS)), dtype=np.int64)
     for number, split in enumerate(every):
         table[number, : len(split)] = split
@@ -81,7 +80,10 @@ def _times(layers: Ints, part_s: Floats) -> Floats:
 
 
 def _split(pattern: str, layers: int, stages: int, extra: str, part_s: Floats | None) -> Ints:
-    """Return how many layers of each of KINDS the stages have, (stages, kinds); balanced by times if given."""
+    """Return how many layers of each of KINDS stages have, (stages, kinds).
+
+    part_s: what stages are balanced by, as `stages_of` has it, of one point; None: they are even.
+    """
     order = kinds_in_order(pattern, layers)
     if part_s is None:
         counts = even(layers, stages, extra)

@@ -100,8 +100,9 @@ def _normed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
         makes_norm = node.name in normed.values() or node.name == last
-        is_more = node.type is ADD and makes_norm and node.moves is not None
-        moves = node.moves + 1.0 if is_more else node.moves
+        moves = node.moves
+        if node.type is ADD and makes_norm:  # sums say how much they move
+            moves = (0.0 if moves is None else moves) + 1.0
         found.append(node._replace(reads=reads, moves=moves))
     return tuple(found)
 
