@@ -42,9 +42,13 @@ def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
 
     layers: of each kind of pattern.KINDS that a device has, (points, kinds).
     """
-    size, each = sizes_of(inputs), _of_a_layer(inputs, servers)
+    return _cache(inputs, _of_a_layer(inputs, servers), layers)
+
+
+def _cache(inputs: Inputs, each: Floats, layers: Ints) -> Cache:
+    """Return the same; each: bytes of a token in one layer, (points,)."""
     windowed = layers[:, _WINDOWED].sum(axis=1)
-    window = np.asarray(size.window) * np.ones(each.size, int)
+    window = np.asarray(sizes_of(inputs).window) * np.ones(each.size, int)
     return Cache(each * (layers.sum(axis=1) - windowed), each * windowed, window)
 
 
@@ -84,39 +88,29 @@ def lacking(room: Room, i: int, needs: float, budget: int, slots: int = 1, which
     return f"caches need {needs / 1e9:.4g} GB of a {which}; {taken} leave them {left / 1e9:.4g} GB{shared}"
 
 
-def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: Floats) -> Room:
-    """Return what servers leave to caches of what their devices have.
-
-    inputs: `server.memory`, the share of a device's memory that a server takes for everything, or where
-    `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`.
-    weights, capacity: of a device [B], (points,).
-    """
-    work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
-    free = inputs["server.memory_of"] == FREE
-    caches = np.where(free, share * (capacity - weights - work), share * capacity - weights - work)
-    return Room(weights, work, caches)
-
-
 def fullest(
     inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats, capacity: Floats, tokens: Floats
 ) -> tuple[Room, Cache]:
     """Return the room and the cache of a device of the stage that is full first.
 
+    inputs: `server.memory`, the share of a device's memory that a server takes for everything, or where
+    `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`.
     weights: of a device that has the whole model, by its parts, (points, PARTS_OF_MODEL) [B]; capacity: of a
     device [B]; tokens: of a request, (points,).
     """
-    owned, there = _weights(inputs, layouts, stages, weights), stages.are_there
-    best = np.full(tokens.size, np.inf)
-    stage = np.zeros(tokens.size, dtype=np.int64)
-    for number in range(there.shape[1]):
-        room = room_of(inputs, layouts, owned[:, number], capacity)
-        takes = cache_of(inputs, layouts, stages.layers[:, number]).of(tokens)
-        requests = room.caches / np.where(takes > 0.0, takes, 1.0)
-        fuller = there[:, number] & (requests < best)
-        best, stage = np.where(fuller, requests, best), np.where(fuller, number, stage)
+    owned, each = _weights(inputs, layouts, stages, weights), _of_a_layer(inputs, layouts)
+    work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
+    free = inputs["server.memory_of"] == FREE
+    rest, whole = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
+    caches = rest * (whole[:, None] - owned - work[:, None])
+    window = np.asarray(sizes_of(inputs).window)
+    windowed, of_all = stages.layers[:, :, _WINDOWED].sum(axis=2), stages.layers.sum(axis=2)
+    seen = np.minimum(tokens, window)[:, None]
+    takes = each[:, None] * ((of_all - windowed) * tokens[:, None] + windowed * seen)
+    requests = caches / np.where(takes > 0.0, takes, 1.0)
+    stage = np.argmin(np.where(of_all > 0, requests, np.inf), axis=1)
     at = np.arange(tokens.size)
-    room = room_of(inputs, layouts, owned[at, stage], capacity)
-    return room, cache_of(inputs, layouts, stages.layers[at, stage])
+    return Room(owned[at, stage], work, caches[at, stage]), _cache(inputs, each, stages.layers[at, stage])
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:

@@ -121,12 +121,12 @@ def phases_of(asked: Question) -> Answer:
 def _numbered(answer: Answer, osl: Floats) -> Answer:
     """Return an answer whose results are numbers that mean something, or say which one is none.
 
-    An answer of one token has no time per further token.
+    An answer of one token has no time per further token, and the fast form no percentiles.
     """
     reason = Reasons(answer.reason.size)
     floats = {name: column for name, column in answer.columns.items() if column.dtype.kind == "f"}
     for name, column in floats.items():
-        has_none = (osl <= 1.0) if name in OF_FURTHER_TOKENS else np.zeros(osl.size, dtype=np.bool_)
+        has_none = np.isnan(column) & ((name in SIMULATED) | ((name in OF_FURTHER_TOKENS) & (osl <= 1.0)))
         sound = (column >= 0.0) & (column <= MOST)
         for i in reason.without((answer.reason == "") & ~sound & ~has_none):
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")

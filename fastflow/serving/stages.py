@@ -37,12 +37,6 @@ class Stages(NamedTuple):
     widest: Floats  # share of the time of all layers that the slowest stage but the last takes
     last: Floats  # the same of the last stage, which takes the head's time too
 
-    @property
-    def are_there(self) -> np.ndarray:
-        """Which stages each point has, (points, stages)."""
-        found: np.ndarray = self.layers.sum(axis=2) > 0
-        return found
-
 
 def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     """Return the stages of points.
