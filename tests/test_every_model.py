@@ -154,3 +154,79 @@ def test_every_model_in_few_bits(dtype):
 @pytest.mark.long
 def test_every_model_disaggregated():
     check(named(LIBRARY), "disaggregated", 8, "TP-4", "serve.prefill.devices=4")
+
+
+SMALL = (
+    "model=transformer", "chip=h100_sxm", "system=dgx_h100", "system.devices=2", "parallel.strategy=TP-2",
+    "model.layers=4", "model.hidden=512", "model.heads=8", "model.vocabulary=1000", "serve=continuous",
+    "serve.isl=64", "serve.osl=8", "serve.concurrency=2", "engine.jobs=1",
+)  # fmt: skip
+STRUCTURES = {
+    "model.block": ("pre", "post", "sandwich", "parallel", "parallel_norms"),
+    "model.position": ("rotary", "learned", "alibi", "none"),
+    "model.tied": ("true", "false"),
+    "model.biases": ("none", "qkv", "attention", "all"),
+}
+
+
+def test_every_structure_is_served():
+    """And a model alone as among others, whose sizes are columns then."""
+    found = fastflow.evaluate(
+        *SMALL, "model.dropout=true", "model.fused_attention=false",
+        *(f"{key}={','.join(values)}" for key, values in STRUCTURES.items()),
+    )  # fmt: skip
+    assert len(found) == 160
+    assert (found.reason == "").all()
+    assert np.isfinite(found[["ttft_s", "tpot_s", "weight_B"]]).all(axis=None)
+    for row in (7, 60, 121):
+        one = found.iloc[row]
+        own = (f"{key}={str(one[key]).lower()}" for key in STRUCTURES)
+        alone = fastflow.evaluate(*SMALL, *own).iloc[0]
+        assert (alone.ttft_s, alone.tpot_s, alone.weight_B) == (one.ttft_s, one.tpot_s, one.weight_B)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("model.window=32", "model.pattern='window, dense'"),
+        ("model.qk_norm=true", "model.norm=layer", "model.gated=false"),
+        ("model.experts=8", "model.topk=2", "model.pattern=experts"),
+        ("model.latent=64", "model.rotary=16", "model.query_latent=96"),
+    ],
+)
+def test_positions_limit_requests_and_not_passes(more):
+    """The tokens of a pass are more, and so are the sizes at which passes are tabulated."""
+    asked = ("model.positions=72", "serve.isl=64,65", "serve.osl=8", "server.budget=4096", *more)
+    fits, too_long = fastflow.evaluate(*SMALL, *asked).reason
+    assert fits == ""
+    assert "at most 7: prompt and answer have the 72 tokens of model.positions" in too_long
+
+
+def test_what_is_too_large_for_a_table_refuses_no_other_point():
+    found = fastflow.evaluate(*SMALL, "serve=prefill", "serve.isl=64,1e9", "serve.batch=1,1000000")
+    alone = fastflow.evaluate(*SMALL, "serve=prefill", "serve.batch=1")
+    assert found.reason[0] == ""
+    assert found.ttft_s[0] == alone.ttft_s[0]
+    assert all(reason.startswith("caches need") for reason in found.reason[2:])
+
+
+@pytest.mark.parametrize(
+    ("model", "drafter", "fits"),
+    [
+        ("llama3_8b", "mtp", False), ("kimi_k2", "mtp", False), ("deepseek_v3", "mtp", True),
+        ("llama3_8b", "model", True),
+    ],
+)  # fmt: skip
+def test_drafts_need_what_proposes_them(model, drafter, fits):
+    asked = (
+        "serve=decode",
+        "serve.batch=4",
+        "serve.draft=2",
+        "serve.accepted=1.7",
+        f"serve.drafter={drafter}",
+    )
+    row = fastflow.evaluate(f"model={model}", *CHIP, *LOAD, *asked, "parallel.strategy=TP-8").iloc[0]
+    refused = "serve.draft=2 is invalid" in row.reason
+    assert refused != fits
+    assert fits or ("serve.drafter=model" in row.reason and "model.mtp is 0" in row.reason)

@@ -122,6 +122,15 @@ def test_sums_are_made_with_the_norms_behind_them(inputs_of):
     assert sorted(moved) == [6.0, 8.0, 8.0]
 
 
+def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
+    """Norms behind each branch are kernels of their own, and so is each sum: two in, one out."""
+    inputs = inputs_of(BASE, "tokens", 24, 1, 0) | {"model.block": np.array(["post"])}
+    graph = predict(inputs).graph
+    passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
+    # two norms, two sums, an activation
+    assert sorted(graph.bytes_per_element[passes]) == [4.0, 4.0, 6.0, 6.0, 6.0]
+
+
 @pytest.mark.parametrize(
     ("text", "devices", "want"),
     [
