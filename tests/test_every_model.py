@@ -197,10 +197,12 @@ def test_every_structure_is_served():
 )
 def test_positions_limit_requests_and_not_passes(more):
     """The tokens of a pass are more, and so are the sizes at which passes are tabulated."""
-    asked = ("model.positions=72", "serve.isl=64,65", "serve.osl=8", "server.budget=4096", *more)
-    fits, too_long = fastflow.evaluate(*SMALL, *asked).reason
-    assert fits == ""
-    assert "at most 7: prompt and answer have the 72 tokens of model.positions" in too_long
+    asked = ("serve.isl=2900,2950", "serve.osl=100", "serve.concurrency=16", *more)
+    found = fastflow.evaluate(*SMALL, *asked, "model.positions=3000")
+    free = fastflow.evaluate(*SMALL, *asked, "model.positions=0").iloc[0]
+    assert found.reason[0] == ""
+    assert (found.ttft_s[0], found.tpot_s[0]) == (free.ttft_s, free.tpot_s)
+    assert "at most 50: prompt and answer have the 3000 tokens of model.positions" in found.reason[1]
 
 
 def test_what_is_too_large_for_a_table_refuses_no_other_point():

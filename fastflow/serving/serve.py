@@ -137,11 +137,9 @@ def _beyond_positions(inputs: Inputs) -> Texts:
                 int(most[i]),
                 "at least 2: a prompt and an answer; or 0: any",
             )
-        elif prompts[i] < most[i]:
-            key, value = "serve.osl", float(answers[i])
-            allowed = (
-                f"at most {most[i] - prompts[i]:g}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
-            )
+        elif prompts[i] <= most[i] - 1:
+            key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
+            allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
         else:
             allowed = f"less than {limit}, which prompt and answer share"
         reason.add(i, str(InputError(key, value, allowed)))
