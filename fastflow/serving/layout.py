@@ -80,7 +80,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     pairs = zip(servers.stage.tolist(), inputs[PACKAGE].tolist(), strict=True)
     package = np.array([_package(*pair) for pair in pairs], dtype=np.int64)
     count = servers.tensor.size
-    own = {
+    changed = {
         STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
         "parallel.sequence": np.full(count, "false"),
@@ -94,7 +94,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
         PACKAGE: package,
     }
-    return dict(inputs) | own | _shapes(inputs, servers.stage, package)
+    return dict(inputs) | changed | _shapes(inputs, servers.stage, package)
 
 
 def _shapes(inputs: Inputs, stage: Ints, package: Ints) -> Columns:
@@ -102,13 +102,13 @@ def _shapes(inputs: Inputs, stage: Ints, package: Ints) -> Columns:
 
     package: devices of each of its packages.
     """
-    found, packages = {}, inputs["system.devices"] // inputs[PACKAGE]
+    shapes, packages = {}, inputs["system.devices"] // inputs[PACKAGE]
     for key, whole, part in (
         ("system.package.shape", inputs[PACKAGE], package), ("system.shape", packages, stage // package),
     ):  # fmt: skip
         each = zip(inputs[key].tolist(), whole.tolist(), part.tolist(), strict=True)
-        found[key] = np.array([_shape(*one) for one in each], dtype=np.str_)
-    return found
+        shapes[key] = np.array([_shape(*row) for row in each], dtype=np.str_)
+    return shapes
 
 
 @lru_cache(maxsize=4096)

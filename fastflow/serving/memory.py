@@ -58,8 +58,8 @@ def _of_a_layer(inputs: Inputs, servers: ServerLayouts) -> Floats:
     heads = -(-np.asarray(size.kv_heads) // servers.tensor)
     latent = np.asarray(size.latent) > 0
     columns = np.where(latent, size.latent + size.rotary, heads * (size.head_dim + size.value_dim))
-    found: Floats = columns * numbers.cache
-    return found
+    each: Floats = columns * numbers.cache
+    return each
 
 
 def workspace(inputs: Inputs, servers: ServerLayouts, tokens: Ints) -> Floats:
@@ -120,11 +120,11 @@ def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Fl
     """
     many, at = stages.layers.sum(axis=1), np.arange(layouts.slots.size)
     each = weights[:, 1:HEAD_TIME] / np.maximum(many, 1)
-    found: Floats = (stages.layers * each[:, None, :]).sum(axis=2)
-    found[:, 0] += weights[:, EMBEDDING_TIME]
+    owned: Floats = (stages.layers * each[:, None, :]).sum(axis=2)
+    owned[:, 0] += weights[:, EMBEDDING_TIME]
     words = -(-inputs["model.vocabulary"] // layouts.tensor)
     positions = np.where(inputs["model.position"] == LEARNED, inputs["model.positions"], 0)
     copied = inputs["model.tied"] & (layouts.slots > 1)
     copy = np.where(copied, weights[:, EMBEDDING_TIME] * words / (words + positions), 0.0)
-    found[at, layouts.slots - 1] += weights[:, HEAD_TIME] + copy
-    return found
+    owned[at, layouts.slots - 1] += weights[:, HEAD_TIME] + copy
+    return owned

@@ -262,20 +262,20 @@ def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
     for number, name in enumerate(names):
         layers = [1 + KINDS.index(kind) for kind in kinds_of(name)]
         for at, which in enumerate(parts):
-            own = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(which, layers)
-            table[number, at, : len(own)] = own
-    found: Ints = table[place[graph.point], part[graph.point], graph.layer]
-    return found
+            places = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(which, layers)
+            table[number, at, : len(places)] = places
+    parts_of_rows: Ints = table[place[graph.point], part[graph.point], graph.layer]
+    return parts_of_rows
 
 
-def _times_of_model(found: Prediction, place: Ints) -> Floats:
+def _times_of_model(prediction: Prediction, place: Ints) -> Floats:
     """Return what each part of the model takes, with what kernels wait for [s], (timed, PARTS_OF_MODEL)."""
-    each, waits = found.timing.time, found.communication.waits
+    each, waits = prediction.timing.time, prediction.communication.waits
     if waits is not None:
         each = each + waits.time.sum(axis=0)
-    spent = sum_by_kind(found.graph.offset, place, found.launches * each, PARTS_OF_MODEL)
+    spent = sum_by_kind(prediction.graph.offset, place, prediction.launches * each, PARTS_OF_MODEL)
     whole = spent.sum(axis=1)
-    return spent * (found.timeline.total / np.where(whole > 0.0, whole, 1.0))[:, None]
+    return spent * (prediction.timeline.total / np.where(whole > 0.0, whole, 1.0))[:, None]
 
 
 def _of_part(table: _Found, rows: slice, shape: tuple[int, ...], axes: tuple[Ints, ...]) -> _Found:

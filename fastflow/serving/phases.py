@@ -130,11 +130,11 @@ def _numbered(answer: Answer, osl: Floats) -> Answer:
         sound = (column >= 0.0) & (column <= MOST)
         for i in reason.without((answer.reason == "") & ~sound & ~has_none):
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
-    found = reason.texts()
-    if not (found != "").any():
+    wrong = reason.texts()
+    if not (wrong != "").any():
         return answer
-    columns = {name: np.where(found == "", column, np.nan) for name, column in floats.items()}
-    return Answer(answer.columns | columns, first_of(answer.reason, found))
+    columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
+    return Answer(answer.columns | columns, first_of(answer.reason, wrong))
 
 
 def one_prefill(asked: Question) -> Answer:

@@ -67,13 +67,13 @@ def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Quest
     first, server = kinds([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
     active, loads, requests = _loads(inputs, layouts, isl, osl)
-    asked = _Asked(inputs, layouts, passes, server, loads, prefills)
-    stages = stages_of(inputs, layouts, _balanced_s(asked))
+    points = _Points(inputs, layouts, passes, server, loads, prefills)
+    stages = stages_of(inputs, layouts, _balanced_s(points))
     capacity = passes.chip.dram.capacity[server]
     room, cache = fullest(inputs, layouts, stages, passes.weights[server], capacity, isl + osl)
     each = cache.of(isl + osl) / (isl + osl)
     tokens = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
-    servers = _servers(asked, tokens, stages)
+    servers = _servers(points, tokens, stages)
     return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, requests, servers)
 
 
@@ -124,7 +124,7 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     return active, loads, np.maximum(asked, 1)
 
 
-class _Asked(NamedTuple):
+class _Points(NamedTuple):
     """What is known before memory is; (points,)."""
 
     inputs: Inputs
@@ -140,58 +140,60 @@ class _Asked(NamedTuple):
         return between(self.passes.parts[part].of_model, axes, self.server, sizes)
 
 
-def _balanced_s(asked: _Asked) -> Floats:
+def _balanced_s(points: _Points) -> Floats:
     """Return what the pass takes that stages are balanced for, by parts of the model [s].
 
     A pass over a prompt where servers compute prompts alone, else one that decodes as many requests as there
     are at a time; (points, PARTS_OF_MODEL).
     """
-    inputs, layouts = asked.inputs, asked.layouts
+    inputs, layouts = points.inputs, points.layouts
     if not (layouts.slots > 1).any():
         return np.zeros((layouts.slots.size, PARTS_OF_MODEL))
-    loads = asked.loads
+    loads = points.loads
     prompt = np.minimum(loads.isl, inputs["server.budget"])
-    prompts = _sum(asked, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
+    prompts = _sum(points, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
     rank = np.minimum(
-        np.maximum(_at_once(asked) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"]
+        np.maximum(_at_once(points) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"]
     )
     rows, context = rank * (inputs["serve.draft"] + 1), loads.isl + loads.osl / 2.0
-    decode = _sum(asked, rows, rows, DECODE, rank, context)
-    found = np.where(((inputs["serve.mode"] == ONE_PREFILL) | asked.prefills)[:, None], prompts, decode)
-    return np.where(np.isfinite(found), found, 0.0)
+    decode = _sum(points, rows, rows, DECODE, rank, context)
+    taken = np.where(((inputs["serve.mode"] == ONE_PREFILL) | points.prefills)[:, None], prompts, decode)
+    return np.where(np.isfinite(taken), taken, 0.0)
 
 
-def _sum(asked: _Asked, tokens: Floats, rows: Floats, core: str, *sizes: Floats) -> Floats:
+def _sum(points: _Points, tokens: Floats, rows: Floats, core: str, *sizes: Floats) -> Floats:
     """Return what passes take, by parts of the model [s]; core: of attention, at some sizes."""
-    return asked.read(TOKENS_PART, tokens) + asked.read(HEAD_PART, rows) + asked.read(core, *sizes)
+    return points.read(TOKENS_PART, tokens) + points.read(HEAD_PART, rows) + points.read(core, *sizes)
 
 
-def _at_once(asked: _Asked) -> Floats:
+def _at_once(points: _Points) -> Floats:
     """Return how many requests a server has at a time, (points,).
 
-    Of an open loop as many as come while it has one alone (Little's law).
+    Of an open loop as many as come while it has a single request (Little's law).
     """
-    loads, inputs, passes, layouts = asked.loads, asked.inputs, asked.passes, asked.layouts
-    one = np.ones(loads.isl.size)
+    loads, inputs, passes, layouts = points.loads, points.inputs, points.passes, points.layouts
+    single = np.ones(loads.isl.size)
     alone = sum(
-        between(table, axes, asked.server, sizes) for table, axes, sizes in (
-            (passes.times.shared, (passes.times.tokens,), (one,)),
-            (passes.times.head, (passes.times.tokens,), (one,)),
-            (passes.times.decode, (passes.times.requests, passes.times.context), (one, loads.isl)),
+        between(table, axes, points.server, sizes) for table, axes, sizes in (
+            (passes.times.shared, (passes.times.tokens,), (single,)),
+            (passes.times.head, (passes.times.tokens,), (single,)),
+            (passes.times.decode, (passes.times.requests, passes.times.context), (single, loads.isl)),
         )
     )  # fmt: skip
     per_pass = np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0)
     open_loop = loads.rate * (alone + inputs["server.iteration"]) * loads.osl / per_pass
-    found = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
-    found = np.where(inputs["serve.mode"] == ONE_DECODE, inputs["serve.batch"] / layouts.replicas, found)
-    return np.where(np.isfinite(found), np.clip(found, 1.0, np.maximum(loads.requests, 1)), 1.0)
+    requests = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
+    requests = np.where(
+        inputs["serve.mode"] == ONE_DECODE, inputs["serve.batch"] / layouts.replicas, requests
+    )
+    return np.where(np.isfinite(requests), np.clip(requests, 1.0, np.maximum(loads.requests, 1)), 1.0)
 
 
-def _servers(asked: _Asked, capacity: Ints, stages: Stages) -> Servers:
+def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
     """Return how servers make iterations."""
-    inputs, layouts, server = asked.inputs, asked.layouts, asked.server
-    at_once = _at_once(asked) if (layouts.slots > 1).any() else np.ones(server.size)
-    at_once = np.where(asked.prefills, layouts.slots, at_once)  # a prompt follows the other
+    inputs, layouts, server = points.inputs, points.layouts, points.server
+    at_once = _at_once(points) if (layouts.slots > 1).any() else np.ones(server.size)
+    at_once = np.where(points.prefills, layouts.slots, at_once)  # a prompt follows the other
     limit = np.where(inputs["serve.batch"] > 0, -(-inputs["serve.batch"] // layouts.ranks), capacity)
     return Servers(
         times=server,
@@ -207,7 +209,7 @@ def _servers(asked: _Asked, capacity: Ints, stages: Stages) -> Servers:
         reserves=inputs["server.reserves"],
         per_pass=np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0),
         queries=inputs["serve.draft"] + 1,
-        draft_s=_draft_s(inputs, asked.passes, server),
+        draft_s=_draft_s(inputs, points.passes, server),
         in_flight=np.minimum(layouts.slots, at_once),
         widest=stages.widest,
         last=stages.last,

@@ -49,9 +49,9 @@ def stages_of(inputs: Inputs, layouts: ServerLayouts, part_s: Floats) -> Stages:
     balances = (inputs["parallel.split"] == BALANCED) & (slots > 1)
     times = np.where(balances[:, None], part_s, 0.0)  # which no other split depends on
     first, place = kinds([*what, *times.T], points)
-    split_by = [part_s[one] if balances[one] else None for one in first.tolist()]
-    texts = zip(*(column[first].tolist() for column in what[:4]), split_by, strict=True)
-    every = [_split(*one) for one in texts]
+    split_by = [part_s[row] if balances[row] else None for row in first.tolist()]
+    rows = zip(*(column[first].tolist() for column in what[:4]), split_by, strict=True)
+    every = [_split(*row) for row in rows]
     table = np.zeros((first.size, int(slots.max(initial=1)), len(KINDS)), dtype=np.int64)
     for number, split in enumerate(every):
         table[number, : len(split)] = split
@@ -68,9 +68,9 @@ def _times(layers: Ints, part_s: Floats) -> Floats:
     """Return what each stage takes without the head [s], (points, stages)."""
     many = layers.sum(axis=1)
     each = part_s[:, 1:HEAD_TIME] / np.maximum(many, 1)
-    found: Floats = (layers * each[:, None, :]).sum(axis=2)
-    found[:, 0] += part_s[:, EMBEDDING_TIME]
-    return found
+    stage_s: Floats = (layers * each[:, None, :]).sum(axis=2)
+    stage_s[:, 0] += part_s[:, EMBEDDING_TIME]
+    return stage_s
 
 
 def _split(pattern: str, layers: int, stages: int, extra: str, part_s: Floats | None) -> Ints:
@@ -88,9 +88,9 @@ def _split(pattern: str, layers: int, stages: int, extra: str, part_s: Floats | 
         times[0] += part_s[EMBEDDING_TIME]
         times[-1] += part_s[HEAD_TIME]
         starts = balance(times, stages)
-    found = np.zeros((stages, len(KINDS)), dtype=np.int64)
-    np.add.at(found, (np.searchsorted(starts, np.arange(layers), side="right") - 1, order), 1)
-    return found
+    counted = np.zeros((stages, len(KINDS)), dtype=np.int64)
+    np.add.at(counted, (np.searchsorted(starts, np.arange(layers), side="right") - 1, order), 1)
+    return counted
 
 
 @lru_cache(maxsize=4096)
