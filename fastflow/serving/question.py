@@ -181,12 +181,12 @@ def _at_once(points: _Points) -> Floats:
         )
     )  # fmt: skip
     per_pass = np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0)
-    open_loop = loads.rate * (alone + inputs["server.iteration"]) * loads.osl / per_pass
+    with np.errstate(over="ignore", invalid="ignore"):  # of rates that no server takes
+        open_loop = loads.rate * (alone + inputs["server.iteration"]) * loads.osl / per_pass
     requests = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
-    requests = np.where(
-        inputs["serve.mode"] == ONE_DECODE, inputs["serve.batch"] / layouts.replicas, requests
-    )
-    return np.where(np.isfinite(requests), np.clip(requests, 1.0, np.maximum(loads.requests, 1)), 1.0)
+    requests = np.clip(np.where(np.isnan(requests), 1.0, requests), 1.0, np.maximum(loads.requests, 1))
+    is_pass = inputs["serve.mode"] == ONE_DECODE
+    return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
 
 
 def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
