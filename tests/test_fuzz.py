@@ -6,6 +6,7 @@ number that means something. NumPy's warnings are errors here, as in all tests.
 """
 
 import math
+import re
 import sys
 
 import numpy as np
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from fastflow import crossflow, results
 from fastflow.columns import find_input, find_result
 from fastflow.errors import InputError
+from fastflow.evaluation.points import results_of
 from fastflow.parallelism.mesh import AXES
+from fastflow.parallelism.strategy import parse
 from tests.checks import cases
 from tests.conftest import columns_of
 
@@ -80,6 +83,7 @@ TEXTS = {
     "parallel.embedding": ("same", "d1", "RC-1-2", "CR-2"),
     "parallel.hidden": ("same", "d2", "RC-2-1", "CR-8"),
     "parallel.softmax": ("same", "d1", "RC-1-8", "CR-3"),
+    "serve.prefill.strategy": ("same", "auto", "TP-1", "TP-2-p2", "d4"),
     "placement": ("auto", "kp1-kp2-dp-lp", "lp-dp-kp2-kp1", "dp-lp-kp1-kp2"),
     "system.shape": ("1d", "2d", "3d", "2x2", "8x8"),
     "system.package.shape": ("1d", "2d", "3d", "2x2"),
@@ -89,9 +93,38 @@ TEXTS = {
     "chip.blocks.warp": ("1x1", "64x64", "9x9999999"),
 }  # fmt: skip
 # what takes long rather than being wrong: many layers to write out, combinations to try one by one
-MOST = {"model.layers": 12, "tiling.samples": 10, "parallel.microbatches": 1e12, "tiling.seed": 1e12}
+MOST = {
+    "serve.requests": 300,
+    "serve.concurrency": 1000,
+    "model.layers": 12,
+    "tiling.samples": 10,
+    "parallel.microbatches": 1e12,
+    "tiling.seed": 1e12,
+}
 FLOATS = (1e-320, 1e-300, 1e-100, 1e-30, 1e-15, 1e-6, 1e-3, 0.5, 1.0, 2.0, 1e3, 1e6, 1e12, 1e30, 1e100, 1e300)
 INTS = (0, 1, 2, 3, 7, 8, 63, 64, 1000, 4097, 2**20, 2**31, 2**40, 10**12)
+SERVED = [
+    (*words, f"server={server}", f"serve={mode}", "serve.isl=128", "serve.osl=32", "serve.requests=20")
+    for words in (
+        ("model=gpt_1_7b", "chip=a100_sxm_80", "system=dgx_a100"),
+        ("model=llama2_7b", "chip=v100_sxm", "system=dgx_v100", "model.dtype=fp16"),
+        ("model=deepseek_v3", "chip=h200_sxm", "system=dgx_h200", "model.dtype=fp8"),
+        ("model=gpt_oss_120b", "chip=b200_sxm", "system=dgx_b200"),
+        ("model=llama4_maverick", "chip=mi300x", "system=mi300x_node", "model.dtype=fp8_block"),
+        ("model=mpt_7b", "chip=l40s", "system=cluster"),
+    )
+    for server, mode in zip(
+        ("vllm", "sglang", "trtllm", "ideal"),
+        ("prefill", "decode", "continuous", "disaggregated"),
+        strict=True,
+    )
+]
+LAYOUTS = (
+    "TP-1", "TP-2", "TP-8", "TP-4-d2", "TP-2-p2", "TP-1-p3", "TP-1-p7", "TP-8-p2", "TP-1-e8-d8", "TP-8-e8",
+    "TP-2-e4-d2", "TP-1-d4-p2", "auto", "TP-2-c2",
+)  # fmt: skip
+OF_SERVERS = ("serve.", "server.", "model.", "parallel.split", "parallel.zero", "precision.")
+LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
 NULLABLE = {"intensity", *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 
@@ -223,3 +256,81 @@ def test_no_silent_wrong_answer_of_transformers_in_many_draws(transformers, data
 @given(data=st.data())
 def test_no_silent_wrong_answer_in_many_draws(points, data):
     check(data, points)
+
+
+def wrong_served(point, columns, asked):
+    """Say what is wrong with the results of a row of a server; "" for nothing.
+
+    asked: the keys that its user gave: a refusal names one of them.
+    """
+    row = {name: column[0] for name, column in columns.items() if column[0] is not np.ma.masked}
+    reason = str(row["reason"])
+    if bool(row["feasible"]) == bool(reason):
+        return f"feasible={row['feasible']}, with the reason {reason!r}"
+    named = LONG_NAMES.match(reason)
+    if named and named[1] not in asked:
+        return f"{reason!r} names what nobody gave"
+    lacks = re.match(r"caches need (\S+) GB.* leave them (\S+) GB(,?)", reason)
+    if lacks and float(lacks[1]) <= float(lacks[2]) and not lacks[3]:
+        return f"{reason!r} is not true"
+    for name, value in row.items():
+        if find_result(name).kind in ("str", "bool"):
+            continue
+        missing = name == "tpot_s" or "per_user" in name or name.startswith("tpot_")
+        if value != value:
+            if not reason and not (
+                missing and (point["serve.osl"] == 1.0 or point["serve.mode"] == "prefill")
+            ):
+                return f"{name} is null without a reason"
+        elif value < 0 or not np.isfinite(value):
+            return f"{name}={value}"
+    if not reason and row["footprint_B"] > row["dram_capacity_B"]:
+        return "more than the memory, and feasible"
+    return ""
+
+
+def check_served(data, points):
+    number = data.draw(st.integers(0, len(points) - 1))
+    layout = data.draw(st.sampled_from(LAYOUTS))
+    devices = 1 if layout == "auto" else parse(layout).devices
+    point = points[number] | {
+        "parallel.strategy": layout, "system.devices": devices * data.draw(st.sampled_from([1, 1, 2])),
+    }  # fmt: skip
+    if point["serve.mode"] == "disaggregated":
+        prefills = data.draw(st.sampled_from([1, 2, 4]))
+        point |= {"serve.prefill.devices": prefills, "serve.prefill.strategy": f"d{prefills}"}
+        point["system.devices"] += prefills
+    changed = {
+        key: value for key, value in data.draw(changes(point, OF_SERVERS, 3)).items() if value is not None
+    }
+    given = {word.partition("=")[0] for word in SERVED[number]} | {"parallel.strategy", "system.devices"}
+    # what follows from a model that is changed, and from a mode without what it needs
+    given |= {*changed, "serve.prefill.devices", "serve.concurrency", "serve.batch", "model.dtype"}
+    if any(key.startswith("model.") for key in changed):
+        given |= {key for key in point if key.startswith("model.")}
+    point = {key: value for key, value in (point | changed).items() if key != "serve.mode"} | {
+        "serve.mode": points[number]["serve.mode"]
+    }
+    try:
+        columns = results_of(columns_of([point]))
+    except InputError:
+        return
+    assert wrong_served(point, columns, given) == "", (SERVED[number], layout, changed)
+
+
+@pytest.fixture(scope="module")
+def servers(compose):
+    return [compose(*words) for words in SERVED]
+
+
+@cases(40)
+@given(data=st.data())
+def test_no_silent_wrong_answer_of_a_server(servers, data):
+    check_served(data, servers)
+
+
+@pytest.mark.long
+@cases(1_500)
+@given(data=st.data())
+def test_no_silent_wrong_answer_of_servers_in_many_draws(servers, data):
+    check_served(data, servers)

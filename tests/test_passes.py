@@ -44,6 +44,6 @@ def test_loads_share_the_tables_of_a_server(tabulated):
 
 @pytest.mark.parametrize("key", ["server.exchange=library,peer", "model.ffn=1024,2048", "serve.draft=0,1"])
 def test_what_passes_depend_on_makes_tables_of_its_own(tabulated, key):
-    frame = fastflow.evaluate(*SERVER, key)
+    frame = fastflow.evaluate(*SERVER, "serve.drafter=model", key)
     assert sum(tabulated) >= 2
     assert np.diff(frame["tpot_s"]) != 0.0

@@ -9,6 +9,7 @@ from fastflow.crossflow import predict
 from fastflow.serving.layout import server_layouts
 from fastflow.serving.memory import cache_of
 from fastflow.workload.graph import BATCHED, PRODUCT
+from fastflow.workload.transformer.pattern import KINDS
 from tests.naive import served_pass as naive
 
 PARTS = ("tokens", "head", "decode", "prefill")
@@ -53,7 +54,7 @@ def inputs_of(compose):
 def pattern_of(model):
     if model["experts"]:
         return "experts"
-    return "window, dense" if model["window"] else "dense"
+    return "window dense, dense" if model["window"] else "dense"
 
 
 def flop_of(prediction):
@@ -103,7 +104,9 @@ def test_the_cache_of_a_request_is_that_counted_by_hand(inputs_of, tokens, tp, m
     inputs = inputs_of(model, "decode", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([f"TP-{tp}"]), "system.devices": np.array([tp])}
     servers = server_layouts(inputs)
-    found = cache_of(inputs, servers).of(np.array([1.0 * tokens]))
+    kinds = np.array([[pattern_of(model).split(", ").count(kind) * 2 for kind in KINDS]])
+    kinds = kinds if kinds.sum() == 4 else 2 * kinds
+    found = cache_of(inputs, servers, kinds).of(np.array([1.0 * tokens]))
     heads = max(1, -(-model["kv_heads"] // tp))
     want = naive.cache_bytes(model | {"kv_heads": heads}, tokens, 2)
     assert found[0] == pytest.approx(want, rel=1e-12)
@@ -119,12 +122,21 @@ def test_sums_are_made_with_the_norms_behind_them(inputs_of):
     assert sorted(moved) == [6.0, 8.0, 8.0]
 
 
+def test_sums_make_no_norm_where_layers_begin_with_none(inputs_of):
+    """Norms behind each branch are kernels of their own, and so is each sum: two in, one out."""
+    inputs = inputs_of(BASE, "tokens", 24, 1, 0) | {"model.block": np.array(["post"])}
+    graph = predict(inputs).graph
+    passes = np.flatnonzero((graph.layer_kind == 1) & (graph.kind != PRODUCT))
+    # two norms, two sums, an activation
+    assert sorted(graph.bytes_per_element[passes]) == [4.0, 4.0, 6.0, 6.0, 6.0]
+
+
 @pytest.mark.parametrize(
     ("text", "devices", "want"),
     [
         ("TP-4", 4, (4, 1, 1, 1)), ("TP-4-d2", 8, (4, 1, 1, 2)), ("TP-2-p2", 8, (2, 1, 2, 2)),
         ("TP-1-e8-d8", 8, (1, 8, 1, 1)), ("TP-8-e8", 8, (8, 1, 1, 1)), ("TP-2-e8-d8", 16, (2, 4, 1, 2)),
-        ("d4", 4, (1, 1, 1, 4)),
+        ("d4", 4, (1, 1, 1, 4)), ("TP-2-p3", 6, (2, 1, 3, 1)),
     ],
 )  # fmt: skip
 def test_server_layouts_a_strategy(inputs_of, text, devices, want):
@@ -136,7 +148,7 @@ def test_server_layouts_a_strategy(inputs_of, text, devices, want):
     assert (found.tensor[0], found.ranks[0], found.slots[0], found.replicas[0]) == want
 
 
-@pytest.mark.parametrize("text", ["RC-2-2", "TP-2-c2", "TP-2-p3", "TP-3"])
+@pytest.mark.parametrize("text", ["RC-2-2", "TP-2-c2", "TP-1-p8", "TP-3"])
 def test_what_makes_no_server_says_why(inputs_of, text):
     inputs = inputs_of(BASE, "tokens", 1, 1, 0)
     inputs |= {"parallel.strategy": np.array([text]), "system.devices": np.array([8])}

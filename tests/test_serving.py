@@ -43,7 +43,15 @@ def random_server(random, ranks):
         "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
         "queries": int(random.integers(1, 3)),
         "draft_s": float(random.choice([0.0, 1e-3])),
-    }
+    } | random_stages(random)
+
+
+def random_stages(random):
+    """What the stages of a pipeline are, half of the time."""
+    if random.random() < 0.5:
+        return {}
+    widest, last = (0.5 * (1.0 + random.random(2))).tolist()
+    return {"in_flight": float(random.choice([1.0, 1.5, 2.0])), "widest": widest, "last": last}
 
 
 def random_load(random):

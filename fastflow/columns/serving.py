@@ -63,6 +63,11 @@ SERVING: tuple[Column, ...] = (
         low=0,
         high=1e6,
     ),
+    text(
+        "server.extra_layers",
+        "pipeline stages with a layer more, where stages do not divide the layers",
+        ("first", "before_last", "last"),
+    ),
     text("server.exchange", "what runs exchanges: net.exchange of a server", EXCHANGES),
     Column("server.mixes", "bool", "", "true: chunks of prompts share iterations with what decodes"),
     Column("server.chunks", "bool", "", "true: prompts are cut where an iteration is full"),

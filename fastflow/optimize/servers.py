@@ -24,12 +24,14 @@ MOST_STAGES = 16
 
 
 def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
-    """Return the inputs with the best layout wherever `parallel.strategy` is `auto`; (points,).
+    """Return the inputs with the best layout wherever a strategy is `auto`; (points,).
 
-    And `LEAST`: why none of these fits, or "". rehearsed: any layout does. Raises InputError as the model
-    does.
+    That is `parallel.strategy`, or `serve.prefill.strategy` of devices that prefill. And `LEAST`: why none of
+    these fits, or "". rehearsed: any layout does. Raises InputError as the model does.
     """
     asked = inputs[STRATEGY] == AUTO
+    if is_apart(inputs).any():
+        asked = asked | (is_apart(inputs) & (inputs[PREFILL_STRATEGY] == AUTO))
     if not asked.any():
         return inputs
     rows = np.flatnonzero(asked)
@@ -37,9 +39,10 @@ def settle_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
     first, place = kinds(own.values(), rows.size)
     best = [_best(take(own, np.array([one])), rehearsed) for one in first.tolist()]
     found = dict(inputs)
-    for key in best[0]:
-        column = np.array([one[key] for one in best])
+    for key in {key: None for one in best for key in one}:
         given = inputs.get(key, np.full(asked.size, ""))
+        each = zip(best, given[rows[first]].tolist(), strict=True)
+        column = np.array([one.get(key, value) for one, value in each])
         found[key] = given.astype(np.result_type(given, column))
         found[key][rows] = column[place]
     return found
@@ -96,18 +99,19 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
     Each says what it makes of the inputs: strategies of both, and how many devices prefill.
     """
     devices, asked = int(inputs[DEVICES][0]), int(inputs[PREFILL_DEVICES][0])
-    strategy, own = str(inputs[PREFILL_STRATEGY][0]), dict(inputs)
+    decodes, strategy, own = str(inputs[STRATEGY][0]), str(inputs[PREFILL_STRATEGY][0]), dict(inputs)
     found: list[dict[str, str | int]] = []
     for prefills in [asked] if asked else range(1, devices):
         own[DEVICES] = np.array([max(devices - prefills, 1)])
-        decode = every_server(own)
+        decode = every_server(own) if decodes == AUTO else [decodes]
         own[DEVICES] = np.array([prefills])
         prefill = every_server(own) if strategy == AUTO else [strategy]
         for one in decode:
             for other in prefill:
                 if other != SAME or prefills % parse(same_server(one)).devices == 0:
                     found.append({STRATEGY: one, PREFILL_DEVICES: prefills, PREFILL_STRATEGY: other})
-    return found or [{STRATEGY: "TP-1", PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
+    decodes = "TP-1" if decodes == AUTO else decodes
+    return found or [{STRATEGY: decodes, PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
 
 
 def scores(columns: Columns, reason: np.ndarray, short: np.ndarray) -> np.ndarray:
@@ -127,9 +131,7 @@ def every_server(inputs: Inputs) -> list[str]:
     heads, layers, experts = (int(inputs[f"model.{name}"][0]) for name in ("heads", "layers", "experts"))
     found = []
     for tensor in (one for one in divisors(devices) if one <= most and heads % one == 0):
-        for stages in (
-            one for one in divisors(devices // tensor) if one <= MOST_STAGES and layers % one == 0
-        ):
+        for stages in (one for one in divisors(devices // tensor) if one <= min(MOST_STAGES, layers)):
             left = devices // (tensor * stages)
             found.append(Strategy(TENSOR, tp=tensor, dp=left, lp=stages))
             if experts < 2 or stages > 1:

@@ -20,8 +20,10 @@ from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.lengths import longest_of
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.memory import lacking
 from fastflow.serving.question import DISAGGREGATED, Question, ask
 from fastflow.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
+from fastflow.workload.request_lengths import KEY as LENGTHS
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
@@ -103,6 +105,8 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
     prefill = server_layouts(of_prefill(own))
     wrong = Reasons(rows.size)
     devices, prefills = own[DEVICES], own[PREFILL_DEVICES]
+    for i in wrong.without(devices < 2):
+        wrong.add(i, str(InputError(DEVICES, int(devices[i]), "at least 2 for prefill and decode apart")))
     for i in wrong.without((prefills < 1) | (prefills >= devices)):
         allowed = (
             f"1 to {devices[i] - 1} of the {devices[i]} devices of system.devices, or 0 with {STRATEGY}=auto"
@@ -121,7 +125,7 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
 def run_apart(asked: Question) -> Apart:
     """Return what requests see; asked: of servers that decode."""
     own = of_prefill(asked.inputs)
-    prefill = ask(own, server_layouts(own))
+    prefill = ask(own, server_layouts(own), prefills=True)
     fixed, sends = _way(asked, prefill)
     pools = Pools(
         prefill=prefill.servers,
@@ -136,7 +140,8 @@ def run_apart(asked: Question) -> Apart:
         concurrency=at_once, rate=asked.inputs["serve.rate"], requests=asked.requests
     )
     walks, columns = asked.inputs["serve.simulate"], dict[str, Floats]()
-    reason = prefill.passes.reason[prefill.server].astype(object)
+    unsent = _unsent(asked.inputs, sends)
+    reason = first_of(prefill.passes.reason[prefill.server], unsent).astype(object)
     for how, is_asked in ((simulate_apart, walks), (steady_apart, ~walks)):
         rows = np.flatnonzero(is_asked & (reason == ""))
         if rows.size:
@@ -163,7 +168,20 @@ def _way(asked: Question, prefill: Question) -> tuple[Floats, Floats]:
     ))  # fmt: skip
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     held = np.maximum(asked.cache.of(asked.isl), prefill.cache.of(asked.isl))
-    return inputs["net.inter.latency"], held / bandwidth
+    with np.errstate(over="ignore", divide="ignore"):  # which `_unsent` names
+        return inputs["net.inter.latency"], held / bandwidth
+
+
+def _unsent(inputs: Inputs, sends: Floats) -> Texts:
+    """Say for every point why its caches do not come to the devices that decode; or ""; sends: [s]."""
+    reason = Reasons(sends.size)
+    for i in reason.without(~np.isfinite(sends)):
+        value = float(inputs[BANDWIDTH][i])
+        allowed = "a bandwidth with which a cache comes to a device that decodes in a time that is a number"
+        if value == 0.0:
+            allowed = "a bandwidth, since these devices have no links between packages"
+        reason.add(i, str(InputError(BANDWIDTH, value, allowed)))
+    return reason.texts()
 
 
 def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
@@ -171,13 +189,13 @@ def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
     if refused != TOO_LONG:
         return REFUSALS[refused]
     isl, _, both = longest_of(asked.inputs)
+    if LENGTHS not in asked.inputs:
+        isl, both = (one / (1.0 - 0.5 * asked.loads.spread) for one in (isl, both))
     for name, one, tokens in (
         ("prefill", prefill, isl), ("decode", asked, both),
     ):  # fmt: skip
         held, room = float(one.cache.of(tokens)[i]), max(float(one.room.caches[i]), 0.0)
-        if held > room / one.servers.slots[i] or name == "decode":
-            return (
-                f"caches need {held / 1e9:.4g} GB of a device of {name}; weights of"
-                f" {one.room.weights[i] / 1e9:.4g} GB leave them {room / 1e9:.4g} GB"
-            )
+        slots, budget = int(one.servers.slots[i]), int(one.servers.budget[i])
+        if held > room / slots or name == "decode":
+            return lacking(one.room, i, held, budget, slots, f"device of {name}")
     raise AssertionError

@@ -184,7 +184,8 @@ def _closed(
             every = _decoding_s(decode, second, most) / max(1.0, second.request.passes)
             least = max(1.0, min(least, 0.5 * every / way[0]))
     low, high = 0.0, most
-    for step in range(_HALVINGS):
+    decodes = second.request.gaps > 0.0
+    for step in range(_HALVINGS if decodes else 0):
         middle = high if step == 0 else 0.5 * (low + high)
         rate = middle / (_decoding_s(decode, second, middle) + way[0])
         prompt = _prefilled(prefill, first, rate, varies, least)
@@ -195,7 +196,7 @@ def _closed(
         if low == high:
             break
     decoding_s = _decoding_s(decode, second, low)
-    rate = low / (decoding_s + way[0])
+    rate = low / (decoding_s + way[0]) if decodes else _prompts_alone(prefill, first, at_once, varies, least)
     prompt = _prefilled(prefill, first, rate, varies, least)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     rest = at_once / rate - prompt.takes - moving - decoding_s
@@ -211,7 +212,7 @@ def _closed(
         before = 0.5 * moved / all_s if moved < all_s else 1.0 - 0.5 * all_s / moved
         place -= max(0.0, place * before - share * burst.completion)
     queue = max(0.0, rest - place)
-    held_up = max(0.0, at_once - places - room)
+    held_up = max(0.0, at_once - places - room) if decodes else 0.0
     at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
     out[0], out[7], out[8] = TAKEN, moving, place
     after = queue + prompt.takes
@@ -226,6 +227,21 @@ def _closed(
     out[5] = out[3] * decoding_s
     out[6] = out[3] * (share * (at_first - prompt.takes) + (1.0 - share) * queue)
     _write_iterations(first, second, prompt, out[3], requests, low, out)
+
+
+@lean_kernel
+def _prompts_alone(times: PassTimes, pool: _Pool, at_once: float, varies: float, least: float) -> float:
+    """Return how many requests end where their prompts are all that is computed of them [1/s]."""
+    most = max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
+    low, high = 0.0, pool.ranks * most / group_of(times, pool.batch, pool.request, 0.0, most).total
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        prompt = _prefilled(times, pool, middle, varies, least)
+        if middle * (prompt.wait + prompt.takes) > at_once:
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 @lean_kernel

@@ -18,7 +18,8 @@ class Servers(NamedTuple):
     """How servers make iterations; shape (points,).
 
     A server with pipeline stages has as many batches in flight, its slots. Each of them takes whole passes,
-    and goes on by itself. The cache and the most requests are shared out evenly over slots.
+    and goes on by itself; a pass takes at least what the slowest stage takes of all batches in flight. The
+    cache and the most requests are shared out evenly over slots.
     """
 
     times: Ints  # row of the tables of passes
@@ -35,6 +36,9 @@ class Servers(NamedTuple):
     per_pass: Floats  # tokens that a request gains in a pass, at least 1: more with speculation
     queries: Ints  # tokens of a decoding request in a pass, at least 1: those that are verified
     draft_s: Floats  # what proposing them adds to an iteration that decodes [s]
+    in_flight: Floats  # batches in flight on average, at most as many as slots
+    widest: Floats  # share of the time of all layers that the slowest stage but the last takes
+    last: Floats  # the same of the last stage, which takes the head's time too
 
 
 @lean_kernel
@@ -74,6 +78,35 @@ def _across(table: Floats, row: int, along_rows: float, piece: int, share: float
     if table.shape[0] == 1:
         return one
     return one + along_rows * (_along(table[row + 1], piece, share) - one)
+
+
+@lean_kernel
+def stage_share(
+    in_flight: float, widest: float, last: float, layers: float, head: float
+) -> tuple[float, float]:
+    """Return which shares of the time of layers and of the head set a pass's time.
+
+    Of all stages one after the other, of the slowest stage but the last, or of the last, whichever takes the
+    pass of a batch longest where so many are in flight.
+    """
+    shares, most = (1.0, 1.0), layers + head
+    if in_flight * widest * layers > most:
+        shares, most = (in_flight * widest, 0.0), in_flight * widest * layers
+    if in_flight * (last * layers + head) > most:
+        shares = (in_flight * last, in_flight)
+    return shares
+
+
+@lean_kernel
+def stall_time(in_flight: float, widest: float, last: float, layers: float, head: float) -> float:
+    """Return how long the slowest stage of a pipeline makes a batch wait in a pass [s].
+
+    layers, head: what all layers, attention included, and the head take of the pass [s].
+    """
+    if in_flight <= 1.0:
+        return 0.0
+    of_layers, of_head = stage_share(in_flight, widest, last, layers, head)
+    return max(0.0, (of_layers - 1.0) * layers + (of_head - 1.0) * head)
 
 
 @lean_kernel

@@ -11,20 +11,22 @@ TensorRT-LLM do; without expert parallelism it cuts each.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.errors import InputError
-from fastflow.hardware.packages import PACKAGE, devices_per_package
+from fastflow.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.parallelism.mesh import AXES, axes, devices_along
 from fastflow.parallelism.strategy import TENSOR, Strategy, misfit, parse_column
 from fastflow.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
 from fastflow.workload.precision import stored_experts
 from fastflow.workload.transformer.serving import EXPERT_ROWS
 
-STRATEGY = "parallel.strategy"
+STRATEGY, SHAPE = "parallel.strategy", "system.shape"
 PADDED = "fp8_block"
 """Type of experts whose rows libraries pad."""
 THIN = 8  # devices that share an expert
@@ -61,8 +63,6 @@ def server_layouts(inputs: Inputs) -> ServerLayouts:
         allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
         reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
     layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
-    for i in reason.without(layers % stages > 0):
-        reason.add(i, str(InputError(STRATEGY, texts[i], f"stages that divide the {layers[i]} layers")))
     of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
     _name_uneven(inputs, of["tp"] * of["ep"], reason)
     return ServerLayouts(
@@ -88,17 +88,34 @@ def _name_uneven(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
 def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
     each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
-    return dict(inputs) | {
+    package = per_package({DEVICES: servers.stage, PACKAGE: inputs[PACKAGE]})
+    count = servers.tensor.size
+    changed = {
         STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
         "parallel.expert_tensor": servers.experts == 1,
-        "parallel.sequence": np.full(servers.tensor.size, "false"),
-        "parallel.microbatches": np.ones(servers.tensor.size, dtype=np.int64),
-        "parallel.microbatch": np.zeros(servers.tensor.size, dtype=np.int64),
-        "model.training": np.zeros(servers.tensor.size, dtype=np.bool_),
+        "parallel.sequence": np.full(count, "false"),
+        "parallel.microbatches": np.ones(count, dtype=np.int64),
+        "parallel.microbatch": np.zeros(count, dtype=np.int64),
+        "model.training": np.zeros(count, dtype=np.bool_),
+        "model.dropout": np.zeros(count, dtype=np.bool_),  # which training alone has
+        "model.fused_attention": np.ones(count, dtype=np.bool_),  # as all serving libraries have it
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
         "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
     }
+    packages = inputs[DEVICES] // per_package(inputs), servers.stage // package
+    each_shape = zip(inputs[SHAPE].tolist(), *(counts.tolist() for counts in packages), strict=True)
+    return dict(inputs) | changed | {SHAPE: np.array([_shape(*row) for row in each_shape], dtype=np.str_)}
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str, whole: int, part: int) -> str:
+    """Return the shape of a part of a network: sides that are written out are of all of it.
+
+    Sides that do not go with it stay, and are refused.
+    """
+    sides = [int(side) for side in text.split("x") if re.fullmatch(r"[1-9][0-9]{0,7}", side)]
+    return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
 
 
 def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import lean_kernel
-from fastflow.serving.iterations import decode_line, head_time, prefill_time, shared_time
+from fastflow.serving.iterations import decode_line, head_time, prefill_time, shared_time, stall_time
 from fastflow.serving.load import Loads, found, longest
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import Batch
@@ -18,7 +18,7 @@ _EXACT = 16  # prompts whose iterations are counted one by one
 class Parts(NamedTuple):
     """What an iteration takes [s]."""
 
-    shared: float
+    shared: float  # with what a batch waits for the slowest stage
     head: float
     decode: float
     prefill: float
@@ -139,11 +139,17 @@ def pass_parts(
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context)[0] if decoding > 0.0 else 0.0
     first = request.first_s if tokens > 0.0 else 0.0
+    shared, head = (
+        shared_time(times, batch.times, rows + tokens),
+        head_time(times, batch.times, rows + prompts),
+    )
+    prefill = max(0.0, request.whole_s * tokens / request.prompt + first)
     return Parts(
-        shared=shared_time(times, batch.times, rows + tokens),
-        head=head_time(times, batch.times, rows + prompts),
+        shared=shared
+        + stall_time(batch.in_flight, batch.widest, batch.last, shared + decode + prefill, head),
+        head=head,
         decode=decode,
-        prefill=max(0.0, request.whole_s * tokens / request.prompt + first),
+        prefill=prefill,
         host=batch.iteration_s + batch.row_s * (decoding + prompts),
         draft=batch.draft_s if decoding > 0.0 else 0.0,
     )

@@ -11,17 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.distinct import vocabulary
 from fastflow.serving.layout import ServerLayouts
+from fastflow.serving.stages import EMBEDDING_TIME, HEAD_TIME, Stages
 from fastflow.tables import Floats, Inputs, Ints
 from fastflow.workload.precision import precision
-from fastflow.workload.transformer.pattern import KEY, WINDOW, parse
-from fastflow.workload.transformer.sizes import sizes_of
+from fastflow.workload.transformer.pattern import KINDS, WINDOW
+from fastflow.workload.transformer.sizes import LEARNED, sizes_of
 
 # Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the
 # widest that it makes, in and out of its activation
 _HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
 FREE = "free"
+_WINDOWED = [place for place, kind in enumerate(KINDS) if WINDOW in kind.split()]
 
 
 class Cache(NamedTuple):
@@ -36,31 +37,29 @@ class Cache(NamedTuple):
         return self.token * tokens + self.windowed * np.minimum(tokens, self.window)
 
 
-def cache_of(inputs: Inputs, servers: ServerLayouts) -> Cache:
-    """Return what a request's cache takes; inputs: of the model."""
+def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
+    """Return what a request's cache takes; inputs: of the model.
+
+    layers: of each kind of pattern.KINDS that a device has, (points, kinds).
+    """
+    return _cache(inputs, _of_a_layer(inputs, servers), layers)
+
+
+def _cache(inputs: Inputs, each: Floats, layers: Ints) -> Cache:
+    """Return the same; each: bytes of a token in one layer, (points,)."""
+    windowed = layers[:, _WINDOWED].sum(axis=1)
+    window = np.asarray(sizes_of(inputs).window) * np.ones(each.size, int)
+    return Cache(each * (layers.sum(axis=1) - windowed), each * windowed, window)
+
+
+def _of_a_layer(inputs: Inputs, servers: ServerLayouts) -> Floats:
+    """Return what a token takes in the cache of a layer on a device [B], (points,)."""
     size, numbers = sizes_of(inputs), precision(inputs)
     heads = -(-np.asarray(size.kv_heads) // servers.tensor)
     latent = np.asarray(size.latent) > 0
     columns = np.where(latent, size.latent + size.rotary, heads * (size.head_dim + size.value_dim))
-    windowed = _windowed(inputs) / servers.slots
-    layers = inputs["model.layers"] / servers.slots
-    each = columns * numbers.cache
-    return Cache(
-        each * (layers - windowed), each * windowed, np.asarray(size.window) * np.ones_like(layers, int)
-    )
-
-
-def _windowed(inputs: Inputs) -> Ints:
-    """Return how many layers of each model have a window."""
-    names, place = vocabulary(inputs[KEY])
-    layers = inputs["model.layers"]
-    found = np.zeros(layers.size, dtype=np.int64)
-    for number, name in enumerate(names):
-        has = np.array([WINDOW in kind.split() for kind in parse(name)])
-        before = np.cumsum([0, *has])
-        own = layers // has.size * before[-1] + before[layers % has.size]
-        found = np.where(place == number, own, found)
-    return found
+    each: Floats = columns * numbers.cache
+    return each
 
 
 def workspace(inputs: Inputs, servers: ServerLayouts, tokens: Ints) -> Floats:
@@ -80,17 +79,55 @@ class Room(NamedTuple):
     caches: Floats  # below 0 where not even the rest fits [B]
 
 
-def room_of(inputs: Inputs, layouts: ServerLayouts, weights: Floats, capacity: Floats) -> Room:
-    """Return what servers leave to caches of what their devices have.
+def lacking(room: Room, i: int, needs: float, budget: int, slots: int = 1, which: str = "device") -> str:
+    """Say why caches of a point do not fit; needs: of a device [B]; slots: batches that share the rest."""
+    taken, left = f"weights of {room.weights[i] / 1e9:.4g} GB", max(float(room.caches[i]), 0.0)
+    if room.work[i] > room.weights[i]:
+        taken += f" and activations of {room.work[i] / 1e9:.4g} GB (server.budget={budget} tokens)"
+    shared = f", which {slots} batches in flight share, one for each stage" if needs <= left else ""
+    return f"caches need {needs / 1e9:.4g} GB of a {which}; {taken} leave them {left / 1e9:.4g} GB{shared}"
+
+
+def fullest(
+    inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats, capacity: Floats, tokens: Floats
+) -> tuple[Room, Cache]:
+    """Return the room and the cache of a device of the stage that is full first.
 
     inputs: `server.memory`, the share of a device's memory that a server takes for everything, or where
     `server.memory_of` is `free`, of what weights and work leave it for caches alone; `server.budget`.
-    weights, capacity: of a device [B], (points,).
+    weights: of a device that has the whole model, by its parts, (points, PARTS_OF_MODEL) [B]; capacity: of a
+    device [B]; tokens: of a request, (points,).
     """
+    owned, each = _weights(inputs, layouts, stages, weights), _of_a_layer(inputs, layouts)
     work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
     free = inputs["server.memory_of"] == FREE
-    caches = np.where(free, share * (capacity - weights - work), share * capacity - weights - work)
-    return Room(weights, work, caches)
+    rest, whole = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
+    caches = rest * (whole[:, None] - owned - work[:, None])
+    window = np.asarray(sizes_of(inputs).window)
+    windowed, of_all = stages.layers[:, :, _WINDOWED].sum(axis=2), stages.layers.sum(axis=2)
+    seen = np.minimum(tokens, window)[:, None]
+    takes = each[:, None] * ((of_all - windowed) * tokens[:, None] + windowed * seen)
+    requests = caches / np.where(takes > 0.0, takes, 1.0)
+    stage = np.argmin(np.where(of_all > 0, requests, np.inf), axis=1)
+    at = np.arange(tokens.size)
+    return Room(owned[at, stage], work, caches[at, stage]), _cache(inputs, each, stages.layers[at, stage])
+
+
+def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
+    """Return the weights of a device of each stage [B], (points, stages).
+
+    The last stage has a copy of the embedding where the head's weights are those.
+    """
+    many, at = stages.layers.sum(axis=1), np.arange(layouts.slots.size)
+    each = weights[:, 1:HEAD_TIME] / np.maximum(many, 1)
+    owned: Floats = (stages.layers * each[:, None, :]).sum(axis=2)
+    owned[:, 0] += weights[:, EMBEDDING_TIME]
+    words = -(-inputs["model.vocabulary"] // layouts.tensor)
+    positions = np.where(inputs["model.position"] == LEARNED, inputs["model.positions"], 0)
+    copied = inputs["model.tied"] & (layouts.slots > 1)
+    copy = np.where(copied, weights[:, EMBEDDING_TIME] * words / (words + positions), 0.0)
+    owned[at, layouts.slots - 1] += weights[:, HEAD_TIME] + copy
+    return owned
 
 
 class Need(NamedTuple):

@@ -14,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.crossflow import predict
-from fastflow.distinct import look_up
+from fastflow.distinct import look_up, vocabulary
 from fastflow.hardware.chip import Chip
 from fastflow.hardware.packages import PACKAGE
 from fastflow.prediction import Prediction
 from fastflow.serving.layout import ServerLayouts, stage_inputs
 from fastflow.serving.pass_times import PassTimes
-from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
+from fastflow.serving.stages import EMBEDDING_TIME, HEAD_TIME, PARTS_OF_MODEL
+from fastflow.tables import Bools, Columns, Floats, Inputs, Ints, Texts, first_of, repeated, stacked, take
 from fastflow.timing.roofline import limiter_names
-from fastflow.workload.graph import EMBEDDING, sum_by_kind, sum_by_point
+from fastflow.workload.graph import Graph, sum_by_kind
 from fastflow.workload.precision import OPERAND_BYTES, precision, stored_experts
+from fastflow.workload.transformer.pattern import KEY, KINDS, kinds_of
 from fastflow.workload.transformer.serving import (
     BEFORE,
     DECODE,
@@ -54,6 +56,13 @@ class Axes(NamedTuple):
     chunk: Ints
     before: Ints
 
+    def of(self, part: str) -> tuple[Ints, ...]:
+        """Return the sizes that a part of passes is tabulated by."""
+        return {
+            TOKENS_PART: (self.tokens,), HEAD_PART: (self.tokens,), DECODE: (self.requests, self.context),
+            PREFILL: (self.chunk, self.before),
+        }[part]  # fmt: skip
+
 
 class Part(NamedTuple):
     """One part of passes at all sizes; (servers, ...) as its times are."""
@@ -62,6 +71,13 @@ class Part(NamedTuple):
     exchange: Floats  # of it, waiting for the network [s]
     energy: Floats  # of one device [J]
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
+    of_model: Floats  # time by part of the model, (servers, ..., PARTS_OF_MODEL) [s]
+
+    def sent(self, seconds: Floats) -> Part:
+        """Return the same with what goes from stage to stage beside; seconds: as `time` [s]."""
+        by = self.by.copy()
+        by[..., -1] += seconds
+        return self._replace(time=self.time + seconds, exchange=self.exchange + seconds, by=by)
 
 
 class Passes(NamedTuple):
@@ -71,7 +87,7 @@ class Passes(NamedTuple):
     axes: Axes
     parts: Mapping[str, Part]  # tokens, head, decode, prefill
     limiters: tuple[str, ...]  # what the last axis of `Part.by` is
-    weights: Floats  # of a device [B], (servers,)
+    weights: Floats  # of a device that has all layers, by part of the model, (servers, PARTS_OF_MODEL) [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where one has no times
     reason: Texts  # why a server has no times, (servers,)
@@ -122,19 +138,20 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     batches = np.split(np.arange(count), np.arange(_AT_ONCE, count, _AT_ONCE))
     every = [_predicted(*take((own, servers.ranks, queries), rows), axes) for rows in batches]
     found: dict[str, _Found] = {name: stacked([one[name] for one, _ in every]) for name in every[0][0]}
-    tokens, head, decode, prefill, pair = (found[name].part.time for name in (*PARTS, PAIR))
+    head, decode, prefill, pair = (found[name].part.time for name in (*PARTS[1:], PAIR))
     first = found[TOKENS_PART]
+    sent = first.part.sent(_sends(inputs, servers, first.chip, axes.tokens))
     times = PassTimes(
-        tokens=axes.tokens, shared=tokens + _sends(inputs, servers, first.chip, axes.tokens), head=head,
+        tokens=axes.tokens, shared=sent.time, head=head,
         requests=axes.requests, context=axes.context, decode=decode, chunk=axes.chunk, before=axes.before,
         prefill=prefill, prefill_more=np.maximum(pair - prefill, 0.0),
     )  # fmt: skip
     return Passes(
         times=times,
         axes=axes,
-        parts={name: found[name].part for name in PARTS},
+        parts={name: found[name].part for name in PARTS} | {TOKENS_PART: sent},
         limiters=every[0][1],
-        weights=_weights(servers, [found[name] for name in (TOKENS_PART, HEAD_PART, PREFILL)]),
+        weights=sum(found[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
         reason=first_of(servers.reason, *(one.reason for one in found.values())),
@@ -145,8 +162,7 @@ class _Found(NamedTuple):
     """A part of passes, and the servers'; (servers, ...)."""
 
     part: Part
-    layers: Floats  # weights of a device of one stage alone, but the embedding's [B]
-    ends: Floats  # of the embedding, or of the head [B]
+    weights: Floats  # of a device of one stage alone, by part of the model, (servers, PARTS_OF_MODEL) [B]
     reason: Texts
     chip: Chip
     peak: Floats
@@ -211,7 +227,7 @@ def _predicted(
     limiters = (*limiter_names(len(found.chip.levels)), NETWORK)
     table, ends = _read(found, asked, len(limiters)), np.cumsum([0, *lengths])
     return {
-        name: _of_part(table, slice(start, stop), (count, *one.shape))
+        name: _of_part(table, slice(start, stop), (count, *one.shape), axes.of(one.part))
         for (name, one), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
     }, limiters
 
@@ -224,7 +240,7 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
     """Read what was predicted, (points, ...); inputs: of every point."""
     points, graph = found.reason.size, found.graph
     time, energy, peak = np.full((3, points), np.nan)
-    by, weights = np.zeros((points, limiters)), np.zeros((points, 2))
+    by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, PARTS_OF_MODEL))
     kernels = sum_by_kind(
         graph.offset, found.timing.limiter, found.launches * found.timing.time, limiters - 1
     )
@@ -232,40 +248,84 @@ def _read(found: Prediction, inputs: Inputs, limiters: int) -> _Found:
     by[found.timed, :-1] = kernels
     by[found.timed, -1] = np.maximum(found.timeline.total - kernels.sum(axis=1), 0.0)
     energy[found.timed], peak[found.timed] = found.energy, found.peak
-    weights[found.timed] = _owned(found, inputs)
-    return _Found(
-        Part(time, by[:, -1], energy, by), weights[:, 0], weights[:, 1], found.reason, found.chip, peak
-    )
+    own = take(dict(inputs), found.timed)
+    place = _parts_of_model(graph, own)
+    of_model[found.timed] = _times_of_model(found, place)
+    weights[found.timed] = sum_by_kind(graph.offset, place, _owned(found, own), PARTS_OF_MODEL)
+    return _Found(Part(time, by[:, -1], energy, by, of_model), weights, found.reason, found.chip, peak)
 
 
-def _of_part(table: _Found, rows: slice, shape: tuple[int, ...]) -> _Found:
-    """Return the rows of one part, by server and size; what servers have is said once."""
-    reasons = table.reason[rows].reshape(shape[0], -1)
-    first = np.arange(rows.start, rows.stop, reasons.shape[1])
+def _parts_of_model(graph: Graph, inputs: Inputs) -> Ints:
+    """Return the part of the model that every kernel belongs to, (kernels,); inputs: of timed points."""
+    names, place = vocabulary(inputs[KEY])
+    parts, part = vocabulary(inputs[PART.name])
+    table = np.zeros((len(names), len(parts), 1 + len(KINDS)), dtype=np.int64)
+    for number, name in enumerate(names):
+        layers = [1 + KINDS.index(kind) for kind in kinds_of(name)]
+        for at, which in enumerate(parts):
+            places = {TOKENS_PART: [EMBEDDING_TIME, *layers], HEAD_PART: [HEAD_TIME]}.get(which, layers)
+            table[number, at, : len(places)] = places
+    parts_of_rows: Ints = table[place[graph.point], part[graph.point], graph.layer]
+    return parts_of_rows
+
+
+def _times_of_model(prediction: Prediction, place: Ints) -> Floats:
+    """Return what each part of the model takes, with what kernels wait for [s], (timed, PARTS_OF_MODEL)."""
+    each, waits = prediction.timing.time, prediction.communication.waits
+    if waits is not None:
+        each = each + waits.time.sum(axis=0)
+    spent = sum_by_kind(prediction.graph.offset, place, prediction.launches * each, PARTS_OF_MODEL)
+    whole = spent.sum(axis=1)
+    return spent * (prediction.timeline.total / np.where(whole > 0.0, whole, 1.0))[:, None]
+
+
+def _of_part(table: _Found, rows: slice, shape: tuple[int, ...], axes: tuple[Ints, ...]) -> _Found:
+    """Return the rows of one part, by server and size; what servers have is said once.
+
+    Where a size is too large for a time, times go on as between the sizes before it. A server without times
+    of the smallest sizes has none.
+    """
+    reasons = table.reason[rows].reshape(shape)
+    first = np.arange(rows.start, rows.stop, reasons[0].size)
+    part = Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part))
+    missing = reasons != ""
+    if missing.any():
+        for column in part:
+            gone = missing.copy()
+            for axis in range(len(axes), 0, -1):
+                _go_on(column, gone, axes[axis - 1], axis)
+        missing = gone
+    reasons = np.where(missing, reasons, "").reshape(shape[0], -1)
     return take(table, first)._replace(
-        part=Part(*(column[rows].reshape(*shape, *column.shape[1:]) for column in table.part)),
+        part=part,
         reason=reasons[np.arange(shape[0]), (reasons != "").argmax(axis=1)],
     )
 
 
+def _go_on(column: Floats, missing: Bools, sizes: Ints, axis: int) -> None:
+    """Write what is missing along an axis: on a straight line through the two sizes before it, if there.
+
+    column: of a part, sizes from axis 1 on; missing: (servers, *sizes), where what is written is there then.
+    """
+    table, gone = np.moveaxis(column, axis, 0), np.moveaxis(missing, axis, 0)
+    for i in range(2, sizes.size):
+        rows = gone[i] & ~gone[i - 1] & ~gone[i - 2]
+        if rows.any():
+            share = (sizes[i] - sizes[i - 1]) / (sizes[i - 1] - sizes[i - 2])
+            table[i][rows] = table[i - 1][rows] + share * (table[i - 1][rows] - table[i - 2][rows])
+            gone[i][rows] = False
+
+
 def _owned(found: Prediction, inputs: Inputs) -> Floats:
-    """Return the bytes of weights that layers own, and that the embedding or the head does; (timed, 2)."""
-    graph, shards, own = found.graph, found.shards, take(dict(inputs), found.timed)
-    size = precision(own).weight[graph.point]
+    """Return the bytes of weights that every kernel owns, (kernels,); inputs: of timed points."""
+    graph, shards = found.graph, found.shards
+    size = precision(inputs).weight[graph.point]
     for one in shards.fused:
         if one.type is experts.TYPE:
-            size[one.rows] = look_up(OPERAND_BYTES, stored_experts(own))[graph.point[one.rows]]
+            size[one.rows] = look_up(OPERAND_BYTES, stored_experts(inputs))[graph.point[one.rows]]
     elements = 1.0 * graph.weights * shards.batch * shards.inner * shards.cols * graph.times
-    at_ends = (graph.layer_kind == EMBEDDING) | (inputs[PART.name][found.timed] == HEAD_PART)[graph.point]
-    both = [sum_by_point(graph, np.where(at_ends == end, elements * size, 0.0)) for end in (False, True)]
-    return np.stack(both, axis=1)
-
-
-def _weights(servers: ServerLayouts, parts: list[_Found]) -> Floats:
-    """Return the weights of a device of the stage that has most; parts: the head's second."""
-    layers = sum((one.layers for one in parts), np.zeros(servers.slots.size)) / servers.slots
-    ends = [one.ends for one in parts]
-    return layers + np.where(servers.slots > 1, np.maximum(ends[0], ends[1]), ends[0] + ends[1])
+    owned: Floats = elements * size
+    return owned
 
 
 def _sends(inputs: Inputs, servers: ServerLayouts, chip: Chip, tokens: Ints) -> Floats:

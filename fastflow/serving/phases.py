@@ -6,18 +6,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.limits import MOST
 from fastflow.serving.apart import run_apart
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.memory import lacking
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
-from fastflow.tables import Columns, Floats, Ints, Texts
+from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
 SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
 """Columns that the fast form has not."""
+OF_FURTHER_TOKENS = ("tpot_s", "tpot_median_s", "tpot_p99_s", "tokens_per_s_per_user")
 
 
 class Answer(NamedTuple):
@@ -38,13 +41,10 @@ class _Pass(NamedTuple):
 
 def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
-    axes, own = asked.passes.axes, asked.passes.parts[part]
-    along = {
-        TOKENS_PART: (axes.tokens,), HEAD_PART: (axes.tokens,), DECODE: (axes.requests, axes.context),
-        PREFILL: (axes.chunk, axes.before),
-    }[part]  # fmt: skip
+    own, along = asked.passes.parts[part], asked.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    return _Pass(*(between(table, along, asked.server, floats) for table in own))
+    read = (own.time, own.exchange, own.energy, own.by)
+    return _Pass(*(between(table, along, asked.server, floats) for table in read))
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -56,12 +56,15 @@ def _times(one: _Pass, factor: Floats) -> _Pass:
 
 
 def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
-    """Return a pass of so many decoding requests of a rank; (points,)."""
-    rows = requests * asked.servers.queries
-    parts = (
-        read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows), read(asked, DECODE, requests, context)
-    )  # fmt: skip
-    return _sum(*parts)
+    """Return a pass of so many decoding requests of a rank, at the pace of the slowest stage; (points,)."""
+    rows, servers = requests * asked.servers.queries, asked.servers
+    tokens, head = read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows)
+    core = read(asked, DECODE, requests, context)
+    layers = tokens.time + core.time
+    slowest = np.maximum(servers.widest * layers, servers.last * layers + head.time)
+    whole = _sum(tokens, head, core)
+    waits = (servers.in_flight > 1.0) & (servers.in_flight * slowest > whole.time)
+    return whole._replace(time=np.where(waits, servers.in_flight * slowest, whole.time))
 
 
 def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
@@ -89,6 +92,7 @@ def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
     return found
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_unnumbered` names what comes of it
 def phases_of(asked: Question) -> Answer:
     """Return the result columns of all points, of whatever mode."""
     mode = asked.inputs["serve.mode"]
@@ -103,7 +107,7 @@ def phases_of(asked: Question) -> Answer:
         rows = np.flatnonzero(np.isin(mode, names))
         if not rows.size:
             continue
-        found = answer(some_of(asked, rows))
+        found = _numbered(answer(some_of(asked, rows)), asked.osl[rows])
         reasons[rows] = found.reason
         for name, column in found.columns.items():
             if name not in columns:
@@ -112,6 +116,25 @@ def phases_of(asked: Question) -> Answer:
             columns[name][rows] = column
     texts = {name: column.astype(np.str_) for name, column in columns.items() if column.dtype == object}
     return Answer(columns | texts, reasons.astype(np.str_))
+
+
+def _numbered(answer: Answer, osl: Floats) -> Answer:
+    """Return an answer whose results are numbers that mean something, or say which one is none.
+
+    An answer of one token has no time per further token, and the fast form no percentiles.
+    """
+    reason = Reasons(answer.reason.size)
+    floats = {name: column for name, column in answer.columns.items() if column.dtype.kind == "f"}
+    for name, column in floats.items():
+        has_none = np.isnan(column) & ((name in SIMULATED) | ((name in OF_FURTHER_TOKENS) & (osl <= 1.0)))
+        sound = (column >= 0.0) & (column <= MOST)
+        for i in reason.without((answer.reason == "") & ~sound & ~has_none):
+            reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
+    wrong = reason.texts()
+    if not (wrong != "").any():
+        return answer
+    columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
+    return Answer(answer.columns | columns, first_of(answer.reason, wrong))
 
 
 def one_prefill(asked: Question) -> Answer:
@@ -232,12 +255,7 @@ def _overfull(asked: Question, held: Floats) -> Texts:
 
 
 def _lacks(asked: Question, i: int, held: float) -> str:
-    room = asked.room
-    left = max(float(room.caches[i]), 0.0)
-    return (
-        f"caches need {held / 1e9:.4g} GB of a device; weights of {room.weights[i] / 1e9:.4g} GB leave them"
-        f" {left / 1e9:.4g} GB"
-    )
+    return lacking(asked.room, i, held, int(asked.servers.budget[i]), int(asked.layouts.slots[i]))
 
 
 def _served(asked: Question, seen: Columns) -> Columns:

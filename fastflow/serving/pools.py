@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
-from fastflow.serving.iterations import decode_line, head_time, prefill_time, shared_time
+from fastflow.serving.iterations import decode_line, head_time, prefill_time, shared_time, stall_time
 from fastflow.serving.load import found
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import CLOSE, Batch
@@ -169,7 +169,9 @@ def start_prefill(
         return 0.0
     rest = batch.iteration_s + batch.row_s * most_rows
     shared = shared_time(times, batch.times, float(most_tokens))
-    took = shared + head_time(times, batch.times, float(most_rows)) + attention + rest
+    head = head_time(times, batch.times, float(most_rows))
+    stall = stall_time(batch.in_flight, batch.widest, batch.last, shared + attention, head)
+    took = shared + head + attention + rest + stall
     pool.until[unit] = now + took
     return took
 
@@ -246,7 +248,9 @@ def start_decode(
     rows = float(most * batch.queries)
     rest = batch.iteration_s + batch.row_s * most + batch.draft_s
     shared = shared_time(times, batch.times, rows)
-    took = shared + head_time(times, batch.times, rows) + attention + rest
+    head = head_time(times, batch.times, rows)
+    stall = stall_time(batch.in_flight, batch.widest, batch.last, shared + attention, head)
+    took = shared + head + attention + rest + stall
     pool.until[unit] = now + took
     return took
 

@@ -11,9 +11,13 @@ from fastflow.serving.iterations import Servers
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import longest_of, sent_of
 from fastflow.serving.load import Loads
-from fastflow.serving.memory import Cache, Room, cache_of, room_of
+from fastflow.serving.memory import Cache, Room, fullest
 from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
+from fastflow.serving.reading import between
+from fastflow.serving.stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.tables import Floats, Inputs, Ints, take
+from fastflow.workload.request_lengths import KEY as LENGTHS
+from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OF_LOADS = ("serve.", "server.")
@@ -47,23 +51,29 @@ class Question(NamedTuple):
 
     @property
     def held_by_longest(self) -> Floats:
-        """The same of the longest request, as far as it is known."""
-        return self.cache.of(longest_of(self.inputs)[2])
+        """The same of the longest request."""
+        both = longest_of(self.inputs)[2]
+        return self.cache.of(both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.spread))
 
 
-def ask(inputs: Inputs, layouts: ServerLayouts) -> Question:
-    """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`."""
+def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Question:
+    """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
+
+    prefills: whether servers compute prompts alone.
+    """
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
     queries = inputs["serve.draft"] + 1
     shared = {key: own for key, own in inputs.items() if key in OF_PASSES or not key.startswith(OF_LOADS)}
     first, server = kinds([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
-    room = room_of(inputs, layouts, passes.weights[server], passes.chip.dram.capacity[server])
-    cache = cache_of(inputs, layouts)
     active, loads, requests = _loads(inputs, layouts, isl, osl)
+    points = _Points(inputs, layouts, passes, server, loads, prefills)
+    stages = stages_of(inputs, layouts, _balanced_s(points))
+    capacity = passes.chip.dram.capacity[server]
+    room, cache = fullest(inputs, layouts, stages, passes.weights[server], capacity, isl + osl)
     each = cache.of(isl + osl) / (isl + osl)
-    capacity = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
-    servers = _servers(inputs, layouts, passes, server, capacity)
+    tokens = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
+    servers = _servers(points, tokens, stages)
     return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, requests, servers)
 
 
@@ -114,8 +124,76 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     return active, loads, np.maximum(asked, 1)
 
 
-def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Ints, capacity: Ints) -> Servers:
+class _Points(NamedTuple):
+    """What is known before memory is; (points,)."""
+
+    inputs: Inputs
+    layouts: ServerLayouts
+    passes: Passes
+    server: Ints
+    loads: Loads
+    prefills: bool  # whether servers compute prompts alone
+
+    def read(self, part: str, *sizes: Floats) -> Floats:
+        """Return what a part of a pass takes, by parts of the model [s], (points, PARTS_OF_MODEL)."""
+        axes = self.passes.axes.of(part)
+        return between(self.passes.parts[part].of_model, axes, self.server, sizes)
+
+
+def _balanced_s(points: _Points) -> Floats:
+    """Return what the pass takes that stages are balanced for, by parts of the model [s].
+
+    A pass over a prompt where servers compute prompts alone, else one that decodes as many requests as there
+    are at a time; (points, PARTS_OF_MODEL).
+    """
+    inputs, layouts = points.inputs, points.layouts
+    if not (layouts.slots > 1).any():
+        return np.zeros((layouts.slots.size, PARTS_OF_MODEL))
+    loads = points.loads
+    prompt = np.minimum(loads.isl, inputs["server.budget"])
+    prompts = _sum(points, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
+    rank = np.minimum(
+        np.maximum(_at_once(points) / (layouts.ranks * layouts.slots), 1.0), inputs["server.most"]
+    )
+    rows, context = rank * (inputs["serve.draft"] + 1), loads.isl + loads.osl / 2.0
+    decode = _sum(points, rows, rows, DECODE, rank, context)
+    taken = np.where(((inputs["serve.mode"] == ONE_PREFILL) | points.prefills)[:, None], prompts, decode)
+    return np.where(np.isfinite(taken), taken, 0.0)
+
+
+def _sum(points: _Points, tokens: Floats, rows: Floats, core: str, *sizes: Floats) -> Floats:
+    """Return what passes take, by parts of the model [s]; core: of attention, at some sizes."""
+    return points.read(TOKENS_PART, tokens) + points.read(HEAD_PART, rows) + points.read(core, *sizes)
+
+
+def _at_once(points: _Points) -> Floats:
+    """Return how many requests a server has at a time, (points,).
+
+    Of an open loop as many as come while it has a single request (Little's law).
+    """
+    loads, inputs, passes, layouts = points.loads, points.inputs, points.passes, points.layouts
+    single = np.ones(loads.isl.size)
+    alone = sum(
+        between(table, axes, points.server, sizes) for table, axes, sizes in (
+            (passes.times.shared, (passes.times.tokens,), (single,)),
+            (passes.times.head, (passes.times.tokens,), (single,)),
+            (passes.times.decode, (passes.times.requests, passes.times.context), (single, loads.isl)),
+        )
+    )  # fmt: skip
+    per_pass = np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # of rates that no server takes
+        open_loop = loads.rate * (alone + inputs["server.iteration"]) * loads.osl / per_pass
+    requests = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
+    requests = np.clip(np.where(np.isnan(requests), 1.0, requests), 1.0, np.maximum(loads.requests, 1))
+    is_pass = inputs["serve.mode"] == ONE_DECODE
+    return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
+
+
+def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
     """Return how servers make iterations."""
+    inputs, layouts, server = points.inputs, points.layouts, points.server
+    at_once = _at_once(points) if (layouts.slots > 1).any() else np.ones(server.size)
+    at_once = np.where(points.prefills, layouts.slots, at_once)  # a prompt follows the other
     limit = np.where(inputs["serve.batch"] > 0, -(-inputs["serve.batch"] // layouts.ranks), capacity)
     return Servers(
         times=server,
@@ -131,7 +209,10 @@ def _servers(inputs: Inputs, layouts: ServerLayouts, passes: Passes, server: Int
         reserves=inputs["server.reserves"],
         per_pass=np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0),
         queries=inputs["serve.draft"] + 1,
-        draft_s=_draft_s(inputs, passes, server),
+        draft_s=_draft_s(inputs, points.passes, server),
+        in_flight=np.minimum(layouts.slots, at_once),
+        widest=stages.widest,
+        last=stages.last,
     )
 
 

@@ -41,6 +41,9 @@ class Batch(NamedTuple):
     iteration_s: float
     row_s: float
     draft_s: float
+    in_flight: float
+    widest: float
+    last: float
     is_closed: bool
 
 
@@ -102,6 +105,9 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         iteration_s=servers.iteration_s[point],
         row_s=servers.row_s[point],
         draft_s=servers.draft_s[point],
+        in_flight=servers.in_flight[point],
+        widest=servers.widest[point],
+        last=servers.last[point],
         is_closed=is_closed,
     )
 

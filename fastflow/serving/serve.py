@@ -19,6 +19,7 @@ from fastflow.serving.phases import phases_of
 from fastflow.serving.question import (
     CONTINUOUS,
     DISAGGREGATED,
+    MTP,
     ONE_DECODE,
     ONE_PREFILL,
     Question,
@@ -28,6 +29,7 @@ from fastflow.serving.question import (
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload import family_of, in_blocks, unsuited
 from fastflow.workload.request_lengths import KEY as LENGTHS
+from fastflow.workload.transformer.sizes import LEARNED
 
 
 class Served(NamedTuple):
@@ -53,6 +55,11 @@ def serve(inputs: Inputs) -> Served:
     one = np.ones(points, dtype=np.int64)
     own = dict(of_decode(inputs)) | {
         "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
+        # a table of positions has as many as the model's sequence has tokens, as in training
+        "model.positions": np.where(
+            (inputs["model.positions"] == 0) & (inputs["model.position"] == LEARNED),
+            inputs["model.sequence"], inputs["model.positions"],
+        ),
     }  # fmt: skip
     reason = first_of(misasked(inputs), unlaid, unsuited(own)).astype(object)
     columns: Columns = {
@@ -113,12 +120,41 @@ def misasked(inputs: Inputs) -> Texts:
     for i in reason.without((draft > 0) & (accepted > draft + 1)):
         allowed = f"at most serve.draft + 1 = {draft[i] + 1} tokens of a pass"
         reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
-    longest = np.maximum(longest_of(inputs)[2], inputs["serve.context"])
-    most = inputs["model.positions"]
-    for i in reason.without((most > 0) & (longest_of(inputs)[2] > most)) if LENGTHS in inputs else ():
-        allowed = f"requests of at most the {most[i]} tokens of model.positions, not {longest[i]:.0f}"
-        reason.add(i, str(InputError(LENGTHS, inputs[LENGTHS][i], allowed)))
-    for i in reason.without((most > 0) & (longest > most)):
-        allowed = f"prompt and answer of at most the {most[i]} tokens of model.positions"
-        reason.add(i, str(InputError("serve.isl", float(inputs["serve.isl"][i]), allowed)))
+    for i in reason.without((draft > 0) & (inputs["serve.drafter"] == MTP) & (inputs["model.mtp"] < 1)):
+        allowed = (
+            "0 where serve.drafter is mtp, since model.mtp is 0: the model has no modules that predict"
+            " further tokens; or serve.drafter=model, whose tokens another model proposes"
+        )
+        reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
+    return first_of(reason.texts(), _beyond_positions(inputs))
+
+
+def _beyond_positions(inputs: Inputs) -> Texts:
+    """Say for every point which of its lengths goes beyond the model's positions; or "", (points,)."""
+    most, mode, reason = inputs["model.positions"], inputs["serve.mode"], Reasons(inputs["serve.mode"].size)
+    prompts, answers, both = longest_of(inputs)
+    context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
+    reached = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, both))
+    for i in reason.without((most > 0) & (reached > most)):
+        limit = f"the {most[i]} tokens of model.positions"
+        key, value = "serve.isl", float(inputs["serve.isl"][i])
+        if context[i] > 0:
+            key, value, allowed = "serve.context", int(context[i]), f"at most {limit}"
+        elif LENGTHS in inputs:
+            key, value = LENGTHS, inputs[LENGTHS][i]
+            allowed = f"requests of at most {limit}, not {reached[i]:.0f}"
+        elif mode[i] == ONE_PREFILL:
+            allowed = f"at most {limit}"
+        elif most[i] < 2:
+            key, value, allowed = (
+                "model.positions",
+                int(most[i]),
+                "at least 2: a prompt and an answer; or 0: any",
+            )
+        elif prompts[i] <= most[i] - 1:
+            key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
+            allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+        else:
+            allowed = f"less than {limit}, which prompt and answer share"
+        reason.add(i, str(InputError(key, value, allowed)))
     return reason.texts()

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastflow._jit import lean_kernel
-from fastflow.serving.iterations import decode_line, head_time, prefill_time, shared_time
+from fastflow.serving.iterations import (
+    decode_line,
+    head_time,
+    prefill_time,
+    shared_time,
+    stage_share,
+    stall_time,
+)
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import CLOSE, Batch, Ranks, Requests, contexts, next_arrival
 from fastflow.tables import Floats
@@ -78,27 +85,38 @@ def step(
         decode, prefill = _attention(times, batch, requests, ranks)
     else:
         prefill = 0.0
-        decode, slope, count = _stretch(times, batch, requests, ranks, rest, now)
+        decode, slope, count = _stretch(times, batch, requests, ranks, rest, (shared, head), now)
+    layers = shared + decode + prefill
+    stall = stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
+    steep = slope * _steepness(batch, layers, head)
     # the i-th of them takes `slope` more than the one before: sums over i, and over its square
     first, second = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    one = rest + decode + prefill
+    one = rest + decode + prefill + stall
     held, growth = 0.0, 0.0
     for rank in range(batch.ranks):
         held += contexts(batch, ranks, rank) + ranks.prompts[rank]
         growth += batch.per_pass * ranks.decoding[rank]
-    seconds = count * one + slope * first
-    totals[SHARED] += count * shared
+    seconds = count * one + steep * first
+    totals[SHARED] += count * (shared + stall) + (steep - slope) * first
     totals[HEAD] += count * head
     totals[HOST] += count * host
     totals[DRAFT] += count * draft
     totals[DECODE] += count * decode + slope * first
     totals[PREFILL] += prefill
     totals[BUSY] += seconds
-    totals[CACHE] += held * seconds + growth * (one * first + slope * second)
+    totals[CACHE] += held * seconds + growth * (one * first + steep * second)
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
     totals[STEPS] += 1
     return Step(count, seconds)
+
+
+@lean_kernel
+def _steepness(batch: Batch, layers: float, head: float) -> float:
+    """Return by how much a pass takes longer for each second that its layers take longer."""
+    if batch.in_flight <= 1.0:
+        return 1.0
+    return stage_share(batch.in_flight, batch.widest, batch.last, layers, head)[0]
 
 
 @lean_kernel
@@ -122,12 +140,14 @@ def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks)
 
 @lean_kernel
 def _stretch(
-    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: float, now: float
-) -> tuple[float, float, int]:
+    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: float, parts: tuple[float, float],
+    now: float,
+) -> tuple[float, float, int]:  # fmt: skip
     """Return what attention takes in the first of the next iterations, what each adds, and how many they are.
 
-    No request starts or ends before the last of them ends, and the same rank is the slowest on one straight
-    piece of the table. rest: what an iteration takes besides [s].
+    No request starts or ends before the last of them ends, the same rank is the slowest on one straight
+    piece of the table, and the same stage sets the pace. rest: what an iteration takes besides; parts: of it,
+    layers and head [s].
     """
     count, slowest, value, slope = _NEVER, 0, -1.0, 0.0
     for rank in range(batch.ranks):
@@ -147,8 +167,13 @@ def _stretch(
     count = max(count, 1)
     if batch.ranks > 1:
         count = _while_slowest(times, batch, ranks, slowest, count)
+    layers, head = parts[0] + value, parts[1]
+    steepness = _steepness(batch, layers, head)
+    while count > 1 and _steepness(batch, layers + slope * (count - 1), head) != steepness:
+        count = (count + 1) // 2 if count > 2 else 1
+    one = rest + value + stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
     arrival = next_arrival(batch, requests, ranks, now, True)
-    return value, slope, _until(arrival - now, rest + value, slope, count)
+    return value, slope, _until(arrival - now, one, slope * steepness, count)
 
 
 @lean_kernel

@@ -2,6 +2,7 @@
 
 from math import floor
 
+from tests.naive.served_stages import pass_s
 from tests.naive.serving import line, plane
 
 
@@ -75,10 +76,9 @@ def prefill_time(times, server, batch):
         attention = max(attention, own)
     rows = max(len(prompts) for prompts in batch)
     tokens = max(sum(tokens for _, tokens in prompts) for prompts in batch)
+    layers = line(times["tokens"], times["shared"], tokens) + attention
     return (
-        line(times["tokens"], times["shared"], tokens)
-        + line(times["tokens"], times["head"], rows)
-        + attention
+        pass_s(server, layers, line(times["tokens"], times["head"], rows))
         + server["iteration_s"]
         + server["row_s"] * rows
     )
@@ -92,10 +92,9 @@ def decode_time(times, server, batch):
             took = plane(times["requests"], times["context"], times["decode"], len(requests), mean)
             attention = max(attention, took)
     rows = most * server["queries"]
+    layers = line(times["tokens"], times["shared"], rows) + attention
     return (
-        line(times["tokens"], times["shared"], rows)
-        + line(times["tokens"], times["head"], rows)
-        + attention
+        pass_s(server, layers, line(times["tokens"], times["head"], rows))
         + server["iteration_s"]
         + server["row_s"] * most
         + server["draft_s"]

@@ -2,6 +2,8 @@
 
 from math import floor
 
+from tests.naive.served_stages import pass_s
+
 
 def line(axis, values, x):
     """Interpolate; beyond the last entry as between the last two."""
@@ -124,9 +126,11 @@ def parts_of(times, server, batches):
             prefill += plane(times["chunk"], times["before"], table, more, request.found + request.computed)
         if decode + prefill > sum(slowest):
             slowest = decode, prefill
+    shared, head = line(times["tokens"], times["shared"], tokens), line(times["tokens"], times["head"], rows)
+    layers = shared + sum(slowest)
     return {
-        "shared": line(times["tokens"], times["shared"], tokens),
-        "head": line(times["tokens"], times["head"], rows),
+        "shared": shared + pass_s(server, layers, head) - layers - head,
+        "head": head,
         "decode": slowest[0],
         "prefill": slowest[1],
         "host": server["iteration_s"] + server["row_s"] * in_it,

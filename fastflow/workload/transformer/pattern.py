@@ -14,15 +14,15 @@ from fastflow.workload.family import Order
 
 KEY = "model.pattern"
 DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
+KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
+"""Of layers."""
 MOST_LAYERS = 10_000
 _ALLOWED = (
     "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
     ' as "dense", "3*dense, 58*experts" or "window experts, experts"'
 )
 _ENTRY = re.compile(r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z]+(?:\s+[a-z]+)?)\s*", re.ASCII)
-_KINDS = {
-    frozenset(words): " ".join(words) for words in ((DENSE,), (EXPERTS,), (WINDOW, DENSE), (WINDOW, EXPERTS))
-} | {frozenset((WINDOW,)): f"{WINDOW} {DENSE}"}
+_KINDS = {frozenset(kind.split()): kind for kind in KINDS} | {frozenset((WINDOW,)): f"{WINDOW} {DENSE}"}
 
 
 @lru_cache(maxsize=4096)

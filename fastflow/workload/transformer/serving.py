@@ -32,7 +32,7 @@ from fastflow.workload.transformer.network import LOGIT_BYTES, TIED_PRODUCT, blo
 from fastflow.workload.transformer.parts import HEADS, TOKENS, VOCABULARY, gemm
 from fastflow.workload.transformer.parts import HIDDEN as HIDDEN_COLUMNS
 from fastflow.workload.transformer.pattern import KEY, WINDOW, times
-from fastflow.workload.transformer.sizes import SIZES, STRUCTURE, Sizes, sizes_of
+from fastflow.workload.transformer.sizes import POST, SIZES, STRUCTURE, Sizes, sizes_of, unfit_pass
 from fastflow.workload.types import batched_product, experts, operators, rowwise
 from fastflow.workload.types.attention import attention
 from fastflow.workload.types.kv_cache import before_decoding, kv_cache
@@ -70,10 +70,11 @@ def network(points: Inputs) -> Network:
 
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     every = times(str(points[KEY][0]), single(points["model.layers"]))
-    layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size)))]
+    behind = points["model.block"][0] != POST  # whether layers begin with a norm
+    layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size), behind))]
     for kind, many in every.items():
         nodes = [one for one in block(points, size, kind, INPUT) if one.name not in OF_ATTENTION]
-        own = _padded(points, _quantised(points, _read_on(_normed(nodes))))
+        own = _padded(points, _quantised(points, _read_on(_normed(nodes, behind))))
         layers.append(Layer(kind, HIDDEN, own, times=many))
     return layers
 
@@ -87,8 +88,8 @@ def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
     )
 
 
-def _normed(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Let sums make what norms behind them would: those of a layer, and the first one of the next."""
+def _normed(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
+    """Let sums make what norms behind them would: those of a layer, and the first one of the next, if any."""
     sums = {node.name for node in nodes if node.type is ADD}
     normed = {
         node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
@@ -99,8 +100,10 @@ def _normed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         if node.name in normed:
             continue
         reads = tuple(normed.get(read, read) for read in node.reads)
-        makes_norm = node.name in normed.values() or node.name == last
-        moves = (node.moves or 0.0) + 1.0 if node.type is ADD and makes_norm else node.moves
+        makes_norm = node.name in normed.values() or (behind and node.name == last)
+        moves = node.moves
+        if node.type is ADD and makes_norm:  # sums say how much they move
+            moves = (0.0 if moves is None else moves) + 1.0
         found.append(node._replace(reads=reads, moves=moves))
     return tuple(found)
 
@@ -227,6 +230,7 @@ def _order(inputs: Inputs) -> Order:
 FAMILY = transformer.FAMILY._replace(
     name="served_pass",
     network=network,
+    unfit=unfit_pass,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
     structure=(*STRUCTURE, PART),

@@ -168,17 +168,29 @@ Unfit = tuple[Bools, str, str, str]
 
 def unfit(inputs: Inputs) -> Iterator[Unfit]:
     """Yield which points have sizes that do not go together, as `Family.unfit` has it."""
-    size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim", "layers")}
-    derived = size["head_dim"] == 0
-    uneven = derived & (size["hidden"] % size["heads"] > 0)
-    yield uneven, "model.heads", "model.hidden", "a divisor of model.hidden, {}, or model.head_dim beside it"
-    wrong = size["heads"] % np.where(size["kv_heads"] > 0, size["kv_heads"], 1) > 0
-    yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
+    yield from _unfit_heads(inputs)
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
     yield from _unfit_patterns(inputs)
     yield from _too_large(inputs)
+
+
+def unfit_pass(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield the same of passes, whose tokens are of many sequences: positions limit requests, not passes."""
+    yield from _unfit_heads(inputs)
+    yield from _unfit_patterns(inputs)
+    yield from _too_large(inputs)
+
+
+def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield which points have heads that do not go together."""
+    size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
+    derived = size["head_dim"] == 0
+    uneven = derived & (size["hidden"] % size["heads"] > 0)
+    yield uneven, "model.heads", "model.hidden", "a divisor of model.hidden, {}, or model.head_dim beside it"
+    wrong = size["heads"] % np.where(size["kv_heads"] > 0, size["kv_heads"], 1) > 0
+    yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
 
 
 def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
