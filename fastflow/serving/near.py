@@ -27,7 +27,10 @@ MOST_STEEP = 0.5
 """Further requests that run for each one more in an open loop: near 1 a burst stays for long."""
 MOST_UNEVEN = 0.05
 """Standard deviation of the tokens of stages' requests, in their mean: the stage with most ends last."""
-MOST_STEPS = 100_000
+FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 16
+"""Requests of an open loop, one after the other on a place of a closed one, and passes of each: of fewer,
+means are not enough."""
+MOST_STEPS = 1_000_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.3 s."""
 
 
@@ -45,8 +48,12 @@ class Slot(NamedTuple):
 @lean_kernel
 def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> bool:
     """Say whether the fast form of a slot is near its simulation, or that would take too long."""
-    if slot.slots * slot.requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
+    requests = slot.slots * slot.requests
+    if requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
         return True
+    few = FEW_CYCLES * slot.at_once if slot.is_closed else FEW_REQUESTS / slot.slots
+    if request.passes < FEW_PASSES or (slot.spread > 0.0 and slot.requests < few):
+        return False
     if slot.is_closed and _fullest(batch, request, slot) > 1.0:
         return False
     if not slot.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
