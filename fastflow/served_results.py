@@ -19,4 +19,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         "feasible": reason == "",
         "reason": reason,
     }
+    if "simulated" in columns:
+        simulated = columns["simulated"]
+        columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))
     return columns

@@ -29,7 +29,9 @@ class _Answer(NamedTuple):
 
 
 @lean_kernel
-def opened(times: PassTimes, batch: Batch, request: Request, spread: float, rate: float, requests: float) -> Seen:
+def opened(
+    times: PassTimes, batch: Batch, request: Request, spread: float, rate: float, requests: float
+) -> Seen:
     """Return what a slot's requests see; rate: of the slot [1/s]."""
     places = running_of(batch, request, requests)
     low, high = 0.0, places

@@ -100,7 +100,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
 
 @lean_kernel
 def _makespan(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> float:
-    """Return how long it takes until the slot that has most requests at a time has ended all of its own [s]."""
+    """Return how long it takes until the slot that has most requests at a time has ended all of them [s]."""
     most = np.ceil(slot.at_once)
     if not slot.is_closed or most == slot.at_once:
         return seen.makespan
