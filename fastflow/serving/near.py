@@ -19,7 +19,7 @@ from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen, on_rank
 from fastflow.serving.scheduler import Batch
 
-MOST_WORK = 0.12
+MOST_WORK = 0.2
 """Share of time that prompts take: beyond it how they meet in iterations matters."""
 MOST_WAIT = 0.1
 """Share of a first token's time in an open loop that is waiting for a place."""
