@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.serving import load
 from fastflow.serving.disaggregated import Pools, simulate_apart
 from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
 from tests.checks import cases, near
 from tests.naive import disaggregated as naive
 from tests.servers import LOAD, PLAIN, loads, realistic, servers
-from tests.test_serving import lengths, oracle_tables, random_load, random_server, random_times
+from tests.test_serving import arrivals, lengths, oracle_tables, random_load, random_server, random_times
 
 
 def pools(first, second, counts, way):
@@ -33,9 +32,7 @@ def check(times, two, counts, way, load_):
         assert one["refused"] == TOO_LONG
         assert not any(value for name, value in one.items() if name != "refused")
         return None
-    sent = None
-    if not load_["concurrency"]:
-        sent = load.arrivals_of(load_["rate"], load_["requests"]).tolist()
+    sent = arrivals(load_)
     requests, total = naive.simulate(
         [oracle_tables(one) for one in times], two, counts, way, every, sent, load_["concurrency"],
         load_["prefix"],
