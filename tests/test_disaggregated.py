@@ -83,10 +83,10 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
     assert one["place_s"] > 0.0
 
 
-def test_fast_form_is_near_the_simulation():
+def test_where_it_says_so_the_fast_form_is_near_the_simulation():
     """Means of loads over servers of all kinds; closed loops of loads that the cache bounds among them."""
-    times, random, errors = realistic(), np.random.default_rng(1), []
-    for case in range(45):
+    times, random, errors, near = realistic(), np.random.default_rng(1), [], []
+    for case in range(150):
         is_closed, at_once = case % 3 < 2, int(2 ** random.integers(0, 8))
         first = {"ranks": int(random.choice([1, 2]))}
         second = {"ranks": int(random.choice([1, 2])), "capacity": int(random.choice([100_000, 1_000_000]))}
@@ -101,12 +101,13 @@ def test_fast_form_is_near_the_simulation():
         assert got.refused[0] == want.refused[0] == TAKEN
         names = ("ttft_s", "tpot_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / getattr(want, name)[0] - 1.0 for name in names])
-    ttft, tpot, rate = np.abs(errors).T
-    assert np.median(ttft) < 0.1
-    assert np.quantile(ttft, 0.9) < 0.3
-    assert np.median(tpot) < 0.02
-    assert np.quantile(tpot, 0.9) < 0.1
-    assert np.quantile(rate, 0.9) < 0.1
+        near.append(got.near[0])
+    ttft, tpot, rate = np.abs(errors)[near].T
+    assert 0.3 < np.mean(near) < 0.9
+    assert np.quantile(ttft, 0.9) < 0.2
+    assert np.median(tpot) < 0.01
+    assert tpot.max() < 0.08
+    assert rate.max() < 0.13
 
 
 def test_fast_form_refuses_what_is_too_much():

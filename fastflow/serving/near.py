@@ -19,19 +19,19 @@ from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen, on_rank
 from fastflow.serving.scheduler import Batch
 
-MOST_WORK = 0.2
+MOST_WORK = 0.15
 """Share of time that prompts take: beyond it how they meet in iterations matters."""
 MOST_WAIT = 0.1
 """Share of a first token's time in an open loop that is waiting for a place."""
-MOST_STEEP = 0.5
+MOST_STEEP = 0.3
 """Further requests that run for each one more in an open loop: near 1 a burst stays for long."""
 MOST_UNEVEN = 0.05
 """Standard deviation of the tokens of stages' requests, in their mean: the stage with most ends last."""
-FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 16
-"""Requests of an open loop, one after the other on a place of a closed one, and passes of each: of fewer,
-means are not enough."""
-MOST_STEPS = 1_000_000
-"""Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.3 s."""
+FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
+"""Requests in all, one after the other on a place of a closed loop, and passes of each: of fewer, means are
+not enough."""
+MOST_STEPS = 30_000
+"""Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
 
 
 class Slot(NamedTuple):
@@ -51,8 +51,10 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
     requests = slot.slots * slot.requests
     if requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
         return True
+    if request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
+        return False
     few = FEW_CYCLES * slot.at_once if slot.is_closed else FEW_REQUESTS / slot.slots
-    if request.passes < FEW_PASSES or (slot.spread > 0.0 and slot.requests < few):
+    if slot.spread > 0.0 and slot.requests < few:
         return False
     if slot.is_closed and _fullest(batch, request, slot) > 1.0:
         return False
