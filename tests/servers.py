@@ -109,7 +109,9 @@ def unlikely(random):
         "prefix": float(random.choice([0.0, 0.0, 0.3, 0.9, 1.0])),
         "concurrency": at_once if is_closed else 0,
         "rate": 0.0 if is_closed else random.uniform(0.05, 0.97),
-        "requests": int(random.choice([1, 3, 10])) * at_once if is_closed else int(random.choice([100, 1000])),
+        "requests": int(random.choice([1, 3, 10])) * at_once
+        if is_closed
+        else int(random.choice([100, 1000])),
     }
     return server, load
 

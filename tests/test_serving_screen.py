@@ -110,8 +110,9 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
 
 
 POINT = {
-    "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.spread": 0.2, "serve.batch": 0,
-    "serve.concurrency": 8, "serve.rate": 0.0, "serve.requests": 0, "serve.simulate": False, "serve.context": 0,
+    "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.spread": 0.2,
+    "serve.concurrency": 8, "serve.rate": 0.0, "serve.requests": 0, "serve.simulate": False,
+    "serve.context": 0, "serve.batch": 0,
 }  # fmt: skip
 TRACE = "tests/data/trace_vidur.csv"
 
@@ -122,8 +123,16 @@ TRACE = "tests/data/trace_vidur.csv"
         ({}, False, ["(serve.spread=0.2), 8 at a time; continuous batching, fast form"]),
         ({}, True, ["simulated: the fast form may be far off"]),
         ({"serve.simulate": True}, True, ["every iteration simulated"]),
-        ({"serve.spread": 0.0}, False, ["of 1,000 tokens with answers of 100, all alike (serve.spread=0), 8"]),
-        ({"serve.spread": 0.5}, False, ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.s"]),
+        (
+            {"serve.spread": 0.0},
+            False,
+            ["of 1,000 tokens with answers of 100, all alike (serve.spread=0), 8"],
+        ),
+        (
+            {"serve.spread": 0.5},
+            False,
+            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.s"],
+        ),
         (
             {"serve.lengths": TRACE},
             True,
@@ -143,7 +152,11 @@ TRACE = "tests/data/trace_vidur.csv"
             False,
             ["are not used: serve=continuous serve.concurrency=0 sends requests then"],
         ),
-        ({"serve.lengths": TRACE, "serve.concurrency": 0}, True, ["all 40 as they arrive;", "iteration simul"]),
+        (
+            {"serve.lengths": TRACE, "serve.concurrency": 0},
+            True,
+            ["all 40 as they arrive;", "iteration simul"],
+        ),
         (
             {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.requests": 9},
             True,
@@ -161,7 +174,11 @@ def test_what_is_asked_is_told_and_which_times_are_not_used(asked, simulated, sa
 
 
 def test_the_advice_on_times_that_are_not_used_works(cli):
-    own = [*LOADED, "parallel.strategy=TP-4", f"serve.lengths={Path(__file__).parent / 'data/trace_azure.csv'}"]
+    own = [
+        *LOADED,
+        "parallel.strategy=TP-4",
+        f"serve.lengths={Path(__file__).parent / 'data/trace_azure.csv'}",
+    ]
     code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.rate='2 1/s'", "output=o")
     assert code == 0
     assert "serve.rate='0 1/s' sends requests then" in " ".join(" ".join(out).split())

@@ -22,7 +22,9 @@ SERVING: tuple[Column, ...] = (
     Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
     count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),
     count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
-    nonnegative("serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"),
+    nonnegative(
+        "serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
+    ),
     count(
         "serve.requests", "requests that are sent in all; 0: ten for each at a time, or 1000", low=0, high=1e7
     ),

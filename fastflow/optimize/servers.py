@@ -1,6 +1,6 @@
 """The best servers for a load: `parallel.strategy=auto` where a model serves.
 
-Every layout that serving knows is predicted by the fast form: tensor parallelism within a package where
+Every layout that serving knows is predicted, by the fast form where it is near: tensor parallelism within a package where
 several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes most tokens
 a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has devices of
 its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of those
@@ -54,7 +54,7 @@ def _every(inputs: Inputs) -> list[dict[str, str | int]]:
 
 
 def in_order(inputs: Inputs) -> Columns:
-    """Return the layouts of one point, (1,), the best first by the fast form: inputs of each, (layouts,)."""
+    """Return the layouts of one point, (1,), the best first: inputs of each, (layouts,)."""
     every = _every(inputs)
     layouts: Columns = {key: np.array([one[key] for one in every]) for key in every[0]}
     many = take(dict(inputs), np.zeros(len(every), dtype=np.int64)) | layouts

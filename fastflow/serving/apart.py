@@ -17,8 +17,8 @@ from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.strategy import Strategy, parse
 from fastflow.serving.disaggregated import Pools, simulate_apart
 from fastflow.serving.disaggregated_steady import steady_apart
-from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.forms import predict_requests
+from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.lengths import longest_of
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
 from fastflow.serving.question import DISAGGREGATED, Question, ask

@@ -76,7 +76,7 @@ def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loa
     """Return what requests of every point see; as `disaggregated.simulate_apart`."""
     out = np.zeros((len(SteadyApart._fields), loads.isl.size))
     _steady(prefill, decode, pools, loads, out)
-    return SteadyApart(out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0)
+    return SteadyApart._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Both forms of a prediction: the fast one; the simulation where it is asked for or the fast one is not near."""
+"""Both forms of a prediction: the fast one, or the simulation where asked for or the fast one is not near."""
 
 from __future__ import annotations
 

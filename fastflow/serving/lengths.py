@@ -114,7 +114,7 @@ def _sent(file: _File, servers: int) -> RequestLengths:
     """
     one = file.requests
     if file.follows:
-        return RequestLengths(*(column[::servers] for column in one))
+        return take(one, np.arange(0, one.isl.size, servers))
     order = np.lexsort((one.osl, one.isl + one.osl))
     if order.size > MOST_SENT:
         order = order[((np.arange(MOST_SENT) + 0.5) * order.size / MOST_SENT).astype(np.int64)]
@@ -133,9 +133,8 @@ def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
     for i in first.tolist():
         one = read_lengths(str(inputs[KEY][i]))
         follows = bool(count[i] > 0)
-        found.append(
-            _File(RequestLengths(*(column[: count[i]] for column in one)) if follows else one, follows)
-        )
+        rows = np.arange(min(count[i], one.isl.size))
+        found.append(_File(take(one, rows) if follows else one, follows))
     return found, place
 
 

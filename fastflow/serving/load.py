@@ -41,9 +41,7 @@ class Loads(NamedTuple):
     rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
     requests: Ints  # how many there are in all
     known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
-    lengths: (
-        Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
-    )
+    lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
     arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
 
 

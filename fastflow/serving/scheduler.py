@@ -67,7 +67,9 @@ class Ranks(NamedTuple):
     head: Ints  # (ranks,) the next one of the queue
     tail: Ints  # (ranks,) behind the last one
     running: Ints  # (ranks, places) in the order in which they started: those that decode come first
-    until: Ints  # (ranks, places) passes of the rank with which the request there ends; far off until it decodes
+    until: (
+        Ints  # (ranks, places) passes of the rank with which the request there ends; far off until it decodes
+    )
     take: Ints  # (ranks, places) tokens of its prompt in this iteration
     decoding: Ints  # (ranks,)
     started: Ints  # (ranks,) all that run

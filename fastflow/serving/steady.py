@@ -48,7 +48,7 @@ def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
     """Return what every point's requests see."""
     out = np.zeros((len(Steady._fields), loads.isl.size))
     _steady(times, servers, loads, out)
-    return Steady(out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0)
+    return Steady._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
 
 
 @kernel

@@ -89,7 +89,9 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
         load = f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
         if follows and file is not None:
             count = inputs["serve.requests"] or min(file.sent.size, MOST_ARRIVALS)
-            part = f"the first {count:,} of {file.sent.size:,}" if count < file.sent.size else f"all {count:,}"
+            part = (
+                f"the first {count:,} of {file.sent.size:,}" if count < file.sent.size else f"all {count:,}"
+            )
             load = f"{part} as they arrive"
         how = "every iteration simulated" if simulated else "fast form"
         if simulated and not inputs["serve.simulate"] and not follows:
