@@ -1,10 +1,10 @@
 """The best servers for a load: `parallel.strategy=auto` where a model serves.
 
-Every layout that serving knows is predicted, by the fast form where it is near: tensor parallelism within a package where
-several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes most tokens
-a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has devices of
-its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of those
-that prefill (`serve.prefill.strategy=auto`).
+Every layout that serving knows is predicted, by the fast form where it is near: tensor parallelism within a
+package where several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes
+most tokens a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has
+devices of its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of
+those that prefill (`serve.prefill.strategy=auto`).
 """
 
 from __future__ import annotations

@@ -133,6 +133,11 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
+    if serves:
+        from fastflow.show.serving import unused_arrivals
+
+        for line in unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()}):
+            out.print(line)
     for line in lacking(digest, grid.points, row):
         out.print(line)
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:

@@ -16,7 +16,7 @@ from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.tables import Part, console, new_sheet, quantity, tell
 from fastflow.workload.request_lengths import KEY as LENGTHS
-from fastflow.workload.request_lengths import RequestLengths, read_lengths
+from fastflow.workload.request_lengths import read_lengths
 
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
@@ -77,39 +77,56 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
     inputs: of one point, with the mean lengths of its file. simulated: every iteration was.
     """
     mode, isl, osl, batch = (inputs[f"serve.{name}"] for name in ("mode", "isl", "osl", "batch"))
-    file = read_lengths(str(inputs[LENGTHS])) if LENGTHS in inputs else None
-    at_once, rate = inputs["serve.concurrency"], inputs["serve.rate"]
-    follows = file is not None and file.sent.size > 0 and mode in _BATCHES and at_once == 0 and rate == 0.0
     if mode == ONE_PREFILL:
         yield f"One pass over {batch:,} x {isl:,.0f} tokens of prompts"
     elif mode == ONE_DECODE:
         context = inputs["serve.context"] or isl + osl / 2.0
         yield f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
     else:
-        load = f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
-        if follows and file is not None:
-            count = inputs["serve.requests"] or min(file.sent.size, MOST_ARRIVALS)
-            part = (
-                f"the first {count:,} of {file.sent.size:,}" if count < file.sent.size else f"all {count:,}"
-            )
-            load = f"{part} as they arrive"
         how = "every iteration simulated" if simulated else "fast form"
-        if simulated and not inputs["serve.simulate"] and not follows:
+        if simulated and not inputs["serve.simulate"] and not _follows(inputs):
             how = "simulated: the fast form may be far off"
-        *first, last = _lengths(inputs, file)
+        *first, last = _lengths(inputs)
         yield from first
-        yield f"{last}, {load}; {_BATCHES[mode]}, {how}"
-    if file is not None and file.sent.size > 0 and not follows:
-        said = f"Times of arrival in {inputs[LENGTHS]} are not used"
-        needed = [] if mode in _BATCHES else ["serve=continuous"]
-        needed += ["serve.concurrency=0", *(["serve.rate='0 1/s'"] if rate > 0.0 else [])]
-        yield f"{said}: {' '.join(needed)} sends requests then"
+        yield f"{last}, {_pace(inputs)}; {_BATCHES[mode]}, {how}"
+    yield from unused_arrivals(inputs)
 
 
-def _lengths(inputs: Mapping[str, Any], file: RequestLengths | None) -> tuple[str, ...]:
+def unused_arrivals(inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Say of a point's file with times of arrival that these are not used, and what uses them."""
+    if not _arrivals(inputs) or _follows(inputs):
+        return
+    needed = [] if inputs["serve.mode"] in _BATCHES else ["serve=continuous"]
+    needed += ["serve.concurrency=0", *(["serve.rate='0 1/s'"] if inputs["serve.rate"] > 0.0 else [])]
+    yield f"Times of arrival in {inputs[LENGTHS]} are not used: {' '.join(needed)} sends requests then"
+
+
+def _arrivals(inputs: Mapping[str, Any]) -> int:
+    """Return how many requests of a point's file have times of arrival."""
+    return read_lengths(str(inputs[LENGTHS])).sent.size if LENGTHS in inputs else 0
+
+
+def _follows(inputs: Mapping[str, Any]) -> bool:
+    """Say whether a point sends requests when its file says."""
+    free = inputs["serve.concurrency"] == 0 and inputs["serve.rate"] == 0.0
+    return bool(free and inputs["serve.mode"] in _BATCHES and _arrivals(inputs) > 0)
+
+
+def _pace(inputs: Mapping[str, Any]) -> str:
+    """Say when requests are sent."""
+    at_once, rate, arrivals = inputs["serve.concurrency"], inputs["serve.rate"], _arrivals(inputs)
+    if _follows(inputs):
+        count = inputs["serve.requests"] or min(arrivals, MOST_ARRIVALS)
+        part = f"the first {count:,} of {arrivals:,}" if count < arrivals else f"all {count:,}"
+        return f"{part} as they arrive"
+    return f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
+
+
+def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
     """Say how long requests are, in a line or two."""
     isl, osl, spread = (float(inputs[f"serve.{name}"]) for name in ("isl", "osl", "spread"))
-    if file is not None:
+    if LENGTHS in inputs:
+        file = read_lengths(str(inputs[LENGTHS]))
         ends = [f"{column.min():,} to {column.max():,}" for column in (file.isl, file.osl)]
         how = f"those of {inputs[LENGTHS]}"
     elif spread == 0.0:
