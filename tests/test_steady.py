@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.serving.near import MOST_STEPS
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
 from tests.checks import cases
@@ -28,7 +29,8 @@ def errors(count, seed, draw):
     """Return signed errors of the fast form where it says that it is near, and the share of points there."""
     (server, load), times = many_likely(count, seed, draw), realistic()
     got, expected = steady(times, server, load), simulate(times, server, load)
-    taken = (got.refused == TAKEN) & (expected.refused == TAKEN)
+    steps = load.requests * (1 + load.isl / server.budget)
+    taken = (got.refused == TAKEN) & (expected.refused == TAKEN) & (steps <= MOST_STEPS)
     near = taken & got.near
     found = {name: getattr(got, name)[near] / getattr(expected, name)[near] - 1 for name in BOUNDS}
     return found, near.sum() / taken.sum()

@@ -31,7 +31,7 @@ MOST_UNEVEN = 0.05
 FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
 """Requests in all, one after the other on a place of a closed loop, and passes of each: of fewer, means are
 not enough."""
-MOST_STEPS = 30_000
+MOST_STEPS = 100_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
 
 
