@@ -39,6 +39,7 @@ class Slot(NamedTuple):
     """What is asked of one of a server's slots."""
 
     is_closed: bool
+    is_uniform: bool  # lengths are; those of a file are not, and means are not enough
     spread: float
     prompt: float  # tokens of the longest prompt that are computed
     at_once: float  # requests that are sent without waiting for others
@@ -52,7 +53,7 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
     requests = slot.slots * slot.requests
     if requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
         return True
-    if request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
+    if not slot.is_uniform or request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
         return False
     few = FEW_CYCLES * slot.at_once if slot.is_closed else FEW_REQUESTS / slot.slots
     if slot.spread > 0.0 and slot.requests < few:

@@ -71,6 +71,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     slots = min(float(servers.slots[point]), at_once)
     slot = Slot(
         is_closed=is_closed,
+        is_uniform=loads.known[point] == 0,
         spread=loads.spread[point],
         prompt=longest(request.prompt, loads.spread[point]),
         at_once=at_once / slots,
@@ -94,8 +95,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     prefilling = out[3] * (seen.ttft - seen.wait)
     held = out[5] * request.context + prefilling * request.held
     out[15] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
-    # lengths of a file are not uniform: their means are not enough
-    out[16] = 1.0 if loads.known[point] == 0 and is_near(times, batch, request, slot, seen) else 0.0
+    out[16] = 1.0 if is_near(times, batch, request, slot, seen) else 0.0
 
 
 @lean_kernel
