@@ -20,4 +20,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         "reason": reason,
         "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
     }
+    if "simulated" in columns:
+        simulated = columns["simulated"]
+        columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))
     return columns

@@ -19,7 +19,7 @@ NOT_RUN = {
 MISTAKE = "a mistake"
 """What stands before a block that ends with exit code 2, and the line that it prints."""
 _MARK = re.compile(r"<!-- (.*?) -->")
-_NAMED = re.compile(r"`([\w./-]+\.(?:yaml|csv|json|py))`:$")
+_NAMED = re.compile(r"`([\w./-]+\.(?:yaml|csv|jsonl|json|py))`:$")
 
 
 class Block(NamedTuple):

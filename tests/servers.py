@@ -14,7 +14,7 @@ PLAIN = {
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "spread": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
-    "requests": 640, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64),
+    "requests": 640, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64), "arrivals": np.zeros(0),
 }  # fmt: skip
 
 
@@ -88,10 +88,38 @@ def likely(random):
     return server, load
 
 
-def many_likely(count, seed):
+def unlikely(random):
+    """Return a server and a load of any size: long and short, full and empty, few requests and many."""
+    server, load = likely(random)
+    is_closed, at_once = random.random() < 0.75, int(2 ** random.uniform(0, 11))
+    isl, osl = float(int(2 ** random.uniform(4, 16))), float(int(2 ** random.uniform(0, 13)))
+    spread, slots = float(random.choice([0.0, 0.2, random.random(), 1.0])), int(random.choice([1, 1, 2, 8]))
+    server |= {
+        "ranks": int(random.choice([1, 1, 2, 8, 32])),
+        "slots": slots,
+        "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(0.3, 10)),
+        "iteration_s": float(random.choice([0.0, 1e-3, 5e-3])),
+        "most": int(random.choice([8, 64, 256, 1024, 2048])),
+        "budget": int(random.choice([512, 2048, 8192, 16384])),
+    }
+    load |= {
+        "isl": isl,
+        "osl": osl,
+        "spread": spread,
+        "prefix": float(random.choice([0.0, 0.0, 0.3, 0.9, 1.0])),
+        "concurrency": at_once if is_closed else 0,
+        "rate": 0.0 if is_closed else random.uniform(0.05, 0.97),
+        "requests": int(random.choice([1, 3, 10])) * at_once
+        if is_closed
+        else int(random.choice([100, 1000])),
+    }
+    return server, load
+
+
+def many_likely(count, seed, draw=likely):
     """Return tables of so many likely points; rates are shares of what a closed loop of 512 takes."""
     random = np.random.default_rng(seed)
-    rows = [likely(random) for _ in range(count)]
+    rows = [draw(random) for _ in range(count)]
     filled = [load | {"concurrency": 512, "rate": 0.0, "requests": 1500} for _, load in rows]
     table = servers(*(server for server, _ in rows))
     takes = simulate(realistic(), table, loads(*filled)).requests_per_s

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.serving import load
 from fastflow.serving.disaggregated import Pools, simulate_apart
 from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
 from tests.checks import cases, near
 from tests.naive import disaggregated as naive
 from tests.servers import LOAD, PLAIN, loads, realistic, servers
-from tests.test_serving import lengths, oracle_tables, random_load, random_server, random_times
+from tests.test_serving import arrivals, lengths, oracle_tables, random_load, random_server, random_times
 
 
 def pools(first, second, counts, way):
@@ -33,9 +32,7 @@ def check(times, two, counts, way, load_):
         assert one["refused"] == TOO_LONG
         assert not any(value for name, value in one.items() if name != "refused")
         return None
-    sent = None
-    if not load_["concurrency"]:
-        sent = load.arrivals_of(load_["rate"], load_["requests"]).tolist()
+    sent = arrivals(load_)
     requests, total = naive.simulate(
         [oracle_tables(one) for one in times], two, counts, way, every, sent, load_["concurrency"],
         load_["prefix"],
@@ -86,10 +83,10 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
     assert one["place_s"] > 0.0
 
 
-def test_fast_form_is_near_the_simulation():
+def test_where_it_says_so_the_fast_form_is_near_the_simulation():
     """Means of loads over servers of all kinds; closed loops of loads that the cache bounds among them."""
-    times, random, errors = realistic(), np.random.default_rng(1), []
-    for case in range(45):
+    times, random, errors, near = realistic(), np.random.default_rng(1), [], []
+    for case in range(150):
         is_closed, at_once = case % 3 < 2, int(2 ** random.integers(0, 8))
         first = {"ranks": int(random.choice([1, 2]))}
         second = {"ranks": int(random.choice([1, 2])), "capacity": int(random.choice([100_000, 1_000_000]))}
@@ -104,12 +101,13 @@ def test_fast_form_is_near_the_simulation():
         assert got.refused[0] == want.refused[0] == TAKEN
         names = ("ttft_s", "tpot_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / getattr(want, name)[0] - 1.0 for name in names])
-    ttft, tpot, rate = np.abs(errors).T
-    assert np.median(ttft) < 0.1
-    assert np.quantile(ttft, 0.9) < 0.3
-    assert np.median(tpot) < 0.02
-    assert np.quantile(tpot, 0.9) < 0.1
-    assert np.quantile(rate, 0.9) < 0.1
+        near.append(got.near[0])
+    ttft, tpot, rate = np.abs(errors)[near].T
+    assert 0.3 < np.mean(near) < 0.9
+    assert np.quantile(ttft, 0.9) < 0.2
+    assert np.median(tpot) < 0.01
+    assert tpot.max() < 0.08
+    assert rate.max() < 0.13
 
 
 def test_fast_form_refuses_what_is_too_much():

@@ -64,19 +64,34 @@ def random_load(random):
         "concurrency": int(random.integers(1, 12)) if is_closed else 0,
         "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
         "requests": int(random.integers(1, 30)),
-    } | random_file(random)
+    } | random_file(random, is_closed)
 
 
-def random_file(random):
-    """What a load has from a file of requests, once in four."""
+def random_file(random, is_closed):
+    """What a load has from a file of requests, once in four, and of these half of the open ones' arrivals."""
     if random.random() < 0.75:
         return {}
     known = int(random.integers(1, 12))
-    return {"known": known, "lengths": random.integers(1, 40, (2, known))}
+    file = {"known": known, "lengths": random.integers(1, 40, (2, known))}
+    if is_closed or random.random() < 0.5:
+        return file
+    sent = np.sort(random.choice([0.0, 0.01, 1.0]) * random.random(known))
+    return file | {"rate": 0.0, "requests": int(random.integers(1, known + 1)), "arrivals": sent - sent[0]}
+
+
+def arrivals(load_):
+    """Return when each request is sent [s]; None of a closed loop."""
+    if load_["concurrency"]:
+        return None
+    if load_["rate"] == 0.0:
+        return load_["arrivals"][: load_["requests"]].tolist()
+    return load.arrivals_of(load_["rate"], load_["requests"]).tolist()
 
 
 def lengths(load_):
     """Return (isl, osl) of every request."""
+    if "arrivals" in load_ and load_["rate"] == 0.0 and not load_["concurrency"]:
+        return [tuple(pair) for pair in load_["lengths"][:, : load_["requests"]].T.tolist()]
     if load_.get("known"):
         return list(zip(*(column.tolist() for column in load.lengths_sent(loads(load_), 0)), strict=True))
     spread, requests = load_["spread"], load_["requests"]
@@ -92,9 +107,7 @@ def oracle_tables(times):
 
 def of_oracle(times, server, load_):
     """Return (requests, totals, makespan) of the oracle, each slot as a server of its own."""
-    every, arrivals = lengths(load_), None
-    if not load_["concurrency"]:
-        arrivals = load.arrivals_of(load_["rate"], load_["requests"]).tolist()
+    every, times_sent = lengths(load_), arrivals(load_)
     slots = min(server["slots"], load_["concurrency"] or len(every), len(every))
     own = server | {"capacity": server["capacity"] // server["slots"]}
     own["most"] = max(1, server["most"] // server["slots"])
@@ -104,7 +117,7 @@ def of_oracle(times, server, load_):
     for slot in range(slots):
         mine = [i for i in range(len(every)) if i % clients % slots == slot]
         at_once = len(range(slot, load_["concurrency"], slots))
-        sent = None if arrivals is None else [arrivals[i] for i in mine]
+        sent = None if times_sent is None else [times_sent[i] for i in mine]
         found, total = naive.simulate(plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"])
         requests, totals = requests + found, [*totals, total]
     total = {name: sum(one[name] for one in totals) for name in totals[0]}

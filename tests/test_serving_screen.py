@@ -1,5 +1,7 @@
 """Points that serve on screen, in reports and in searches."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ from fastflow.search import main as search
 from fastflow.served_results import served_columns
 from fastflow.serving.serve import serve
 from fastflow.show.grid import Digest
+from fastflow.show.serving import load_of
 from fastflow.sweep import main as sweep
 from tests.conftest import columns_of
 
@@ -88,10 +91,11 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     code, out, _ = cli(sweep, *own, "serve.slo.ttft='1 us'", "serve.slo.tpot='1 s'", "output=o")
     assert code == 0
     row = find("o").read(find("o").schema.names).iloc[0]
-    assert (
-        out[1] == "Requests of 64 tokens with answers of 32, 4 at a time; continuous batching,"
-        " every iteration simulated"
-    )
+    assert out[1:3] == [
+        "Requests of 64 tokens on average (57 to 71), answers of 32 (28 to 36)",
+        "as benchmarks draw them (serve.spread=0.2), 4 at a time; continuous batching,"
+        " every iteration simulated",
+    ]
     first, further = words(out, "to the first token"), words(out, "per further token")
     assert (first[-1], further[-1]) == ("missed", "met")
     assert f"{row['ttft_p99_s'] * 1e3:.3g}" in first
@@ -103,6 +107,85 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
     assert words(out, "Not feasible")[2].startswith("ttft_s=")
     assert any(line.startswith("weights") for line in out)
+
+
+POINT = {
+    "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.spread": 0.2,
+    "serve.concurrency": 8, "serve.rate": 0.0, "serve.requests": 0, "serve.simulate": False,
+    "serve.context": 0, "serve.batch": 0,
+}  # fmt: skip
+TRACE = "tests/data/trace_vidur.csv"
+
+
+@pytest.mark.parametrize(
+    ("asked", "simulated", "says"),
+    [
+        ({}, False, ["(serve.spread=0.2), 8 at a time; continuous batching, fast form"]),
+        ({}, True, ["simulated: the fast form may be far off"]),
+        ({"serve.simulate": True}, True, ["every iteration simulated"]),
+        (
+            {"serve.spread": 0.0},
+            False,
+            ["of 1,000 tokens with answers of 100, all alike (serve.spread=0), 8"],
+        ),
+        (
+            {"serve.spread": 0.5},
+            False,
+            ["(667 to 1,333), answers of 100 (67 to 133)", "evenly between (serve.s"],
+        ),
+        (
+            {"serve.lengths": TRACE},
+            True,
+            [
+                "on average (60 to 897), answers of 100 (8 to 120)",
+                f"those of {TRACE}, 8 at a time",
+                f"Times of arrival in {TRACE} are not used: serve.concurrency=0 sends requests then",
+            ],
+        ),
+        (
+            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.rate": 2.0},
+            True,
+            ["2 a second, at random times", "serve.concurrency=0 serve.rate='0 1/s' sends requests then"],
+        ),
+        (
+            {"serve.lengths": TRACE, "serve.mode": "decode", "serve.concurrency": 0, "serve.batch": 4},
+            False,
+            ["are not used: serve=continuous serve.concurrency=0 sends requests then"],
+        ),
+        (
+            {"serve.lengths": TRACE, "serve.concurrency": 0},
+            True,
+            ["all 40 as they arrive;", "iteration simul"],
+        ),
+        (
+            {"serve.lengths": TRACE, "serve.concurrency": 0, "serve.requests": 9},
+            True,
+            ["the first 9 of 40 as they arrive;"],
+        ),
+    ],
+)
+def test_what_is_asked_is_told_and_which_times_are_not_used(asked, simulated, says, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1])
+    lines = list(load_of(POINT | asked, simulated))
+    told = "\n".join(lines)
+    for text in says:
+        assert text in told
+    assert ("are not used" in told) == any("are not used" in text or "sends" in text for text in says)
+
+
+def test_the_advice_on_times_that_are_not_used_works(cli):
+    own = [
+        *LOADED,
+        "parallel.strategy=TP-4",
+        f"serve.lengths={Path(__file__).parent / 'data/trace_azure.csv'}",
+    ]
+    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.rate='2 1/s'", "output=o")
+    assert code == 0
+    assert "serve.rate='0 1/s' sends requests then" in " ".join(" ".join(out).split())
+    code, out, _ = cli(sweep, *own, "serve.concurrency=0", "serve.rate='0 1/s'", "output=p")
+    assert code == 0
+    assert not any("not used" in line for line in out)
+    assert "as they arrive" in " ".join(" ".join(out).split())
 
 
 def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):

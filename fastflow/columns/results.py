@@ -206,6 +206,9 @@ SERVED: tuple[Column, ...] = (
     Column("decode_bound_by", "str", "", "what limits passes that decode: a limiter, network or host"),
     Column("exchange_s", "float", "s", "part of time_s: waiting for the network"),
     Column("serve_host_s", "float", "s", "part of time_s: the host"),
+    Column(
+        "simulated", "bool", "", "every iteration was: serve.simulate, or where the fast form may be far off"
+    ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),
     Column("kv_B", "float", "B", "caches of one device, mean over time"),

@@ -17,16 +17,18 @@ SERVING: tuple[Column, ...] = (
     text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
     _length("serve.isl", "tokens of a prompt, on average"),
     _length("serve.osl", "tokens of an answer, on average"),
-    text("serve.lengths", "CSV file with columns isl and osl: requests, in place of isl, osl and spread"),
+    text("serve.lengths", "file of requests, CSV or JSON Lines: their tokens, and times of arrival"),
     Column("serve.spread", "float", "", "lengths are uniform, the shortest so much shorter", 0.0, 1.0),
     Column("serve.prefix", "float", "", "share of a prompt that the cache holds already", 0.0, 1.0),
     count("serve.prompts", "prompts of a benchmark that differ; 0: all", low=0),
     count("serve.concurrency", "requests at a time of a closed loop; 0: open", low=0, high=1e6),
-    nonnegative("serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed"),
+    nonnegative(
+        "serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
+    ),
     count(
         "serve.requests", "requests that are sent in all; 0: ten for each at a time, or 1000", low=0, high=1e7
     ),
-    Column("serve.simulate", "bool", "", "true: every iteration is simulated; false: the fast form"),
+    Column("serve.simulate", "bool", "", "true: every iteration; false: the fast form, where it is near"),
     count(
         "serve.batch",
         "most requests of a server in flight, 0: that fit; or sequences of one pass",

@@ -1,10 +1,10 @@
 """The best servers for a load: `parallel.strategy=auto` where a model serves.
 
-Every layout that serving knows is predicted by the fast form: tensor parallelism within a package where
-several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes most tokens
-a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has devices of
-its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of those
-that prefill (`serve.prefill.strategy=auto`).
+Every layout that serving knows is predicted, by the fast form where it is near: tensor parallelism within a
+package where several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes
+most tokens a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has
+devices of its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of
+those that prefill (`serve.prefill.strategy=auto`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _every(inputs: Inputs) -> list[dict[str, str | int]]:
 
 
 def in_order(inputs: Inputs) -> Columns:
-    """Return the layouts of one point, (1,), the best first by the fast form: inputs of each, (layouts,)."""
+    """Return the layouts of one point, (1,), the best first: inputs of each, (layouts,)."""
     return ranked(inputs)[0]
 
 
@@ -85,7 +85,7 @@ def fits(inputs: Inputs) -> bool:
 
 
 def _served(inputs: Inputs) -> tuple[Columns, Served]:
-    """Return the layouts of one point, and what they serve by the fast form."""
+    """Return the layouts of one point, and what they serve."""
     every = _every(inputs)
     layouts: Columns = {key: np.array([one[key] for one in every]) for key in every[0]}
     many = take(dict(inputs), np.zeros(len(every), dtype=np.int64)) | layouts

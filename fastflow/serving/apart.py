@@ -17,6 +17,7 @@ from fastflow.parallelism.mesh import AXES
 from fastflow.parallelism.strategy import Strategy, parse
 from fastflow.serving.disaggregated import Pools, simulate_apart
 from fastflow.serving.disaggregated_steady import steady_apart
+from fastflow.serving.forms import predict_requests
 from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.lengths import longest_of
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
@@ -139,17 +140,14 @@ def run_apart(asked: Question) -> Apart:
     loads = asked.loads._replace(
         concurrency=at_once, rate=asked.inputs["serve.rate"], requests=asked.requests
     )
-    walks, columns = asked.inputs["serve.simulate"], dict[str, Floats]()
-    unsent = _unsent(asked.inputs, sends)
-    reason = first_of(prefill.passes.reason[prefill.server], unsent).astype(object)
-    for how, is_asked in ((simulate_apart, walks), (steady_apart, ~walks)):
-        rows = np.flatnonzero(is_asked & (reason == ""))
-        if rows.size:
-            both = prefill.passes.times, asked.passes.times
-            seen = how(*both, take(pools, rows), take(loads, rows))
-            for name, column in seen._asdict().items():
-                columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
-    refused = columns.pop("refused", np.full(walks.size, np.nan))
+    reason = first_of(prefill.passes.reason[prefill.server], _unsent(asked.inputs, sends)).astype(object)
+    both = prefill.passes.times, asked.passes.times
+    columns = predict_requests(
+        asked.inputs, loads, np.ones(sends.size, dtype=np.int64), np.asarray(reason == "", dtype=np.bool_),
+        lambda rows: steady_apart(*both, take(pools, rows), take(loads, rows)),
+        lambda rows, sent: simulate_apart(*both, take(pools, rows), sent),
+    )  # fmt: skip
+    refused = columns.pop("refused", np.full(sends.size, np.nan))
     for i in np.flatnonzero(refused > TAKEN).tolist():
         reason[i] = _refusal(asked, prefill, int(refused[i]), i)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}

@@ -16,7 +16,7 @@ from fastflow._jit import lean_kernel
 from fastflow.serving.load import longest
 from fastflow.serving.mean_times import Group, Request, group_of, pass_parts, total_of
 from fastflow.serving.pass_times import PassTimes
-from fastflow.serving.places import Seen, on_rank, running_of, tpot_of
+from fastflow.serving.places import Seen, last_passes, on_rank, running_of, tpot_of
 from fastflow.serving.scheduler import Batch
 
 _CYCLES = 12  # that are told apart; the last one stands for all that follow
@@ -67,6 +67,8 @@ def closed(
         ttft=queued + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
         wait=queued + cycle.wait,
+        placed=queued,
+        steep=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, spread),
         busy=1.0,
         running=loop.decoding,
@@ -113,7 +115,9 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         left = loop.cycles - cycle
         weight = (left if cycle == _CYCLES - 1 else min(1.0, left)) / loop.cycles
-        own = 0.5 * group.total if batch.mixes else group.total - group.completion
+        own = group.total - group.completion
+        if batch.mixes:  # which has what would decode without prompts, too
+            own = group.total * max(0.0, 1.0 - group.completion / total_of(group.parts))
         added = own + 0.5 * max(0.0, loop.running / together - 1.0) * group.total
         one, queued = group.total / group.passes, 0.0
         if cycle > 0 and batch.mixes:
@@ -126,7 +130,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         shared += 0.0 if batch.mixes else weight * own
         groups += weight / together
         span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
-        together = min(loop.running, 1.0 + (loop.running - 1.0) / span)
+        drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
+        together = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
         group = _group(times, batch, request, loop, together)
         if left > 1.0:
             added += 0.5 * max(0.0, loop.running / together - 1.0) * group.total
@@ -154,12 +159,9 @@ def _makespan(
     """Return how long it takes until all requests have ended [s]: cohort by cohort, or place by place.
 
     length: of a cycle [s]. Place by place, the first ones end a cycle after the burst and not at once, which
-    is half a cycle more. The last ones have half as many beside them. Of long answers that start before, the
-    one expected to end last is as far from the longest as there is one request to that corner of a uniform
-    distribution of starts and lengths.
+    is half a cycle more. The last ones have half as many beside them.
     """
-    shortest = (1.0 - spread) * request.most
-    last = request.most - np.sqrt(2.0 * request.passes * (request.most - shortest) / loop.running)
+    last = last_passes(request, spread, loop.running)
     half = total_of(pass_parts(times, batch, request, max(1.0, 0.5 * loop.decoding), 0.0, 0.0))
-    by_place = (loop.cycles - 0.5) * length + max(request.passes, last) * half + 0.5 * stall
+    by_place = (loop.cycles - 0.5) * length + last * half + 0.5 * stall
     return float((1.0 - loop.even) * np.ceil(loop.cycles - 1e-9) * length + loop.even * by_place)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import TAKEN, TOO_LONG, Loads, arrivals_of, lengths_sent
+from fastflow.serving.load import TAKEN, TOO_LONG, Loads, lengths_sent, sent_at
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.pools import (
     NEVER,
@@ -102,7 +102,7 @@ def apart_point(
     if isl.max() > first.capacity or (isl + osl).max() > second.capacity:
         out[0] = TOO_LONG
         return
-    sent = np.zeros(count) if is_closed else arrivals_of(loads.rate[point], count)
+    sent = sent_at(loads, point)
     requests = moved_of(isl, osl, sent, loads.prefix[point])
     before = prefills_of(pools.prefills[point], first)
     after = decodes_of(pools.decodes[point], second, count)

@@ -18,11 +18,19 @@ from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.disaggregated import Pools
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, group_of, pass_parts, request_of, room_of, total_of
+from fastflow.serving.near import FEW_CYCLES, FEW_PASSES, FEW_REQUESTS
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import Batch, batch_of
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 
 _HALVINGS = 30
+
+FULL_PREFILL = 0.8
+"""Share of its time in which prefill has iterations: beyond it, waits for it grow fast."""
+MOST_WAIT = 0.02
+"""Share of an answer's time that waiting for a place, and the cache's way to it, may take."""
+MOST_STEPS = 1_000_000
+"""Iterations times ranks of a simulation that nobody asks for: 0.5 s."""
 
 
 class SteadyApart(NamedTuple):
@@ -42,6 +50,7 @@ class SteadyApart(NamedTuple):
     prefill_iterations: Floats  # all units
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
+    near: Bools  # the simulation says nearly the same, or would take too long
 
 
 class _Pool(NamedTuple):
@@ -67,7 +76,7 @@ def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loa
     """Return what requests of every point see; as `disaggregated.simulate_apart`."""
     out = np.zeros((len(SteadyApart._fields), loads.isl.size))
     _steady(prefill, decode, pools, loads, out)
-    return SteadyApart(out[0].astype(np.int64), *out[1:])
+    return SteadyApart._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
 
 
 @kernel
@@ -97,11 +106,33 @@ def steady_apart_point(
         at_once = min(requests, float(loads.concurrency[point]))
         _closed(prefill, decode, first, second, way, at_once, requests, loads.spread[point], out)
     else:
-        _open(prefill, decode, first, second, way, loads.rate[point], requests, out)
+        _open(prefill, decode, first, second, way, loads.rate[point], requests, loads.spread[point], out)
     if out[0] != TAKEN:
         return
     out[4] = out[3] * loads.osl[point]
     out[13] = min(1.0, out[5] * answer.context / (second.ranks * two.capacity))
+    takes_long = out[11] * one.ranks + out[12] * two.ranks > MOST_STEPS
+    out[14] = 1.0 if takes_long or _is_near(second, loads, point, out) else 0.0
+
+
+@lean_kernel
+def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
+    """Say whether what is written is near the simulation; pool: of decode.
+
+    It is not where caches limit how many decode, where prefill is full, where waits for a place or the way to
+    it are much of an answer's time, and where requests are few, or of a file: means are not enough then.
+    """
+    requests, at_once = float(loads.requests[point]), float(loads.concurrency[point])
+    if loads.known[point] > 0 or pool.request.passes < FEW_PASSES:
+        return False
+    if loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
+        return False
+    if loads.spread[point] == 0.0 and at_once > 1.0:  # those that end together follow one another to prefill
+        return False
+    rank = min(float(pool.batch.most), np.ceil(at_once / pool.ranks))
+    if rank * pool.request.largest > pool.batch.capacity:
+        return False
+    return bool(out[9] < FULL_PREFILL and out[7] + out[8] <= MOST_WAIT * out[2] * pool.request.gaps)
 
 
 @lean_kernel
@@ -264,6 +295,7 @@ def _open(
     way: tuple[float, float],
     rate: float,
     requests: float,
+    spread: float,
     out: Floats,
 ) -> None:
     """Write what requests see that come at random times."""
@@ -293,7 +325,8 @@ def _open(
     out[1] = prompt.wait + prompt.takes
     if second.request.gaps > 0.0:
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
-    out[3] = requests / (sends + out[1] + moving + place + decoding_s)
+    last = _last(decode, second, spread, high) if spread > 0.0 else decoding_s
+    out[3] = requests / (sends + out[1] + moving + place + last)
     out[5], out[6] = out[3] * decoding_s, out[3] * prompt.wait
     _write_iterations(first, second, prompt, out[3], requests, high, out)
 

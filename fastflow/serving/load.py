@@ -28,8 +28,9 @@ REFUSALS = {
 class Loads(NamedTuple):
     """What is asked of servers; shape (points,).
 
-    Requests come in one of two ways. In a closed loop, `concurrency` of them are sent at once, and each one
-    that ends is followed by the next. In an open loop they come at random times, with a given mean rate.
+    Requests come in one of three ways. In a closed loop, `concurrency` of them are sent at once, and each one
+    that ends is followed by the next. In an open loop they come at random times, with a given mean rate, or
+    where that is 0 when a file says.
     """
 
     isl: Floats  # mean tokens of a prompt
@@ -37,10 +38,11 @@ class Loads(NamedTuple):
     spread: Floats  # lengths are uniform, from (1 - spread) of the longest one up to it: 0 all alike
     prefix: Floats  # share of a prompt that is in the cache already: not computed, but held
     concurrency: Ints  # of a closed loop, of the whole server; 0: open
-    rate: Floats  # of an open loop [1/s]; 0: closed
+    rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
     requests: Ints  # how many there are in all
     known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
-    lengths: Ints  # their prompts and answers, those with fewest tokens in all first; (points, 2, most)
+    lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
+    arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
 
 
 @lean_kernel
@@ -85,13 +87,33 @@ def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
     return lengths
 
 
+@lean_kernel
+def _follows(loads: Loads, point: int) -> bool:
+    """Say whether requests are sent when a file says."""
+    return bool(loads.concurrency[point] == 0 and loads.rate[point] == 0.0)
+
+
+@kernel
+def sent_at(loads: Loads, point: int) -> Floats:
+    """Return when each request of a point is sent [s], (requests,); of a closed loop those at the start."""
+    requests = loads.requests[point]
+    if loads.concurrency[point] > 0:
+        return np.zeros(requests)
+    if _follows(loads, point):
+        return loads.arrivals[point, :requests].copy()
+    return arrivals_of(loads.rate[point], requests)
+
+
 @kernel
 def lengths_sent(loads: Loads, point: int) -> tuple[Ints, Ints]:
     """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
 
-    Of those that a file tells of one of each part is sent, of as many parts as there are requests.
+    Of those that a file tells of, all are sent in order where their arrivals are followed, else one of each
+    part, of as many parts as there are requests.
     """
     requests, known = loads.requests[point], loads.known[point]
+    if known > 0 and _follows(loads, point):
+        return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
     if known == 0:
         isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
         osl = lengths_of(loads.osl[point], loads.spread[point], requests, ANSWERS)

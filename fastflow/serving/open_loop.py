@@ -13,7 +13,7 @@ import numpy as np
 from fastflow._jit import lean_kernel
 from fastflow.serving.mean_times import Request, group_of, pass_parts, room_of, total_of
 from fastflow.serving.pass_times import PassTimes
-from fastflow.serving.places import FULL, Seen, on_rank, running_of, tpot_of, wait_for
+from fastflow.serving.places import FULL, Seen, last_passes, on_rank, running_of, tpot_of, wait_for
 from fastflow.serving.scheduler import Batch
 
 _HALVINGS = 25  # of the range of requests that run: to a part in 30 millions
@@ -29,13 +29,15 @@ class _Answer(NamedTuple):
 
 
 @lean_kernel
-def opened(times: PassTimes, batch: Batch, request: Request, rate: float, requests: float) -> Seen:
+def opened(
+    times: PassTimes, batch: Batch, request: Request, spread: float, rate: float, requests: float
+) -> Seen:
     """Return what a slot's requests see; rate: of the slot [1/s]."""
     places = running_of(batch, request, requests)
     low, high = 0.0, places
     if not _answer(times, batch, request, rate, high).length * rate <= high:
         nothing = group_of(times, batch, request, 1.0, 1.0)
-        return Seen(0.0, 0.0, 0.0, np.inf, 1.0, 1.0, 1.0, nothing)
+        return Seen(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, 1.0, 1.0, nothing)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if _answer(times, batch, request, rate, middle).length * rate > middle:
@@ -43,6 +45,7 @@ def opened(times: PassTimes, batch: Batch, request: Request, rate: float, reques
         else:
             high = middle
     length = _answer(times, batch, request, rate, high).length
+    steep = (_answer(times, batch, request, rate, 1.1 * high).length - length) * rate / (0.1 * high)
     others = (requests - 1.0) * _overlap(length, requests / rate)
     seen = _answer(times, batch, request, rate, others)
     decoding = 1.0 + others / batch.ranks
@@ -51,11 +54,16 @@ def opened(times: PassTimes, batch: Batch, request: Request, rate: float, reques
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     place = wait_for(places / batch.ranks, rate * length / places, arrivals, services, length)
     start = seen.wait + place
+    longer = 1.0  # the last one is
+    if request.passes > 0.0:
+        longer = last_passes(request, spread, length * rate) / request.passes
     return Seen(
         ttft=start + group.completion,
         tpot=tpot_of(request, seen.length, seen.at_first),
         wait=start + group.wait,
-        makespan=requests / rate + seen.length,
+        placed=place,
+        steep=steep,
+        makespan=requests / rate + seen.length * longer,
         busy=1.0 - np.exp(-rate * (seen.length + group.completion)),
         running=decoding,
         together=seen.together,

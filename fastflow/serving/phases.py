@@ -8,18 +8,19 @@ import numpy as np
 
 from fastflow.limits import MOST
 from fastflow.serving.apart import run_apart
+from fastflow.serving.forms import predict_requests
 from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
 from fastflow.serving.memory import lacking
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
 from fastflow.serving.steady import steady
-from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of
+from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of, take
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
 SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
-"""Columns that the fast form has not."""
+"""Columns of simulated points alone."""
 OF_FURTHER_TOKENS = ("tpot_s", "tpot_median_s", "tpot_p99_s", "tokens_per_s_per_user")
 
 
@@ -185,16 +186,12 @@ def one_decode(asked: Question) -> Answer:
 
 def continuous(asked: Question) -> Answer:
     """Return what requests of servers see that batch them in flight."""
-    walks = asked.inputs["serve.simulate"]
-    columns: Columns = {}
-    refused = np.zeros(walks.size, dtype=np.int64)
-    for how, rows in ((simulate, np.flatnonzero(walks)), (steady, np.flatnonzero(~walks))):
-        if not rows.size:
-            continue
-        some = some_of(asked, rows)
-        seen = how(asked.passes.times, some.servers, some.loads)
-        for name, column in seen._asdict().items():
-            columns.setdefault(name, np.full(walks.size, np.nan))[rows] = column
+    times = asked.passes.times
+    columns = predict_requests(
+        asked.inputs, asked.loads, asked.active, np.ones(asked.server.size, dtype=np.bool_),
+        lambda rows: steady(times, take(asked.servers, rows), take(asked.loads, rows)),
+        lambda rows, loads: simulate(times, take(asked.servers, rows), loads),
+    )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refused(asked, refused)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
@@ -226,6 +223,7 @@ def disaggregated(asked: Question) -> Answer:
         "exchange_s": one.exchange, "prefill_tokens_per_s": rate * computed,
         "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
+        "simulated": seen["simulated"],
     }  # fmt: skip
     columns |= {name: seen[name] for name in SIMULATED if name in seen}
     for name in ("ttft_median_s", "ttft_p99_s"):
@@ -285,7 +283,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": seen["cache"] * asked.room.caches,
         "decode_bound_by": bound_by(asked, one, host),
-        "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s),
+        "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
     }  # fmt: skip
     columns |= {name: seen[name] for name in SIMULATED if name in seen}
     for name in ("ttft_median_s", "ttft_p99_s"):

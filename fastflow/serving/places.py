@@ -21,6 +21,8 @@ class Seen(NamedTuple):
     ttft: float  # from sending to the first token [s]
     tpot: float  # a token after the first [s]
     wait: float  # until a request starts [s]
+    placed: float  # of it, what passes until there is a place [s]
+    steep: float  # how many more run for each one more
     makespan: float  # until all have ended [s]; inf: they are more than the server takes
     busy: float  # share of it in which there are requests
     running: float  # requests of a rank that decode together, as a request sees it
@@ -58,6 +60,18 @@ def tpot_of(request: Request, answer: float, shared: float) -> float:
     answer: from the first to the last token [s]; shared: what of it does not depend on an answer's length.
     """
     return (answer + (request.short - 1.0) * shared) / request.gaps if request.gaps > 0.0 else 0.0
+
+
+@lean_kernel
+def last_passes(request: Request, spread: float, running: float) -> float:
+    """Return how many passes are left to the last of so many requests that run, when no more come.
+
+    Of long answers that start before, the one expected to end last is as far from the longest as there is one
+    request to that corner of a uniform distribution of starts and lengths.
+    """
+    shortest = (1.0 - spread) * request.most
+    last = request.most - sqrt(2.0 * request.passes * (request.most - shortest) / max(1.0, running))
+    return float(max(request.passes, last))
 
 
 @lean_kernel

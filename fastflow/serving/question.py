@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.serving.iterations import Servers
 from fastflow.serving.layout import ServerLayouts
-from fastflow.serving.lengths import longest_of, sent_of
+from fastflow.serving.lengths import arrivals_of_files, known_of, longest_of
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, fullest
 from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
@@ -112,14 +112,17 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     each = -(-at_once // active)
     usual = np.where(at_once > 0, REQUESTS * at_once, REQUESTS_OF_RATE)
+    arrivals = arrivals_of_files(inputs)
+    usual = np.where(arrivals > 0, arrivals, usual)
     asked = np.where(inputs["serve.requests"] > 0, inputs["serve.requests"], usual)
     requests = np.maximum(-(-asked // active), 1)
     repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
-    known, lengths = sent_of(inputs)
+    points = isl.size
     loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
-        requests=requests, known=known, lengths=lengths,
+        requests=requests, known=known_of(inputs), lengths=np.zeros((points, 2, 0), dtype=np.int64),
+        arrivals=np.zeros((points, 0)),
     )  # fmt: skip
     return active, loads, np.maximum(asked, 1)
 

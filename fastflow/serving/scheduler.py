@@ -57,7 +57,6 @@ class Requests(NamedTuple):
     computed: Ints  # of these, since it started
     made: Floats  # tokens of the answer when it last began to decode, or lost its place
     since: Ints  # passes of its rank then
-    until: Ints  # passes of its rank with which it ends
     sent: Floats  # [s]
     admitted: Floats  # [s]; negative: not yet, as the next two
     first: Floats  # [s]
@@ -71,6 +70,9 @@ class Ranks(NamedTuple):
     head: Ints  # (ranks,) the next one of the queue
     tail: Ints  # (ranks,) behind the last one
     running: Ints  # (ranks, places) in the order in which they started: those that decode come first
+    until: (
+        Ints  # (ranks, places) passes of the rank with which the request there ends; far off until it decodes
+    )
     take: Ints  # (ranks, places) tokens of its prompt in this iteration
     decoding: Ints  # (ranks,)
     started: Ints  # (ranks,) all that run
@@ -127,7 +129,6 @@ def requests_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> Requests:
         computed=np.zeros(count, dtype=np.int64),
         made=np.zeros(count),
         since=np.zeros(count, dtype=np.int64),
-        until=np.zeros(count, dtype=np.int64),
         sent=sent.copy(),
         admitted=np.full(count, -1.0),
         first=np.full(count, -1.0),
@@ -145,6 +146,7 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
         head=np.zeros(ranks, dtype=np.int64),
         tail=np.zeros(ranks, dtype=np.int64),
         running=np.empty((ranks, places), dtype=np.int64),
+        until=np.full((ranks, places), _NEVER),
         take=np.zeros((ranks, places), dtype=np.int64),
         decoding=np.zeros(ranks, dtype=np.int64),
         started=np.zeros(ranks, dtype=np.int64),
@@ -201,7 +203,7 @@ def preempt(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> int:
             ranks.decoding[rank] -= 1
             requests.made[i] = np.floor(made + CLOSE)
             requests.prompt[i] = requests.isl[i] + int(requests.made[i])
-            _find_soonest(requests, ranks, rank)
+            _find_soonest(ranks, rank)
         else:
             ranks.prompts[rank] -= requests.prompt[i]
         requests.computed[i] = 0
@@ -213,10 +215,11 @@ def preempt(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> int:
 
 
 @lean_kernel
-def _find_soonest(requests: Requests, ranks: Ranks, rank: int) -> None:
-    ranks.soonest[rank] = _NEVER
+def _find_soonest(ranks: Ranks, rank: int) -> None:
+    soonest = _NEVER
     for place in range(ranks.decoding[rank]):
-        ranks.soonest[rank] = min(ranks.soonest[rank], requests.until[ranks.running[rank, place]])
+        soonest = min(soonest, ranks.until[rank, place])
+    ranks.soonest[rank] = soonest
 
 
 @lean_kernel
@@ -274,6 +277,7 @@ def _start(requests: Requests, ranks: Ranks, rank: int, now: float) -> None:
     i = ranks.queue[rank, ranks.head[rank]]
     ranks.head[rank] += 1
     ranks.running[rank, ranks.started[rank]] = i
+    ranks.until[rank, ranks.started[rank]] = _NEVER
     ranks.started[rank] += 1
     ranks.prompts[rank] += requests.prompt[i]
     ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
@@ -298,8 +302,8 @@ def advance(batch: Batch, requests: Requests, ranks: Ranks, rank: int, passes: i
         if requests.first[i] < 0.0:
             requests.first[i] = now
         missing = (requests.osl[i] - requests.made[i]) / batch.per_pass
-        requests.until[i] = done + max(0, int(np.ceil(missing - CLOSE)))
-        ranks.soonest[rank] = min(ranks.soonest[rank], requests.until[i])
+        ranks.until[rank, place] = done + max(0, int(np.ceil(missing - CLOSE)))
+        ranks.soonest[rank] = min(ranks.soonest[rank], ranks.until[rank, place])
         ranks.prompts[rank] -= requests.prompt[i]
         ranks.base[rank] += requests.isl[i] + requests.made[i] - batch.per_pass * done
         ranks.decoding[rank] += 1
@@ -309,19 +313,21 @@ def advance(batch: Batch, requests: Requests, ranks: Ranks, rank: int, passes: i
 @lean_kernel
 def _end(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> int:
     """Take away the requests of a rank that have all their tokens; returns how many."""
-    kept, decoding = 0, ranks.decoding[rank]
-    ranks.soonest[rank] = _NEVER
+    kept, done, soonest = 0, ranks.passes[rank], _NEVER
     for place in range(ranks.started[rank]):
-        i = ranks.running[rank, place]
-        if place < decoding and requests.until[i] <= ranks.passes[rank]:
+        until = ranks.until[rank, place]
+        if until <= done:
+            i = ranks.running[rank, place]
             requests.end[i] = now
             ranks.base[rank] -= requests.isl[i] + requests.made[i] - batch.per_pass * requests.since[i]
             ranks.reserved[rank] -= requests.isl[i] + requests.osl[i]
             continue
-        if place < decoding:
-            ranks.soonest[rank] = min(ranks.soonest[rank], requests.until[i])
-        ranks.running[rank, kept] = i
+        soonest = min(soonest, until)
+        if kept < place:
+            ranks.running[rank, kept] = ranks.running[rank, place]
+            ranks.until[rank, kept] = until
         kept += 1
+    ranks.soonest[rank] = soonest
     ended = ranks.started[rank] - kept
     ranks.started[rank] = kept
     ranks.decoding[rank] -= ended

@@ -13,7 +13,7 @@ from fastflow.errors import InputError
 from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
 from fastflow.serving.costs import served_costs
 from fastflow.serving.layout import ServerLayouts
-from fastflow.serving.lengths import longest_of, with_lengths
+from fastflow.serving.lengths import arrivals_of_files, longest_of, with_lengths
 from fastflow.serving.memory import Need, need_of
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import (
@@ -29,6 +29,7 @@ from fastflow.serving.question import (
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload import family_of, in_blocks, unsuited
 from fastflow.workload.request_lengths import KEY as LENGTHS
+from fastflow.workload.request_lengths import read_lengths
 from fastflow.workload.transformer.sizes import LEARNED
 
 
@@ -109,9 +110,15 @@ def misasked(inputs: Inputs) -> Texts:
     """Say for every point what of its load does not go together; or "", (points,)."""
     mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
     reason = Reasons(mode.size)
-    loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED))
-    for i in reason.without(loaded & (at_once == 0) & (rate == 0.0)):
-        reason.add(i, str(InputError("serve.concurrency", 0, "requests at a time, or serve.rate above 0")))
+    loaded, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
+    for i in reason.without(loaded & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
+        allowed = f"requests at a time, or serve.rate above 0, or {LENGTHS} with times of arrival"
+        reason.add(i, str(InputError("serve.concurrency", 0, allowed)))
+    for i in np.flatnonzero(arrivals > 0).tolist():
+        rows = read_lengths(str(inputs[LENGTHS][i])).isl.size
+        if arrivals[i] > rows:
+            allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
+            reason.add(i, str(InputError("serve.requests", int(arrivals[i]), allowed)))
     for i in reason.without(loaded & (at_once > 0) & (rate > 0.0)):
         reason.add(i, str(InputError("serve.rate", float(rate[i]), "0, or serve.concurrency=0")))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow._jit import kernel
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import TAKEN, TOO_LONG, Loads, arrivals_of, lengths_sent
+from fastflow.serving.load import TAKEN, TOO_LONG, Loads, lengths_sent, sent_at
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import (
     Batch,
@@ -92,7 +92,7 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
         out[0] = TOO_LONG
         return
     is_closed = concurrency > 0
-    sent = np.zeros(requests) if is_closed else arrivals_of(loads.rate[point], requests)
+    sent = sent_at(loads, point)
     slots = min(servers.slots[point], requests, concurrency if is_closed else requests)
     totals, makespan, wait = np.zeros(TOTALS), 0.0, 0.0
     ttft, tpot, answered = np.empty(requests), np.empty(requests), 0

@@ -1,7 +1,6 @@
 """What requests of a server see, in a form fast enough for grids: means, without a walk through events.
 
-It agrees with the simulation where requests keep their places. Where the cache is too small for those that
-start, and they lose their places, it says too little for a token's time.
+It says where it may be far from the simulation (near.py): such a point is simulated.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ import numpy as np
 from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.closed_loop import closed
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads
+from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, pass_parts, plus, request_of, scaled, total_of
+from fastflow.serving.near import Slot, is_near
 from fastflow.serving.open_loop import opened
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen
 from fastflow.serving.scheduler import Batch, batch_of
-from fastflow.tables import Floats, Ints
+from fastflow.tables import Bools, Floats, Ints
 
 
 class Steady(NamedTuple):
@@ -41,13 +41,14 @@ class Steady(NamedTuple):
     host: Floats  # of the host
     draft: Floats  # of proposing tokens
     cache: Floats  # share of the cache that is held, mean over time
+    near: Bools  # the simulation says nearly the same, or would take too long
 
 
 def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
     """Return what every point's requests see."""
     out = np.zeros((len(Steady._fields), loads.isl.size))
     _steady(times, servers, loads, out)
-    return Steady(out[0].astype(np.int64), *out[1:])
+    return Steady._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
 
 
 @kernel
@@ -68,23 +69,43 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     requests = float(loads.requests[point])
     at_once = min(requests, float(loads.concurrency[point])) if is_closed else requests
     slots = min(float(servers.slots[point]), at_once)
+    slot = Slot(
+        is_closed=is_closed,
+        is_uniform=loads.known[point] == 0,
+        spread=loads.spread[point],
+        prompt=longest(request.prompt, loads.spread[point]),
+        at_once=at_once / slots,
+        requests=requests / slots,
+        slots=slots,
+    )
     if is_closed:
-        seen = closed(times, batch, request, loads.spread[point], at_once / slots, requests / slots)
+        seen = closed(times, batch, request, slot.spread, slot.at_once, slot.requests)
     else:
-        seen = opened(times, batch, request, loads.rate[point] / slots, requests / slots)
+        seen = opened(times, batch, request, slot.spread, loads.rate[point] / slots, slot.requests)
     if seen.makespan == np.inf:
         out[0] = TOO_MANY
         return
     out[0] = TAKEN
     out[1], out[2] = seen.ttft, seen.tpot
-    out[3] = requests / seen.makespan
+    out[3] = requests / _makespan(times, batch, request, slot, seen)
     out[4] = out[3] * loads.osl[point]
     out[5], out[6] = out[3] * seen.tpot * request.gaps, out[3] * seen.wait
-    _write_iterations(times, batch, request, seen, requests / slots, out)
+    _write_iterations(times, batch, request, seen, slot.requests, out)
     out[8] *= slots
     prefilling = out[3] * (seen.ttft - seen.wait)
     held = out[5] * request.context + prefilling * request.held
     out[15] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
+    out[16] = 1.0 if is_near(times, batch, request, slot, seen) else 0.0
+
+
+@lean_kernel
+def _makespan(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> float:
+    """Return how long it takes until the slot that has most requests at a time has ended all of them [s]."""
+    most = np.ceil(slot.at_once)
+    if not slot.is_closed or most == slot.at_once:
+        return seen.makespan
+    requests = slot.requests / slot.at_once * most
+    return closed(times, batch, request, slot.spread, most, requests).makespan
 
 
 @lean_kernel

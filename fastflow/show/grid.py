@@ -136,6 +136,11 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
+    if serves:
+        from fastflow.show.serving import unused_arrivals
+
+        for line in unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()}):
+            out.print(line)
     for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
         out.print(line)
     for line in _no_effect(grid, store):

@@ -9,10 +9,14 @@ import numpy as np
 from rich.table import Table as Sheet
 
 from fastflow import units
+from fastflow.serving.lengths import MOST_ARRIVALS
+from fastflow.serving.load import longest
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
+from fastflow.workload.request_lengths import KEY as LENGTHS
+from fastflow.workload.request_lengths import read_lengths
 
 _LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
@@ -35,7 +39,8 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Print one point that serves; inputs: its own, scalars by dotted key."""
     out = console()
     out.print(title(row))
-    out.print(load_of(inputs))
+    for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
+        out.print(line)
     limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
     tell(served_sheets(row, limits))
     out.print(cost_sheet(row))
@@ -62,21 +67,76 @@ def served_sheets(row: Mapping[str, Any], limits: Mapping[str, float]) -> tuple[
     return _latencies(row, limits), _rates(row), _time(row), _memory(row)
 
 
+_BENCHMARKS = 0.2  # the spread of conf/serve
 _BATCHES = {CONTINUOUS: "continuous batching", DISAGGREGATED: "prefill and decoding apart"}
 
 
-def load_of(inputs: Mapping[str, Any]) -> str:
-    """Say in a line what is asked of servers."""
+def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]:
+    """Say in a line or two what is asked of servers, and in another which times of arrival are not used.
+
+    inputs: of one point, with the mean lengths of its file. simulated: every iteration was.
+    """
     mode, isl, osl, batch = (inputs[f"serve.{name}"] for name in ("mode", "isl", "osl", "batch"))
     if mode == ONE_PREFILL:
-        return f"One pass over {batch:,} x {isl:,.0f} tokens of prompts"
-    if mode == ONE_DECODE:
+        yield f"One pass over {batch:,} x {isl:,.0f} tokens of prompts"
+    elif mode == ONE_DECODE:
         context = inputs["serve.context"] or isl + osl / 2.0
-        return f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
-    at_once, rate = inputs["serve.concurrency"], inputs["serve.rate"]
-    load = f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
-    how = "every iteration simulated" if inputs["serve.simulate"] else "fast form"
-    return f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, {load}; {_BATCHES[mode]}, {how}"
+        yield f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
+    else:
+        how = "every iteration simulated" if simulated else "fast form"
+        if simulated and not inputs["serve.simulate"] and not _follows(inputs):
+            how = "simulated: the fast form may be far off"
+        *first, last = _lengths(inputs)
+        yield from first
+        yield f"{last}, {_pace(inputs)}; {_BATCHES[mode]}, {how}"
+    yield from unused_arrivals(inputs)
+
+
+def unused_arrivals(inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Say of a point's file with times of arrival that these are not used, and what uses them."""
+    if not _arrivals(inputs) or _follows(inputs):
+        return
+    needed = [] if inputs["serve.mode"] in _BATCHES else ["serve=continuous"]
+    needed += ["serve.concurrency=0", *(["serve.rate='0 1/s'"] if inputs["serve.rate"] > 0.0 else [])]
+    yield f"Times of arrival in {inputs[LENGTHS]} are not used: {' '.join(needed)} sends requests then"
+
+
+def _arrivals(inputs: Mapping[str, Any]) -> int:
+    """Return how many requests of a point's file have times of arrival."""
+    return read_lengths(str(inputs[LENGTHS])).sent.size if LENGTHS in inputs else 0
+
+
+def _follows(inputs: Mapping[str, Any]) -> bool:
+    """Say whether a point sends requests when its file says."""
+    free = inputs["serve.concurrency"] == 0 and inputs["serve.rate"] == 0.0
+    return bool(free and inputs["serve.mode"] in _BATCHES and _arrivals(inputs) > 0)
+
+
+def _pace(inputs: Mapping[str, Any]) -> str:
+    """Say when requests are sent."""
+    at_once, rate, arrivals = inputs["serve.concurrency"], inputs["serve.rate"], _arrivals(inputs)
+    if _follows(inputs):
+        count = inputs["serve.requests"] or min(arrivals, MOST_ARRIVALS)
+        part = f"the first {count:,} of {arrivals:,}" if count < arrivals else f"all {count:,}"
+        return f"{part} as they arrive"
+    return f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"
+
+
+def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say how long requests are, in a line or two."""
+    isl, osl, spread = (float(inputs[f"serve.{name}"]) for name in ("isl", "osl", "spread"))
+    if LENGTHS in inputs:
+        file = read_lengths(str(inputs[LENGTHS]))
+        ends = [f"{column.min():,} to {column.max():,}" for column in (file.isl, file.osl)]
+        how = f"those of {inputs[LENGTHS]}"
+    elif spread == 0.0:
+        return (f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, all alike (serve.spread=0)",)
+    else:
+        tops = [float(longest(mean, spread)) for mean in (isl, osl)]
+        ends = [f"{max(1.0, (1.0 - spread) * top):,.0f} to {top:,.0f}" for top in tops]
+        how = "as benchmarks draw them" if spread == _BENCHMARKS else "evenly between"
+        how = f"{how} (serve.spread={spread:g})"
+    return f"Requests of {isl:,.0f} tokens on average ({ends[0]}), answers of {osl:,.0f} ({ends[1]})", how
 
 
 def _has(row: Mapping[str, Any], name: str) -> bool:

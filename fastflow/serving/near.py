@@ -1,0 +1,89 @@
+"""Where the fast form is near the simulation: elsewhere a point is simulated, if that is not too long.
+
+The fast form knows requests that keep their places and servers that mostly decode. What it does not know is
+told here by its own figures: caches that limit how many run, prompts that fill iterations, prompts that fit
+none, waits for a place, and stages and ranks that are not alike. Bounds are such that over 20,000 servers and
+loads that `many_likely` of tests/servers.py draws its time per token is within 8% of the simulation's: within
+7% of seven seeds, of `likely` and `unlikely` ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow._jit import lean_kernel
+from fastflow.serving.iterations import shared_time
+from fastflow.serving.mean_times import Request
+from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.places import Seen, on_rank
+from fastflow.serving.scheduler import Batch
+
+MOST_WORK = 0.15
+"""Share of time that prompts take: beyond it how they meet in iterations matters."""
+MOST_WAIT = 0.1
+"""Share of a first token's time in an open loop that is waiting for a place."""
+MOST_STEEP = 0.3
+"""Further requests that run for each one more in an open loop: near 1 a burst stays for long."""
+MOST_UNEVEN = 0.05
+"""Standard deviation of the tokens of stages' requests, in their mean: the stage with most ends last."""
+FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
+"""Requests in all, one after the other on a place of a closed loop, and passes of each: of fewer, means are
+not enough."""
+MOST_STEPS = 100_000
+"""Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
+
+
+class Slot(NamedTuple):
+    """What is asked of one of a server's slots."""
+
+    is_closed: bool
+    is_uniform: bool  # lengths are; those of a file are not, and means are not enough
+    spread: float
+    prompt: float  # tokens of the longest prompt that are computed
+    at_once: float  # requests that are sent without waiting for others
+    requests: float  # in all
+    slots: float  # of the server
+
+
+@lean_kernel
+def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> bool:
+    """Say whether the fast form of a slot is near its simulation, or that would take too long."""
+    requests = slot.slots * slot.requests
+    if requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
+        return True
+    if not slot.is_uniform or request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
+        return False
+    few = FEW_CYCLES * slot.at_once if slot.is_closed else FEW_REQUESTS / slot.slots
+    if slot.spread > 0.0 and slot.requests < few:
+        return False
+    if slot.is_closed and _fullest(batch, request, slot) > 1.0:
+        return False
+    if not slot.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
+        return False
+    if slot.slots > 1.0 and request.half_range > MOST_UNEVEN * np.sqrt(3.0 * slot.requests):
+        return False
+    room = batch.budget - (seen.running * batch.queries if batch.mixes else 0.0)
+    if not batch.chunks and slot.prompt > room:
+        return False
+    # what prompts add to iterations; and would if iterations were never free for them
+    budget = float(batch.budget)
+    token_s = shared_time(times, batch.times, budget) / budget + request.whole_s / request.prompt
+    work = max(seen.group.total, token_s * request.prompt * on_rank(batch, seen.together))
+    return bool(work / seen.together * slot.requests <= MOST_WORK * seen.makespan * seen.busy)
+
+
+@lean_kernel
+def _fullest(batch: Batch, request: Request, slot: Slot) -> float:
+    """Return what a closed loop wants of its fullest rank's room for tokens, or places where ranks differ.
+
+    Requests come to ranks in turns, and those of unlike lengths end at random: two standard deviations more.
+    """
+    rank = min(float(batch.most), np.ceil(slot.at_once / batch.ranks))
+    if batch.ranks == 1:
+        return float(rank * request.largest / batch.capacity)
+    if slot.spread > 0.0:
+        rank = slot.at_once / batch.ranks
+        rank = min(float(batch.most), rank) + 2.0 * np.sqrt(rank)
+    return float(max(rank * request.largest / batch.capacity, rank / (batch.most + 0.5)))
