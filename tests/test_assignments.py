@@ -253,7 +253,8 @@ def test_a_layout_of_ones_own_is_the_known_way(files, sequence):
     (files / "mine.yaml").write_text(yaml.safe_dump({"axes": {axis: list(of) for axis, of in cuts.items()}}))
     known = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.sequence={sequence}")
     own = of_file(files, "parallel.strategy=TP-4-d2", f"parallel.layout={files}/mine.yaml")
-    assert known.equals(own)
+    results = [name for name in known if name != "no_effect"]
+    assert known[results].equals(own[results])
 
 
 def test_sequence_parallelism_keeps_less(files):

@@ -13,7 +13,7 @@ import fastflow
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.errors import InputError
-from fastflow.grid import plan as plan_module
+from fastflow.grid import compose
 from fastflow.grid.plan import plan
 
 ROOT = Path(__file__).parents[1]
@@ -213,8 +213,8 @@ hydra:
 
 def test_a_million_points_are_described_without_being_made(monkeypatch):
     seen = []
-    flat = plan_module.model_inputs
-    monkeypatch.setattr(plan_module, "model_inputs", lambda leaves: seen.append(1) or flat(leaves))
+    of_point = compose.point_inputs
+    monkeypatch.setattr(compose, "point_inputs", lambda *given: seen.append(1) or of_point(*given))
     grid = plan(Composer.of_library(), ["+sweeps=million"]).grid
     assert grid.points == 1_008_000
     assert grid.compositions == len(seen) == 7 * 4 * 3

@@ -166,7 +166,7 @@ def work_of(point: Point) -> tuple[str, str]:
         is_measured = point.mode in MODES and point.hosted
         return (SERVING if is_measured else ""), kind_of_model(point)
     work = WORK.get(point.name, "")
-    if point.name == "transformer":
+    if work == TRAINING:
         return (work if point.training else ""), kind_of_model(point)
     if point.several or (point.training and point.name not in BACKWARD):
         return "", ""

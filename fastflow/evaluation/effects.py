@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fastflow.columns import find_input
 from fastflow.configuration.inputs import Scalar
+from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
 from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.choices import CHOSEN, STRATEGY
@@ -23,15 +24,19 @@ from fastflow.parallelism.chunks import RECOMPUTE
 from fastflow.parallelism.strategy import AUTO
 from fastflow.parallelism.within import KEY as WITHIN
 from fastflow.precompile import SERVES
+from fastflow.serving.question import CONTINUOUS, DISAGGREGATED
 from fastflow.tables import Bools, Columns, Ints, is_repeated, repeated
 from fastflow.workload.precision import OPERAND
+from fastflow.workload.request_lengths import KEY as LENGTHS
 
 COLUMN, BETWEEN = "no_effect", "; "
 UNSET = "as without it"
-_NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices")
-"""Keys that are never tried: a result column names what they come to."""
+_NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices", "model.file")
+"""Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
+_LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
+"""Keys that all servers of requests depend on, unless a file says what is sent."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
 """Keys that direct the choice of a strategy: they have acted once it is made."""
 _MEANINGS = {
@@ -69,7 +74,11 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
     chosen = (inputs[STRATEGY] == AUTO).tolist()
     found: list[Trial] = []
-    never = _NEVER if SERVES in inputs else (*_NEVER, *_SIZES)
+    if SERVES not in inputs:
+        never = *_NEVER, *_SIZES
+    else:
+        is_loaded = np.isin(inputs["serve.mode"], (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
+        never = *_NEVER, *(_LOADS if is_loaded else ())
     for key in dict.fromkeys(key for one in known for key in one if key not in never):
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
@@ -172,7 +181,10 @@ def without_effect(
             others, first = columns, at
             at += trial.points.size
         else:
-            others, first = results_of(_changed(inputs, trial)), 0
+            try:
+                others, first = results_of(_changed(inputs, trial)), 0
+            except InputError:  # what is missing is needed
+                continue
         alike = _same(columns, others, trial, first) & has_time[trial.points]
         known = same.setdefault((trial.key, trial.said), {})
         for point, is_alike in zip(trial.points.tolist(), alike.tolist(), strict=True):
@@ -244,11 +256,15 @@ def tried_of_large(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Col
 
 
 def _some_points(grid: Grid) -> Ints:
-    """Return points of a large grid of which it is known what they would be without the user's keys."""
-    combinations = np.array(sorted(grid.unset), dtype=np.int64)
-    if combinations.size == grid.batch.size:
-        return np.unique(np.linspace(0, grid.points - 1, SAMPLE).astype(np.int64))
-    first = [block.first_combination for block in grid.blocks]
-    place = np.searchsorted(first, combinations, side="right") - 1
-    points = [grid.blocks[b].first_point_of(c) for b, c in zip(place, combinations.tolist(), strict=True)]
-    return np.unique(np.array(points[:: -(-len(points) // SAMPLE)], dtype=np.int64))
+    """Return points of a large grid of which it is known what they would be without the user's keys.
+
+    Some of every batch are among them.
+    """
+    combinations = sorted(grid.unset)
+    if len(combinations) == grid.batch.size:
+        points = np.linspace(0, grid.points - 1, SAMPLE).astype(np.int64)
+    else:
+        some = combinations[:: -(-len(combinations) // SAMPLE)]
+        points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
+    first = [grid.first_point_of(int(np.argmax(grid.batch == batch))) for batch in range(len(grid.batches))]
+    return np.unique(np.concatenate([points, np.array(first, dtype=np.int64)]))

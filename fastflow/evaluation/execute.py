@@ -68,13 +68,14 @@ def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], p
     listener: hears how many points there are, and how many are done.
     """
     watch = Watch(listener.advance)
-    job = Job(grid=tried(run.grid), settings=run.settings, schema=schema_of(run.grid), store=None)
+    grid = tried(run.grid)
+    job = Job(grid=grid, settings=run.settings, schema=schema_of(grid), store=None)
     numbers = range(parts_of(run.grid.points).total)
     found: list[ResultTable] = []
     try:
         with connected(run.settings, job), interruptible(watch):
             if len(numbers) > 1 or run.settings.address:
-                warm_up(run.grid)
+                warm_up(grid)
             listener.start(run.grid.describe(), run.grid.points)
             for tables in _spread(run, job, numbers, watch):
                 found += tables
@@ -154,7 +155,7 @@ def _work_through(
     try:
         with connected(run.settings, job) if missing else nullcontext():
             if missing:
-                warm_up(run.grid)  # before anything is said: an input that is missing is missed here
+                warm_up(grid)  # before anything is said: an input that is missing is missed here
             begin(there)
             for _ in _spread(run, job, missing, watch):
                 pass

@@ -117,8 +117,9 @@ def tried(grid: Grid) -> Grid:
 
 def warm_up(grid: Grid) -> None:
     """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
+    if grid.unset and grid.no_effect is not None:
+        return  # points of every batch were tried
     for batch in range(len(grid.batches)):
-        combination = int(np.flatnonzero(grid.batch == batch)[0])
-        block = next(block for block in reversed(grid.blocks) if block.first_combination <= combination)
-        points = np.array([block.first_point_of(combination)], dtype=np.int64)
-        predict(grid.inputs(Share(block, batch, points)), rehearsed=True)
+        point = grid.first_point_of(int(np.flatnonzero(grid.batch == batch)[0]))
+        ((_, share),) = grid.among(np.array([point], dtype=np.int64))
+        predict(grid.inputs(share), rehearsed=True)

@@ -200,6 +200,11 @@ class Grid(NamedTuple):
             return repeated(np.ones(1, np.bool_), share.points.size)
         return self.stock[share.block.combinations(share.points)]
 
+    def first_point_of(self, combination: int) -> int:
+        """Return the first point of a combination of composed axes."""
+        block = next(block for block in reversed(self.blocks) if block.first_combination <= combination)
+        return block.first_point_of(combination)
+
     def first_inputs(self) -> Columns:
         """Return the model's inputs of the first point: dotted key to array (1,)."""
         return self.inputs(next(self.shares(0, 1)))

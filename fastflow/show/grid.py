@@ -102,7 +102,9 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     results = with_bands(results) if grid.uncertainty is not None else results
     cuts = [] if serves else ["cuts"]
     asked = list(
-        dict.fromkeys(["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", CLASS])
+        dict.fromkeys(
+            ["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", "no_effect", CLASS]
+        )
     )
 
     @cache
@@ -143,7 +145,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
             out.print(line)
     for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
         out.print(line)
-    for line in _no_effect(grid, store):
+    for line in _no_effect(grid, store.parts.total, part):
         out.print(line)
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         best_of = (
@@ -164,13 +166,13 @@ def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]
             yield f"{of_all} (column `reason`); point {first['point']:,}: {first['reason']}"
 
 
-def _no_effect(grid: Grid, store: Store) -> Iterator[str]:
-    """Yield a line on each of the user's keys that changes nothing of some points."""
+def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Iterator[str]:
+    """Yield a line on each of the user's keys that changes nothing of some points; part: returns a part."""
     if not grid.unset:
         return
     name, count = "no_effect", dict[str, int]()
-    parts = range(store.parts.total) if grid.points <= MOST_TRIED else range(1)
-    read = [text or "" for number in parts for text in store.read(number, [name])[name].to_pylist()]
+    numbers = range(parts if grid.points <= MOST_TRIED else 1)
+    read = [text or "" for number in numbers for text in part(number)[name].to_pylist()]
     for said in (said for text in read for said in text.split("; ") if said):
         count[said] = count.get(said, 0) + 1
     for said, points in count.items():
