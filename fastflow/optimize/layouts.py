@@ -41,8 +41,9 @@ class Search(NamedTuple):
 def best_layouts(inputs: Inputs) -> Search:
     """Return the best layouts of a transformer; inputs: of one point, (1,).
 
-    Feasible layouts alone are ranked, or where none is those that have a time, by time. Ties go to the first
-    of `every_layout`. Raises InputError as the model does, and where there is nothing to choose from.
+    Feasible layouts alone are ranked, by time; or where none is, those that have a time, by the memory that
+    they need. Ties go to the first of `every_layout`. Raises InputError as the model does, and where there is
+    nothing to choose from.
     """
     layouts = every_layout(inputs)
     count = next(iter(layouts.values())).size
@@ -56,6 +57,8 @@ def best_layouts(inputs: Inputs) -> Search:
     rows = np.flatnonzero(enough if enough.any() else can)
     nothing = can.any() and not enough.any()
     time, predicted = np.full(count, np.inf), 0
+    if nothing:
+        rows = rows[np.argsort(memory[rows], kind="stable")][:KEPT]
     for some in _batches(rows[np.argsort(least[rows], kind="stable")], FIRST):
         most = np.partition(time, KEPT - 1)[KEPT - 1] if count >= KEPT else np.inf
         some = some[least[some] * (1.0 - _ROUNDING) <= most]
@@ -64,7 +67,7 @@ def best_layouts(inputs: Inputs) -> Search:
         prediction = predict(of(some))
         time[some[prediction.timed]] = prediction.timeline.total
         predicted += some.size
-    ranked = np.argsort(time, kind="stable")[:KEPT]
+    ranked = rows if nothing else np.argsort(time, kind="stable")[:KEPT]
     timed = ranked[np.isfinite(time[ranked])]
     return Search(
         best=take(layouts, timed if timed.size else ranked[:1]),
@@ -72,7 +75,7 @@ def best_layouts(inputs: Inputs) -> Search:
         untimed=int(count - can.sum()),
         lacking=int((can & ~enough).sum()),
         predicted=predicted,
-        least=_least(of(rows[[np.argmin(memory[rows])]])) if nothing else "",
+        least=_least(of(rows[:1])) if nothing else "",
     )
 
 

@@ -67,7 +67,10 @@ def in_order(inputs: Inputs) -> Columns:
 
 
 def ranked(inputs: Inputs) -> tuple[Columns, str]:
-    """Return what `in_order` does, and where none fits, which needs least memory, and how much; or ""."""
+    """Return what `in_order` does, and where none fits, which needs least memory, and how much; or "".
+
+    That one comes first then.
+    """
     layouts, found = _served(inputs)
     total = np.where(np.isnan(found.need.total), np.inf, found.need.total)
     least = int(np.argmin(total))
@@ -76,7 +79,8 @@ def ranked(inputs: Inputs) -> tuple[Columns, str]:
         parts = {name: float(getattr(found.need, name)[least]) for name in ("weights", "work", "cache")}
         layout = f"{found.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
         text = least_text(layout, float(total[least]), float(found.need.there[least]), parts)
-    return take(layouts, np.argsort(-scores(found.columns, found.reason, found.short), kind="stable")), text
+    by = total if text else -scores(found.columns, found.reason, found.short)
+    return take(layouts, np.argsort(by, kind="stable")), text
 
 
 def fits(inputs: Inputs) -> bool:

@@ -2,7 +2,7 @@
 
 Feasible strategies come first, then those that lack memory, each by time; strategies without a time
 come last. Ties go to the first one of `every_strategy`: data parallelism before kernel cuts. Of a transformer
-layouts are ranked instead (`optimize.layouts`).
+layouts are ranked instead (`optimize.layouts`), and where none fits, by memory.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def predict_all(inputs: Inputs) -> Iterator[Ranked]:
             found = best_layouts(one)
             rows = np.arange(found.best[_KEY].size)
             prediction = predict(take(one, np.zeros_like(rows)) | found.best)
-            yield Ranked(prediction, [_order(prediction, np.zeros_like(rows))], found)
+            order = rows if found.least else _order(prediction, np.zeros_like(rows))
+            yield Ranked(prediction, [order], found)
         return
     spaces = [np.array([str(strategy) for strategy in space]) for space in spaces_of(inputs)]
     points = np.arange(len(spaces))

@@ -64,7 +64,8 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     classes = list(dict.fromkeys(str(row[CLASS]) for row in rows if row.get(CLASS)))
     more = len(classes) - _MOST_CLASSES
     lines = [f"Validation   {one}" for one in classes[:_MOST_CLASSES]]
-    return [*lines, f"             and {more:,} other classes (column {CLASS})"] if more > 0 else lines
+    others = f"{more:,} other class{'' if more == 1 else 'es'}"
+    return [*lines, f"             and {others} (column {CLASS})"] if more > 0 else lines
 
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:

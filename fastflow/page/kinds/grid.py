@@ -51,6 +51,7 @@ _RESULTS = (
     "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu", "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
+NO_EFFECT = "no_effect"
 COLOURS = 8
 """Choices that colours tell apart."""
 
@@ -62,7 +63,8 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     axes = overview.stored(dataset.texts("axes")) if dataset.about("axes") else []
     chosen = [name for name in (*axes, *CHOICES) if name in names]
     better = compared(names)
-    first = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", "reason"))])
+    said = [name for name in ("reason", NO_EFFECT) if name in names]  # which older datasets lack
+    first = dataset.read([*dict.fromkeys((*chosen, *better, "time_s", "feasible", *said))])
     better = {name: which for name, which in better.items() if varying(first, [name])}
     apart = _apart(first, axes)
     main = first_of(("tokens_per_s_per_device",) if serves else ("time_s",), better) or "time_s"
@@ -136,12 +138,24 @@ def _headlines(frame: pd.DataFrame, apart: list[str]) -> list[Headline]:
     fit = ""
     if not len(usable):
         usable, fit = frame[frame["time_s"].notna()], NOT_FEASIBLE
+    told += _without_effect(frame)
     names = _BEST | ({"time_s": "Shortest pass"} if "tpot_s" in frame else {})
     for name, label in names.items():
         if varying(usable, [name]):
             row = usable.iloc[best_row(usable, name)]
             told.append(Headline(f"{label}{fit}", quantity(name, float(row[name])), _named(row, apart)))
     return told[:_MOST_HEADLINES]
+
+
+def _without_effect(frame: pd.DataFrame) -> list[Headline]:
+    """Return which of the user's keys change nothing at some points, if any."""
+    said = [text.split("; ") for text in frame.get(NO_EFFECT, pd.Series(dtype=str)).fillna("") if text]
+    keys = list(dict.fromkeys(one.partition(": ")[0] for texts in said for one in texts))
+    if not keys:
+        return []
+    value = ", ".join(keys[:2]) + (" and others" if len(keys) > 2 else "")
+    where = f"at {len(said):,} of {counted(len(frame), 'point')}, whose results are the same without"
+    return [Headline("Without effect", value, f"{where} (column {NO_EFFECT})")]
 
 
 def first_reason(frame: pd.DataFrame) -> str:
