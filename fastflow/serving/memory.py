@@ -42,13 +42,12 @@ def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
 
     layers: of each kind of pattern.KINDS that a device has, (points, kinds).
     """
-    return _cache(inputs, _of_a_layer(inputs, servers), layers)
+    return _cache(_of_a_layer(inputs, servers), layers, np.asarray(sizes_of(inputs).window))
 
 
-def _cache(inputs: Inputs, each: Floats, layers: Ints) -> Cache:
+def _cache(each: Floats, layers: Ints, window: Ints) -> Cache:
     """Return the same; each: bytes of a token in one layer, (points,)."""
-    windowed = layers[:, _WINDOWED].sum(axis=1)
-    window = np.asarray(sizes_of(inputs).window) * np.ones(each.size, int)
+    windowed, window = layers[:, _WINDOWED].sum(axis=1), window * np.ones(each.size, int)
     return Cache(each * (layers.sum(axis=1) - windowed), each * windowed, window)
 
 
@@ -110,7 +109,7 @@ def fullest(
     requests = caches / np.where(takes > 0.0, takes, 1.0)
     stage = np.argmin(np.where(of_all > 0, requests, np.inf), axis=1)
     at = np.arange(tokens.size)
-    return Room(owned[at, stage], work, caches[at, stage]), _cache(inputs, each, stages.layers[at, stage])
+    return Room(owned[at, stage], work, caches[at, stage]), _cache(each, stages.layers[at, stage], window)
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
