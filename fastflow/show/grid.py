@@ -138,22 +138,28 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    if serves:
-        from fastflow.show.serving import unused_arrivals
-
-        for line in unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()}):
-            out.print(line)
-    for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
+    about = (*lacking(digest, grid.points, row), *validation_lines(shown))
+    for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
-    for line in _no_effect(grid, store.parts.total, part):
-        out.print(line)
-    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
-        best_of = (
-            "the best layout that keeps to both" if serves else "the fastest strategy that fits the memory"
-        )
-        out.print(f"{_ASKED}={AUTO} takes {best_of}, if there is one")
     out.print()
     _speed(grid, progress)
+
+
+def _unused(grid: Grid) -> Iterator[str]:
+    """Yield a line on times of arrival of a file of requests that are not used."""
+    if grid.served == ALL:
+        from fastflow.show.serving import unused_arrivals
+
+        yield from unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()})
+
+
+def _advice(grid: Grid, digest: Digest) -> Iterator[str]:
+    """Yield what to ask for where no point fits its memory."""
+    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
+        best_of = "the fastest strategy that fits the memory"
+        if grid.served == ALL:
+            best_of = "the best layout that keeps to both"
+        yield f"{_ASKED}={AUTO} takes {best_of}, if there is one"
 
 
 def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
