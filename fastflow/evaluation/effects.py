@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import find_input
+from fastflow.columns.results import BETWEEN, NO_EFFECT
 from fastflow.configuration.inputs import Scalar
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
@@ -29,7 +30,7 @@ from fastflow.tables import Bools, Columns, Ints, is_repeated, repeated
 from fastflow.workload.precision import OPERAND
 from fastflow.workload.request_lengths import KEY as LENGTHS
 
-COLUMN, BETWEEN = "no_effect", "; "
+COLUMN = NO_EFFECT.name
 UNSET = "as without it"
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
@@ -271,5 +272,4 @@ def _some_points(grid: Grid) -> Ints:
     else:
         some = combinations[:: -(-len(combinations) // SAMPLE)]
         points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
-    first = [grid.first_point_of(int(np.argmax(grid.batch == batch))) for batch in range(len(grid.batches))]
-    return np.unique(np.concatenate([points, np.array(first, dtype=np.int64)]))
+    return np.unique(np.concatenate([points, grid.first_points()]))
