@@ -212,11 +212,12 @@ def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
     same = np.zeros(trial.points.size, dtype=np.bool_)
     if {*columns} - {COLUMN} != {*others} - {COLUMN}:
         return same
-    rows, points = np.arange(same.size), trial.points
+    rows = np.arange(same.size)
+    points, tried = trial.points, first + rows
     for name in (name for name in columns if name not in _ECHOES):
-        alike = _equal(columns[name][points], others[name][first + rows])
+        alike = _equal(columns[name][points], others[name][tried])
         if not alike.all():
-            rows, points = rows[alike], points[alike]
+            rows, points, tried = rows[alike], points[alike], tried[alike]
             if not rows.size:
                 return same
     same[rows] = True
