@@ -61,8 +61,8 @@ Values = tuple[tuple[str, Any], ...]
 
 
 def values_of(columns: Inputs) -> Values:
-    """Return columns of one row as values."""
-    return tuple((key, column.tolist()[0]) for key, column in columns.items())
+    """Return the first row of columns as values."""
+    return tuple((key, column[:1].tolist()[0]) for key, column in columns.items())
 
 
 def columns_of(values: Values) -> Columns:

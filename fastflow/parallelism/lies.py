@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
 from fastflow.workload.graph import (
@@ -56,6 +57,7 @@ def side(cuts: tuple[str, ...], form: Form) -> str:
     return cut_at(cuts, form)[0]
 
 
+@lru_cache(maxsize=256)
 def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, list[str]]:
     """Return a side that an axis cuts in more than one dimension, and these; "" for none.
 
