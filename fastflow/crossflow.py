@@ -165,7 +165,7 @@ class _Given(NamedTuple):
 
 def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]:
     """Return what is given of all points, why one has no time, which have one, and what is given of those."""
-    every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE, shown=True)
+    every_chip, faults = once_a_kind(_generate, inputs, *HARDWARE, shown=True, kept=True)
     of_names = LAYERS if names_layers(inputs) else ()
     parallelism, misfits = once_a_kind(_parallelise, inputs, *STRATEGY, *of_names)
     every_count, crowded = _microbatches(inputs, parallelism, misfits)

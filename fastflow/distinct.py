@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow._jit import kernel
-from fastflow.tables import Bools, Floats, Inputs, Ints, Texts, is_repeated, repeat, take
+from fastflow.tables import (
+    Bools,
+    Floats,
+    Inputs,
+    Ints,
+    Texts,
+    Values,
+    columns_of,
+    is_repeated,
+    repeat,
+    take,
+    values_of,
+)
 
 Result = TypeVar("Result")
 Table = TypeVar("Table", bound=tuple[NDArray[Any], ...])
@@ -116,21 +129,34 @@ def mixed(words: Words, columns: Sequence[NDArray[Any]]) -> Words:
 
 
 def once_a_kind(
-    function: Callable[[Inputs], Result], inputs: Inputs, *prefixes: str, shown: bool = False
+    function: Callable[[Inputs], Result],
+    inputs: Inputs,
+    *prefixes: str,
+    shown: bool = False,
+    kept: bool = False,
 ) -> Result:
     """Return the function's (nested) table for all points, computed on one point of each kind.
 
     inputs: columns of shape (points,), of which the function reads those whose keys begin with one of
     the prefixes, and sees no others of several points; points that agree in these are of a kind. shown: no
-    kernel takes the table, so that a single kind need not be written out (`tables.repeated`).
+    kernel takes the table, so that a single kind need not be written out (`tables.repeated`). kept: a single
+    kind is kept for further calls, which repeat it where they are from Python; nobody writes to the table.
     """
     rows = next(iter(inputs.values())).size
-    if rows == 1:
+    if rows == 1 and not kept:
         return function(inputs)
     seen = {key: column for key, column in inputs.items() if key.startswith(prefixes)}
     first, place = kinds(seen.values(), rows)
-    found = function(take(seen, first))
+    found = _kept(function, values_of(seen)) if kept and first.size == 1 else function(take(seen, first))
+    if rows == 1:
+        return found
     return repeat(found, rows) if shown and first.size == 1 else take(found, place)
+
+
+@lru_cache(maxsize=64)
+def _kept(function: Callable[[Inputs], Any], values: Values) -> Any:
+    """Return the function's table for one point."""
+    return function(columns_of(values))
 
 
 def once_a_row(function: Callable[[Table], Result], table: Table) -> Result:

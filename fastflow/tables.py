@@ -56,6 +56,20 @@ def is_repeated(column: NDArray[Any]) -> bool:
     return column.size > 1 and not any(column.strides)
 
 
+Values = tuple[tuple[str, Any], ...]
+"""Columns of one row, as values by which something can be kept."""
+
+
+def values_of(columns: Inputs) -> Values:
+    """Return the first row of columns as values."""
+    return tuple((key, column[:1].tolist()[0]) for key, column in columns.items())
+
+
+def columns_of(values: Values) -> Columns:
+    """Return values as columns of one row, (1,) each."""
+    return {key: np.array([value]) for key, value in values}
+
+
 def single(column: NDArray[Any]) -> Any:
     """Return the value of a column of one row, which Python computes with faster; or the column."""
     return column.item() if column.size == 1 else column

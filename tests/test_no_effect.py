@@ -19,7 +19,7 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import is_of_model, model_inputs
 from fastflow.configuration.library import hydra_rules
 from fastflow.evaluation import effects
-from fastflow.grid.unset import SAMPLE
+from fastflow.grid.unset import NEVER, SAMPLE, _inputs_without
 
 COLUMN = "no_effect"
 TYPICAL = [column.name for column in (*results.TYPICAL, results.TYPICAL_TTFT)]
@@ -45,7 +45,7 @@ WORK = {
     ),
     "prefill": ("model=llama3_8b", "chip=h100_sxm", "serve=prefill", "parallel.strategy=TP-1"),
 }  # fmt: skip
-NEVER = (*effects._NEVER, "model.name", "model.config")
+NEVER_TRIED = (*NEVER, "model.name", "model.config")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""
 NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
 
@@ -79,7 +79,7 @@ CASES = [
     for work in WORK
     for key, own in sorted(_inputs(work).items())
     if not any(text.startswith(f"{key}=") for text in WORK[work])
-    if key not in NEVER and not key.endswith(".name") and key not in NAMES_FILES
+    if key not in NEVER_TRIED and not key.endswith(".name") and key not in NAMES_FILES
     for value in _other_values(key, own)
 ]
 
@@ -206,3 +206,17 @@ def test_equal_values(left: list[float | None], data: st.DataObject) -> None:
 
     expected = [plain(one) == plain(other) for one, other in zip(left, right, strict=True)]
     assert effects._equal(column(left), column(right)).tolist() == expected
+
+
+def test_what_is_left_is_kept_for_further_calls_unless_it_follows_from_elsewhere(monkeypatch):
+    given = ("model=llama3_8b", "chip=h100_sxm", "parallel.offload=activations")
+    with hydra_rules():
+        composer = Composer.of_library()
+        first = _inputs_without(composer, ("parallel.offload",), given)
+        assert first is _inputs_without(composer, ("parallel.offload",), given)
+        found = []
+        for dtype in ("bf16", "fp16"):
+            monkeypatch.setenv("DTYPE_OF_A_TEST", dtype)
+            texts = (*given, "model.dtype=${oc.env:DTYPE_OF_A_TEST}")
+            found.append(_inputs_without(composer, ("parallel.offload",), texts)["model.dtype"])
+    assert found == ["bf16", "fp16"]

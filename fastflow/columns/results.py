@@ -22,6 +22,12 @@ TYPICAL: tuple[Column, ...] = (
 """How far such answers were off."""
 TYPICAL_TTFT = Column("ttft_typical_error", "float", "", "the same as typical_error, of ttft_s")
 
+NO_EFFECT = Column(
+    "no_effect", "str", "", "keys of the user that change no result, and as with what results are"
+)
+BETWEEN = "; "
+"""Between two of these keys."""
+
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
     Column("tech", "str", "", "logic technology"),
@@ -140,7 +146,7 @@ RESULTS: tuple[Column, ...] = (
     Column("lp_hops", "int", "", "largest number of links between neighbours along the pipeline"),
     Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
     Column("reason", "str", "", "why a point is not feasible"),
-    Column("no_effect", "str", "", "keys of the user that change no result, and as with what results are"),
+    NO_EFFECT,
 )
 
 # of models that are made of layers that stand for several, beside the columns above
@@ -224,7 +230,7 @@ SERVED: tuple[Column, ...] = (
 SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
-    "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", "no_effect",
+    "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", NO_EFFECT.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""

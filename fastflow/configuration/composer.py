@@ -104,12 +104,12 @@ class Composer(HydraComposer):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Let nothing that is composed inside be counted: no point follows from it."""
-        count = self.compositions
+        """Let nothing that is composed inside be counted, or be the latest: no point follows from it."""
+        count, latest = self.compositions, self._latest
         try:
             yield
         finally:
-            self.compositions = count
+            self.compositions, self._latest = count, latest
 
     def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
         """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.

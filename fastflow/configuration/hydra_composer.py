@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -122,6 +122,8 @@ class HydraComposer:
         self.origin_of_overrides = origin
         self.compositions = 0
         self._latest: Composition | None = None
+        self.known: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        """Overrides to the inputs of their point, where these follow from files that are read here alone."""
         self._parsed: dict[str, Override] = {}
         self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], plain.Found]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}

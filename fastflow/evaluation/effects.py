@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import find_input
+from fastflow.columns.results import BETWEEN, NO_EFFECT
 from fastflow.configuration.inputs import Scalar
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
@@ -29,10 +30,8 @@ from fastflow.tables import Bools, Columns, Ints, is_repeated, repeated
 from fastflow.workload.precision import OPERAND
 from fastflow.workload.request_lengths import KEY as LENGTHS
 
-COLUMN, BETWEEN = "no_effect", "; "
+COLUMN = NO_EFFECT.name
 UNSET = "as without it"
-_NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices", "model.file")
-"""Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
@@ -74,17 +73,16 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
     chosen = (inputs[STRATEGY] == AUTO).tolist()
     found: list[Trial] = []
-    if SERVES not in inputs:
-        never = *_NEVER, *_SIZES
-    else:
+    never: tuple[str, ...] = _SIZES
+    if SERVES in inputs:
         is_loaded = np.isin(inputs["serve.mode"], (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
-        never = *_NEVER, *(_LOADS if is_loaded else ())
+        never = _LOADS if is_loaded else ()
     for key in dict.fromkeys(key for one in known for key in one if key not in never):
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
             if key in one and not (chosen[point] and key in _OF_CHOICE):
-                for said, *others in _others(key, point, one, inputs):
-                    tried.setdefault(said, []).append((point, *others))
+                for said, others, stands in _others(key, point, one, inputs):
+                    tried.setdefault(said, []).append((point, others, stands))
         found += [trial for said, rows in tried.items() for trial in _trials(key, said, rows)]
     return found
 
@@ -142,9 +140,10 @@ def with_trials(inputs: Columns, trials: Sequence[Trial]) -> Columns:
     points = next(iter(inputs.values())).size
     rows = np.concatenate([np.arange(points), *(trial.points for trial in fitting)])
     tried = {
-        key: repeated(column[:1], rows.size) if points == 1 or is_repeated(column) else column[rows]
+        key: repeated(column, rows.size) if points == 1
+        else repeated(column[:1], rows.size) if is_repeated(column) else column[rows]
         for key, column in inputs.items()
-    }
+    }  # fmt: skip
     at = points
     for trial in fitting:
         for key, values in trial.values.items():
@@ -210,15 +209,18 @@ def _changed(inputs: Columns, trial: Trial) -> Columns:
 
 def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
     """Say at which of a trial's points all results are the same; others: results, its own from `first` on."""
-    same = np.ones(trial.points.size, dtype=np.bool_)
+    same = np.zeros(trial.points.size, dtype=np.bool_)
     if {*columns} - {COLUMN} != {*others} - {COLUMN}:
-        return ~same
-    for name in columns:
-        rows = np.flatnonzero(same)
-        if not rows.size:
-            return same
-        if name not in _ECHOES:
-            same[rows] = _equal(columns[name][trial.points[rows]], others[name][first + rows])
+        return same
+    rows = np.arange(same.size)
+    points, tried = trial.points, first + rows
+    for name in (name for name in columns if name not in _ECHOES):
+        alike = _equal(columns[name][points], others[name][tried])
+        if not alike.all():
+            rows, points, tried = rows[alike], points[alike], tried[alike]
+            if not rows.size:
+                return same
+    same[rows] = True
     meaning = _MEANINGS.get(trial.key, "")
     if meaning in columns:
         meant = columns[meaning][trial.points] == others[meaning][first : first + same.size]
@@ -228,6 +230,11 @@ def _same(columns: Columns, others: Columns, trial: Trial, first: int) -> Bools:
 
 def _equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> Bools:
     """Compare values of two columns; what is missing in both is the same."""
+    if not isinstance(left, np.ma.MaskedArray) and not isinstance(right, np.ma.MaskedArray):
+        alike: Bools = left == right
+        if left.dtype.kind == "f" and not alike.all():
+            alike |= np.isnan(left) & np.isnan(right)
+        return alike
     lacks = [np.ma.getmaskarray(left), np.ma.getmaskarray(right)]
     values = [np.ma.getdata(left), np.ma.getdata(right)]
     if values[0].dtype.kind == "f":
@@ -266,5 +273,4 @@ def _some_points(grid: Grid) -> Ints:
     else:
         some = combinations[:: -(-len(combinations) // SAMPLE)]
         points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
-    first = [grid.first_point_of(int(np.argmax(grid.batch == batch))) for batch in range(len(grid.batches))]
-    return np.unique(np.concatenate([points, np.array(first, dtype=np.int64)]))
+    return np.unique(np.concatenate([points, grid.first_points()]))

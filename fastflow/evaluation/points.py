@@ -78,7 +78,8 @@ def columns_of(one: Predicted) -> Columns:
     if serves(one.inputs):
         from fastflow.served_results import served_columns
 
-        columns = served_columns(with_trials(one.settled, one.trials), cast("Served", one.prediction))
+        served = cast("Served", one.prediction)
+        columns = served_columns(served.inputs, served)
     else:
         from fastflow.results import summary
 

@@ -119,7 +119,5 @@ def warm_up(grid: Grid) -> None:
     """Run the model on one point of every batch, which compiles its kernels, or loads them, once for all."""
     if grid.unset and grid.no_effect is not None:
         return  # points of every batch were tried
-    for batch in range(len(grid.batches)):
-        point = grid.first_point_of(int(np.flatnonzero(grid.batch == batch)[0]))
-        ((_, share),) = grid.among(np.array([point], dtype=np.int64))
+    for _, share in grid.among(grid.first_points()):
         predict(grid.inputs(share), rehearsed=True)

@@ -205,6 +205,11 @@ class Grid(NamedTuple):
         block = next(block for block in reversed(self.blocks) if block.first_combination <= combination)
         return block.first_point_of(combination)
 
+    def first_points(self) -> NDArray[np.int64]:
+        """Return the first point of every batch, in order, (batches,)."""
+        first = (int(np.argmax(self.batch == batch)) for batch in range(len(self.batches)))
+        return np.array([self.first_point_of(one) for one in first], dtype=np.int64)
+
     def first_inputs(self) -> Columns:
         """Return the model's inputs of the first point: dotted key to array (1,)."""
         return self.inputs(next(self.shares(0, 1)))

@@ -6,13 +6,15 @@ other, and without each group whose choice no result column names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fastflow.columns import find_input
 from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import SETS_OTHERS, Scalar, is_documentation
+from fastflow.configuration.hydra_composer import Composition
+from fastflow.configuration.inputs import FILES, SETS_OTHERS, Scalar, is_documentation, is_of_model
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
@@ -23,8 +25,13 @@ GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
 MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
 SAMPLE = 64  # points of a larger one that are tried
-_SEPARATE = (*SETS_OTHERS, PREFILL_CHIP)
+NEVER = ("parallel.strategy", "serve.prefill.strategy", "serve.prefill.devices", "model.file")
+"""Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
+_SEPARATE = (*SETS_OTHERS, PREFILL_CHIP, *NEVER)
 _LABEL = ".name"
+_NAMES_FILES = (*FILES, *SETS_OTHERS)
+_OUTSIDE = re.compile(r"\$\{(?!oc\.select:)[\w.]*:")  # resolvers that may say something else in another call
+_MOST_KNOWN = 64  # combinations whose inputs are kept: calls from Python repeat what the user leaves alone
 
 
 class UserKeys(NamedTuple):
@@ -70,21 +77,40 @@ def unset(composer: Composer, keys: UserKeys, texts: Sequence[str], inputs: Mapp
 
 def _differ(others: Mapping[str, Scalar], inputs: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
     """Return those of some other inputs that are not the same, None where there is none."""
-    every = {*others, *inputs}
-    return {key: others.get(key) for key in every if others.get(key) != inputs.get(key)}
+    found: dict[str, Scalar | None] = {
+        key: value for key, value in others.items() if inputs.get(key) != value
+    }
+    return found | dict.fromkeys(inputs.keys() - others.keys())
 
 
 def _inputs_without(
     composer: Composer, keys: Collection[str], texts: Sequence[str]
 ) -> Mapping[str, Scalar] | None:
     """Return the inputs of a combination without some of its terms, None where it cannot be composed."""
-    kept = [
+    left = tuple(
         text
         for text, override in zip(texts, composer.read(texts), strict=True)
         if override.key_or_group not in keys
-    ]
+    )
+    if left in composer.known:
+        return composer.known[left]
     try:
         with composer.uncounted():
-            return point_inputs(composer, composer.compose(kept), kept)
+            composition = composer.compose(left)
+            inputs = point_inputs(composer, composition, left)
     except InputError:
         return None
+    if _may_be_kept(composition):
+        if len(composer.known) >= _MOST_KNOWN:
+            composer.known.clear()
+        composer.known[left] = inputs
+    return inputs
+
+
+def _may_be_kept(composition: Composition) -> bool:
+    """Say whether inputs follow from what the composer reads alone: no environment, no other file."""
+    return not any(
+        isinstance(value, str) and (key in _NAMES_FILES or _OUTSIDE.search(value))
+        for key, value in composition.leaves.items()
+        if is_of_model(key)
+    )

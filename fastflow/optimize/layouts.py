@@ -9,6 +9,7 @@ computes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,10 +48,7 @@ def best_layouts(inputs: Inputs) -> Search:
     """
     layouts = every_layout(inputs)
     count = next(iter(layouts.values())).size
-
-    def of(rows: Ints) -> Inputs:
-        return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
-
+    of = partial(_of, inputs, layouts)
     reason, least, memory, capacity = _weighed(inputs, layouts)
     can = reason == ""
     enough = can & (memory <= capacity)
@@ -88,12 +86,13 @@ def fits(inputs: Inputs) -> bool:
 def _weighed(inputs: Inputs, layouts: Columns) -> Weights:
     """Weigh the layouts of a point."""
     count = next(iter(layouts.values())).size
-
-    def of(rows: Ints) -> Inputs:
-        return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
-
-    parts = [weigh(of(rows)) for rows in _batches(np.arange(count), AT_ONCE)]
+    parts = [weigh(_of(inputs, layouts, rows)) for rows in _batches(np.arange(count), AT_ONCE)]
     return Weights(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _of(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:
+    """Return the inputs of a point under some of its layouts, (rows,)."""
+    return take(dict(inputs), np.zeros(rows.size, dtype=np.int64)) | take(layouts, rows)
 
 
 def _least(inputs: Inputs) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fastflow.workload.cutting import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
 from fastflow.workload.graph import (
@@ -56,7 +57,8 @@ def side(cuts: tuple[str, ...], form: Form) -> str:
     return cut_at(cuts, form)[0]
 
 
-def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, list[str]]:
+@lru_cache(maxsize=256)
+def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return a side that an axis cuts in more than one dimension, and these; "" for none.
 
     They make no layout: a tensor that is split by batch is not what is read by sequence.
@@ -64,14 +66,14 @@ def cut_in_two(structure: Structure, cuts: tuple[str, ...]) -> tuple[str, list[s
     found = {(cut_at(cuts, facts.form), facts.form.type) for facts in structure}
     rows = {name for (where, name), of in found if where and of.makes[where] == ROWS}
     if len(rows) > 1:
-        return ROWS, sorted(rows)
+        return ROWS, (*sorted(rows),)
     for facts in structure:
         forms = [one for one in facts.readers if facts.phase == FORWARD and read(cuts, one) == COLS]
         forms += [facts.form] if forms and made(cuts, facts.form) == COLS else []
         cols = {cut_at(cuts, one)[1] for one in forms} - set(SIDES)  # a whole side suits all
         if len(cols) > 1:
-            return COLS, sorted(cols)
-    return "", []
+            return COLS, (*sorted(cols),)
+    return "", ()
 
 
 def made(cuts: tuple[str, ...], form: Form) -> str:

@@ -29,6 +29,7 @@ from fastflow.workload.request_lengths import KEY as LENGTHS
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
 SAME = "same"
+_OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
 
 
 class Apart(NamedTuple):
@@ -71,7 +72,7 @@ def of_prefill(inputs: Inputs) -> Inputs:
 
 def has_prefill_chip(inputs: Inputs) -> bool:
     """Say whether devices that prefill may have a chip of their own."""
-    return any(key.startswith(OF_PREFILL + section) for key in inputs for section in SECTIONS_OF_CHIP)
+    return any(key.startswith(_OF_PREFILL_CHIP) for key in inputs)
 
 
 def with_prefill_chip(inputs: Inputs) -> Columns:
@@ -79,7 +80,7 @@ def with_prefill_chip(inputs: Inputs) -> Columns:
     other = {
         key.removeprefix(OF_PREFILL): column
         for key, column in inputs.items()
-        if key.startswith(OF_PREFILL) and key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP)
+        if key.startswith(_OF_PREFILL_CHIP)
     }
     if not other:
         return dict(inputs)

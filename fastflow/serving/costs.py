@@ -34,4 +34,4 @@ def served_costs(inputs: Inputs, columns: Columns) -> Columns:
 
 
 def _devices(inputs: Inputs, number: Ints) -> Devices:
-    return Devices(inputs, once_a_kind(generate, inputs, *HARDWARE), number)
+    return Devices(inputs, once_a_kind(generate, inputs, *HARDWARE, kept=True), number)

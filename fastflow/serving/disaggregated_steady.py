@@ -20,6 +20,7 @@ from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, group_of, pass_parts, request_of, room_of, total_of
 from fastflow.serving.near import FEW_CYCLES, FEW_PASSES, FEW_REQUESTS
 from fastflow.serving.pass_times import PassTimes
+from fastflow.serving.places import last_passes
 from fastflow.serving.scheduler import Batch, batch_of
 from fastflow.tables import Bools, Floats, Ints
 
@@ -56,6 +57,7 @@ class SteadyApart(NamedTuple):
 class _Pool(NamedTuple):
     """A pool of one point."""
 
+    times: PassTimes
     batch: Batch
     request: Request
     units: float
@@ -97,16 +99,16 @@ def steady_apart_point(
         out[0] = TOO_LONG
         return
     units = float(pools.prefills[point] * one.slots), float(pools.decodes[point] * two.slots)
-    first = _Pool(one, prompt, units[0], units[0] * one.ranks)
-    second = _Pool(two, answer, units[1], units[1] * two.ranks)
+    first = _Pool(prefill, one, prompt, units[0], units[0] * one.ranks)
+    second = _Pool(decode, two, answer, units[1], units[1] * two.ranks)
     requests = float(loads.requests[point])
     sends = pools.way_s[point] + pools.way_token_s[point] * loads.isl[point]
     way = (sends if answer.gaps > 0.0 else 0.0), float(pools.prefills[point])
     if is_closed:
         at_once = min(requests, float(loads.concurrency[point]))
-        _closed(prefill, decode, first, second, way, at_once, requests, loads.spread[point], out)
+        _closed(first, second, way, at_once, requests, loads.spread[point], out)
     else:
-        _open(prefill, decode, first, second, way, loads.rate[point], requests, loads.spread[point], out)
+        _open(first, second, way, loads.rate[point], requests, loads.spread[point], out)
     if out[0] != TAKEN:
         return
     out[4] = out[3] * loads.osl[point]
@@ -145,18 +147,18 @@ def _places(pool: _Pool, requests: float) -> float:
 
 
 @lean_kernel
-def _decoding_s(times: PassTimes, pool: _Pool, requests: float) -> float:
+def _decoding_s(pool: _Pool, requests: float) -> float:
     """Return how long a request decodes where the pool has so many [s]; it joins within an iteration."""
     if pool.request.gaps == 0.0:
         return 0.0
     rank = max(1.0, requests / pool.ranks)
-    every = total_of(pass_parts(times, pool.batch, pool.request, rank, 0.0, 0.0))
+    every = total_of(pass_parts(pool.times, pool.batch, pool.request, rank, 0.0, 0.0))
     beside = min(1.0, max(0.0, requests - 1.0) / pool.ranks)  # an iteration is under way when it comes
     return (pool.request.passes + 0.5 * beside) * every
 
 
 @lean_kernel
-def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
+def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
     """Return what a prompt sees where so many come to the pool [1/s]; inf where they are too many.
 
     varies: squared variation of the gaps between prompts of a unit; least: that come
@@ -165,16 +167,16 @@ def _prefilled(times: PassTimes, pool: _Pool, rate: float, varies: float, least:
     """
     own, ranks = rate / pool.units, float(pool.batch.ranks)
     most = ranks * max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
-    full = group_of(times, pool.batch, pool.request, 0.0, most / ranks)
+    full = group_of(pool.times, pool.batch, pool.request, 0.0, most / ranks)
     load = own * full.total / most
     if load >= 0.999:
         return _Prefilled(np.inf, full.completion, most, full.total, load)
     together = 1.0 if least <= 1.0 else least * ranks
-    group = group_of(times, pool.batch, pool.request, 0.0, least)
+    group = group_of(pool.times, pool.batch, pool.request, 0.0, least)
     if own * group.total > together:
         for _ in range(8):
             together = min(most, max(together, own * group.total))
-            group = group_of(times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
+            group = group_of(pool.times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
     busy = min(1.0, own * group.total / together)
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
@@ -194,8 +196,6 @@ def _moves(way: tuple[float, float], rate: float, together: float) -> float:
 
 @lean_kernel
 def _closed(
-    prefill: PassTimes,
-    decode: PassTimes,
     first: _Pool,
     second: _Pool,
     way: tuple[float, float],
@@ -212,26 +212,16 @@ def _closed(
         together = room_of(first.batch, first.request, 0.0) / first.request.prompt
         least = max(1.0, min(rank, np.floor(together)))
         if way[0] > 0.0:
-            every = _decoding_s(decode, second, most) / max(1.0, second.request.passes)
+            every = _decoding_s(second, most) / max(1.0, second.request.passes)
             least = max(1.0, min(least, 0.5 * every / way[0]))
-    low, high = 0.0, most
     decodes = second.request.gaps > 0.0
-    for step in range(_HALVINGS if decodes else 0):
-        middle = high if step == 0 else 0.5 * (low + high)
-        rate = middle / (_decoding_s(decode, second, middle) + way[0])
-        prompt = _prefilled(prefill, first, rate, varies, least)
-        if middle + rate * (prompt.wait + prompt.takes) > at_once:
-            high = middle
-        else:
-            low = middle
-        if low == high:
-            break
-    decoding_s = _decoding_s(decode, second, low)
-    rate = low / (decoding_s + way[0]) if decodes else _prompts_alone(prefill, first, at_once, varies, least)
-    prompt = _prefilled(prefill, first, rate, varies, least)
+    low = _most_decoding(first, second, way[0], at_once, most, varies, least) if decodes else 0.0
+    decoding_s = _decoding_s(second, low)
+    rate = low / (decoding_s + way[0]) if decodes else _prompts_alone(first, at_once, varies, least)
+    prompt = _prefilled(first, rate, varies, least)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     rest = at_once / rate - prompt.takes - moving - decoding_s
-    burst = group_of(prefill, first.batch, first.request, 0.0, max(1.0, rank))
+    burst = group_of(first.times, first.batch, first.request, 0.0, max(1.0, rank))
     share = at_once / requests
     place, room = 0.0, 0.0
     if places < at_once and low > 0.999 * most:
@@ -252,7 +242,7 @@ def _closed(
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
     makespan = requests / rate + max(0.0, burst.total - queue - prompt.takes)
     if spread > 0.0:
-        last = _last(decode, second, spread, low)
+        last = _last(second, spread, low)
         makespan = (requests - at_once) / rate + after + moving + place + last
     out[3] = requests / makespan
     out[5] = out[3] * decoding_s
@@ -261,13 +251,32 @@ def _closed(
 
 
 @lean_kernel
-def _prompts_alone(times: PassTimes, pool: _Pool, at_once: float, varies: float, least: float) -> float:
+def _most_decoding(
+    first: _Pool, second: _Pool, moves_s: float, at_once: float, most: float, varies: float, least: float
+) -> float:
+    """Return how many requests decode, of so many at a time: the others are in prefill, or on the way."""
+    low, high = 0.0, most
+    for step in range(_HALVINGS):
+        middle = high if step == 0 else 0.5 * (low + high)
+        rate = middle / (_decoding_s(second, middle) + moves_s)
+        prompt = _prefilled(first, rate, varies, least)
+        if middle + rate * (prompt.wait + prompt.takes) > at_once:
+            high = middle
+        else:
+            low = middle
+        if low == high:
+            break
+    return low
+
+
+@lean_kernel
+def _prompts_alone(pool: _Pool, at_once: float, varies: float, least: float) -> float:
     """Return how many requests end where their prompts are all that is computed of them [1/s]."""
     most = max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
-    low, high = 0.0, pool.ranks * most / group_of(times, pool.batch, pool.request, 0.0, most).total
+    low, high = 0.0, pool.ranks * most / group_of(pool.times, pool.batch, pool.request, 0.0, most).total
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        prompt = _prefilled(times, pool, middle, varies, least)
+        prompt = _prefilled(pool, middle, varies, least)
         if middle * (prompt.wait + prompt.takes) > at_once:
             high = middle
         else:
@@ -276,20 +285,15 @@ def _prompts_alone(times: PassTimes, pool: _Pool, at_once: float, varies: float,
 
 
 @lean_kernel
-def _last(times: PassTimes, pool: _Pool, spread: float, decoding: float) -> float:
+def _last(pool: _Pool, spread: float, decoding: float) -> float:
     """Return how long the last requests decode [s]: the longest of them, beside half as many."""
-    request = pool.request
-    shortest = (1.0 - spread) * request.most
-    tail = request.most - sqrt(2.0 * request.passes * (request.most - shortest) / max(1.0, decoding))
     rank = max(1.0, 0.5 * decoding / pool.ranks)
-    every = total_of(pass_parts(times, pool.batch, request, rank, 0.0, 0.0))
-    return float(max(request.passes, tail) * every)
+    every = total_of(pass_parts(pool.times, pool.batch, pool.request, rank, 0.0, 0.0))
+    return last_passes(pool.request, spread, decoding) * every
 
 
 @lean_kernel
 def _open(
-    prefill: PassTimes,
-    decode: PassTimes,
     first: _Pool,
     second: _Pool,
     way: tuple[float, float],
@@ -300,24 +304,24 @@ def _open(
 ) -> None:
     """Write what requests see that come at random times."""
     places = second.ranks * _places(second, requests)
-    prompt = _prefilled(prefill, first, rate, 1.0 / first.ranks, 1.0)
-    if prompt.wait == np.inf or _decoding_s(decode, second, places) * rate > places:
+    prompt = _prefilled(first, rate, 1.0 / first.ranks, 1.0)
+    if prompt.wait == np.inf or _decoding_s(second, places) * rate > places:
         out[0] = TOO_MANY
         return
     low, high = 0.0, places
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _decoding_s(decode, second, middle) * rate > middle:
+        if _decoding_s(second, middle) * rate > middle:
             low = middle
         else:
             high = middle
-    length = _decoding_s(decode, second, high)
+    length = _decoding_s(second, high)
     sends = requests / rate
     # pools fill at first: a request sees those of the time that has been
     seen = high * (1.0 - sends / (3.0 * length)) if sends < length else high
     if sends > length:
         seen = high * (1.0 - length / (3.0 * sends))
-    decoding_s = _decoding_s(decode, second, 1.0 + seen * (requests - 1.0) / requests)
+    decoding_s = _decoding_s(second, 1.0 + seen * (requests - 1.0) / requests)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     busy = min(0.999, high / places)
     place = 0.5 * length * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
@@ -325,7 +329,7 @@ def _open(
     out[1] = prompt.wait + prompt.takes
     if second.request.gaps > 0.0:
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
-    last = _last(decode, second, spread, high) if spread > 0.0 else decoding_s
+    last = _last(second, spread, high) if spread > 0.0 else decoding_s
     out[3] = requests / (sends + out[1] + moving + place + last)
     out[5], out[6] = out[3] * decoding_s, out[3] * prompt.wait
     _write_iterations(first, second, prompt, out[3], requests, high, out)

@@ -14,9 +14,9 @@ import numpy as np
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.stages import EMBEDDING_TIME, HEAD_TIME, Stages
 from fastflow.tables import Floats, Inputs, Ints
-from fastflow.workload.precision import precision
+from fastflow.workload.precision import Precision, precision
 from fastflow.workload.transformer.pattern import KINDS, WINDOW
-from fastflow.workload.transformer.sizes import LEARNED, sizes_of
+from fastflow.workload.transformer.sizes import LEARNED, Sizes, sizes_of
 
 # Activations of a pass that live at a time, in columns of a token: what a layer reads and sums up, and the
 # widest that it makes, in and out of its activation
@@ -42,19 +42,18 @@ def cache_of(inputs: Inputs, servers: ServerLayouts, layers: Ints) -> Cache:
 
     layers: of each kind of pattern.KINDS that a device has, (points, kinds).
     """
-    return _cache(inputs, _of_a_layer(inputs, servers), layers)
+    size = sizes_of(inputs)
+    return _cache(_of_a_layer(size, precision(inputs), servers), layers, np.asarray(size.window))
 
 
-def _cache(inputs: Inputs, each: Floats, layers: Ints) -> Cache:
+def _cache(each: Floats, layers: Ints, window: Ints) -> Cache:
     """Return the same; each: bytes of a token in one layer, (points,)."""
-    windowed = layers[:, _WINDOWED].sum(axis=1)
-    window = np.asarray(sizes_of(inputs).window) * np.ones(each.size, int)
+    windowed, window = layers[:, _WINDOWED].sum(axis=1), window * np.ones(each.size, int)
     return Cache(each * (layers.sum(axis=1) - windowed), each * windowed, window)
 
 
-def _of_a_layer(inputs: Inputs, servers: ServerLayouts) -> Floats:
+def _of_a_layer(size: Sizes, numbers: Precision, servers: ServerLayouts) -> Floats:
     """Return what a token takes in the cache of a layer on a device [B], (points,)."""
-    size, numbers = sizes_of(inputs), precision(inputs)
     heads = -(-np.asarray(size.kv_heads) // servers.tensor)
     latent = np.asarray(size.latent) > 0
     columns = np.where(latent, size.latent + size.rotary, heads * (size.head_dim + size.value_dim))
@@ -62,9 +61,10 @@ def _of_a_layer(inputs: Inputs, servers: ServerLayouts) -> Floats:
     return each
 
 
-def workspace(inputs: Inputs, servers: ServerLayouts, tokens: Ints) -> Floats:
+def _workspace(
+    inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, tokens: Ints
+) -> Floats:
     """Return the activations of a pass over so many tokens of a rank, on one device [B], (points,)."""
-    size, numbers = sizes_of(inputs), precision(inputs)
     expert = np.where(np.asarray(inputs["model.experts"]) > 1, size.topk * np.asarray(size.expert_ffn), 0)
     wide = np.maximum(size.ffn, expert) * 2.0 / servers.tensor
     columns = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * wide
@@ -98,19 +98,20 @@ def fullest(
     weights: of a device that has the whole model, by its parts, (points, PARTS_OF_MODEL) [B]; capacity: of a
     device [B]; tokens: of a request, (points,).
     """
-    owned, each = _weights(inputs, layouts, stages, weights), _of_a_layer(inputs, layouts)
-    work, share = workspace(inputs, layouts, inputs["server.budget"]), inputs["server.memory"]
+    size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.memory"]
+    owned, each = _weights(inputs, layouts, stages, weights), _of_a_layer(size, numbers, layouts)
+    work = _workspace(inputs, size, numbers, layouts, inputs["server.budget"])
     free = inputs["server.memory_of"] == FREE
     rest, whole = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
     caches = rest * (whole[:, None] - owned - work[:, None])
-    window = np.asarray(sizes_of(inputs).window)
+    window = np.asarray(size.window)
     windowed, of_all = stages.layers[:, :, _WINDOWED].sum(axis=2), stages.layers.sum(axis=2)
     seen = np.minimum(tokens, window)[:, None]
     takes = each[:, None] * ((of_all - windowed) * tokens[:, None] + windowed * seen)
     requests = caches / np.where(takes > 0.0, takes, 1.0)
     stage = np.argmin(np.where(of_all > 0, requests, np.inf), axis=1)
     at = np.arange(tokens.size)
-    return Room(owned[at, stage], work, caches[at, stage]), _cache(inputs, each, stages.layers[at, stage])
+    return Room(owned[at, stage], work, caches[at, stage]), _cache(each, stages.layers[at, stage], window)
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:

@@ -93,7 +93,7 @@ def bound_by(asked: Question, one: _Pass, host: Floats) -> Texts:
     return found
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_unnumbered` names what comes of it
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # `_numbered` names what comes of it
 def phases_of(asked: Question) -> Answer:
     """Return the result columns of all points, of whatever mode."""
     mode = asked.inputs["serve.mode"]
@@ -124,16 +124,20 @@ def _numbered(answer: Answer, osl: Floats) -> Answer:
 
     An answer of one token has no time per further token, and the fast form no percentiles.
     """
-    reason = Reasons(answer.reason.size)
     floats = {name: column for name, column in answer.columns.items() if column.dtype.kind == "f"}
-    for name, column in floats.items():
-        has_none = np.isnan(column) & ((name in SIMULATED) | ((name in OF_FURTHER_TOKENS) & (osl <= 1.0)))
-        sound = (column >= 0.0) & (column <= MOST)
-        for i in reason.without((answer.reason == "") & ~sound & ~has_none):
+    if not floats:
+        return answer
+    table = np.array(list(floats.values()))
+    may_lack = np.array([(name in SIMULATED, name in OF_FURTHER_TOKENS) for name in floats])
+    has_none = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
+    unsound = (answer.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~has_none
+    if not unsound.any():
+        return answer
+    reason = Reasons(answer.reason.size)
+    for (name, column), rows in zip(floats.items(), unsound, strict=True):
+        for i in reason.without(rows):
             reason.add(i, f"{name} would be {column[i]:.3g}, outside 0 to {MOST:g}")
     wrong = reason.texts()
-    if not (wrong != "").any():
-        return answer
     columns = {name: np.where(wrong == "", column, np.nan) for name, column in floats.items()}
     return Answer(answer.columns | columns, first_of(answer.reason, wrong))
 

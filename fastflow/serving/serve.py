@@ -36,6 +36,7 @@ from fastflow.workload.transformer.sizes import LEARNED
 class Served(NamedTuple):
     """Served points; (points,)."""
 
+    inputs: Inputs
     layouts: ServerLayouts
     columns: Columns  # NaN, or an empty text, where a point has no results
     reason: Texts  # why it has none; "" where it has
@@ -50,7 +51,7 @@ def serve(inputs: Inputs) -> Served:
     """
     if not in_blocks(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
-    inputs = with_lengths(inputs)
+    asked_for, inputs = inputs, with_lengths(inputs)
     layouts, unlaid, prefill = apart_layouts(inputs)
     points = layouts.ranks.size
     one = np.ones(points, dtype=np.int64)
@@ -83,7 +84,8 @@ def serve(inputs: Inputs) -> Served:
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
     columns |= served_costs(inputs, columns)
-    return Served(layouts, columns, reason.astype(np.str_), _late(inputs, columns), Need(*need))
+    late = _late(inputs, columns)
+    return Served(asked_for, layouts, columns, reason.astype(np.str_), late, Need(*need))
 
 
 def _need(asked: Question, found: Columns) -> Need:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import ALL, band_of
+from fastflow.columns.results import NO_EFFECT
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
@@ -17,7 +19,7 @@ from fastflow.grid.unset import MOST_TRIED, SAMPLE
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
-from fastflow.show.tables import CLASS, console, listing, validation_lines
+from fastflow.show.tables import CLASS, console, listing, validation_lines, without_effect
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -103,7 +105,7 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     cuts = [] if serves else ["cuts"]
     asked = list(
         dict.fromkeys(
-            ["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", "no_effect", CLASS]
+            ["point", *columns, "strategy", *cuts, *results, *digest.needs, "reason", NO_EFFECT.name, CLASS]
         )
     )
 
@@ -138,22 +140,28 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    if serves:
-        from fastflow.show.serving import unused_arrivals
-
-        for line in unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()}):
-            out.print(line)
-    for line in (*lacking(digest, grid.points, row), *validation_lines(shown)):
+    about = (*lacking(digest, grid.points, row), *validation_lines(shown))
+    for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
-    for line in _no_effect(grid, store.parts.total, part):
-        out.print(line)
-    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
-        best_of = (
-            "the best layout that keeps to both" if serves else "the fastest strategy that fits the memory"
-        )
-        out.print(f"{_ASKED}={AUTO} takes {best_of}, if there is one")
     out.print()
     _speed(grid, progress)
+
+
+def _unused(grid: Grid) -> Iterator[str]:
+    """Yield a line on times of arrival of a file of requests that are not used."""
+    if grid.served == ALL:
+        from fastflow.show.serving import unused_arrivals
+
+        yield from unused_arrivals({key: column[0] for key, column in grid.first_inputs().items()})
+
+
+def _advice(grid: Grid, digest: Digest) -> Iterator[str]:
+    """Yield what to ask for where no point fits its memory."""
+    if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
+        best_of = "the fastest strategy that fits the memory"
+        if grid.served == ALL:
+            best_of = "the best layout that keeps to both"
+        yield f"{_ASKED}={AUTO} takes {best_of}, if there is one"
 
 
 def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
@@ -170,13 +178,10 @@ def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Itera
     """Yield a line on each of the user's keys that changes nothing of some points; part: returns a part."""
     if not grid.unset:
         return
-    name, count = "no_effect", dict[str, int]()
+    name = NO_EFFECT.name
     numbers = range(parts if grid.points <= MOST_TRIED else 1)
-    read = [text or "" for number in numbers for text in part(number)[name].to_pylist()]
-    for said in (said for text in read for said in text.split("; ") if said):
-        count[said] = count.get(said, 0) + 1
-    for said, points in count.items():
-        key, _, same = said.partition(": ")
+    read = [text for number in numbers for text in part(number)[name].to_pylist()]
+    for (key, same), points in Counter(said for text in read for said in without_effect(text)).items():
         where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
         tried = f" ({SAMPLE} of them were tried)" if grid.points > MOST_TRIED else ""
         yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"

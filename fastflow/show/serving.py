@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table as Sheet
 
 from fastflow import units
-from fastflow.serving.lengths import MOST_ARRIVALS
+from fastflow.serving.lengths import arrivals_of_files
 from fastflow.serving.load import longest
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.bands import band_sheet, has_bands
@@ -84,7 +84,7 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
         yield f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
     else:
         how = "every iteration simulated" if simulated else "fast form"
-        if simulated and not inputs["serve.simulate"] and not _follows(inputs):
+        if simulated and not inputs["serve.simulate"] and not _followed(inputs):
             how = "simulated: the fast form may be far off"
         *first, last = _lengths(inputs)
         yield from first
@@ -94,7 +94,7 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
 
 def unused_arrivals(inputs: Mapping[str, Any]) -> Iterator[str]:
     """Say of a point's file with times of arrival that these are not used, and what uses them."""
-    if not _arrivals(inputs) or _follows(inputs):
+    if not _arrivals(inputs) or _followed(inputs):
         return
     needed = [] if inputs["serve.mode"] in _BATCHES else ["serve=continuous"]
     needed += ["serve.concurrency=0", *(["serve.rate='0 1/s'"] if inputs["serve.rate"] > 0.0 else [])]
@@ -106,17 +106,17 @@ def _arrivals(inputs: Mapping[str, Any]) -> int:
     return read_lengths(str(inputs[LENGTHS])).sent.size if LENGTHS in inputs else 0
 
 
-def _follows(inputs: Mapping[str, Any]) -> bool:
-    """Say whether a point sends requests when its file says."""
-    free = inputs["serve.concurrency"] == 0 and inputs["serve.rate"] == 0.0
-    return bool(free and inputs["serve.mode"] in _BATCHES and _arrivals(inputs) > 0)
+def _followed(inputs: Mapping[str, Any]) -> int:
+    """Return how many requests a point sends when its file says, 0 where it does not."""
+    own = {key: np.array([value]) for key, value in inputs.items() if key.startswith("serve.")}
+    return int(arrivals_of_files(own)[0])
 
 
 def _pace(inputs: Mapping[str, Any]) -> str:
     """Say when requests are sent."""
-    at_once, rate, arrivals = inputs["serve.concurrency"], inputs["serve.rate"], _arrivals(inputs)
-    if _follows(inputs):
-        count = inputs["serve.requests"] or min(arrivals, MOST_ARRIVALS)
+    at_once, rate = inputs["serve.concurrency"], inputs["serve.rate"]
+    count, arrivals = _followed(inputs), _arrivals(inputs)
+    if count:
         part = f"the first {count:,} of {arrivals:,}" if count < arrivals else f"all {count:,}"
         return f"{part} as they arrive"
     return f"{at_once:,} at a time" if at_once > 0 else f"{rate:.4g} a second, at random times"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fastflow import units
 from fastflow.columns import find_input, find_result
-from fastflow.columns.results import TYPICAL
+from fastflow.columns.results import BETWEEN, NO_EFFECT, TYPICAL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +103,15 @@ def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]
 
 def no_effect(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line on each of the user's keys that changes nothing of a point."""
-    for said in filter(None, str(row["no_effect"] or "").split("; ")):
-        key, _, same = said.partition(": ")
+    for key, same in without_effect(row[NO_EFFECT.name]):
         yield f"No effect    {key}: every result is {same}"
+
+
+def without_effect(text: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the user's keys that change nothing of a point, and as with what its results are.
+
+    text: what its result column has of them.
+    """
+    for said in filter(None, (text or "").split(BETWEEN)):
+        key, _, same = said.partition(": ")
+        yield key, same

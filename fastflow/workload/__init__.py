@@ -7,11 +7,22 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.distinct import kinds
 from fastflow.errors import InputError
-from fastflow.tables import Bools, Floats, Inputs, Ints, Reasons, Texts, single, take
+from fastflow.tables import (
+    Bools,
+    Floats,
+    Inputs,
+    Ints,
+    Reasons,
+    Texts,
+    Values,
+    columns_of,
+    single,
+    take,
+    values_of,
+)
 from fastflow.workload import (
     attention,
     experts,
@@ -55,33 +66,19 @@ def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> G
     """
     model = {key: column for key, column in inputs.items() if key.startswith("model.")}
     points = inputs["model.training"].size
-    if points == 1:
-        kept = file.KEY not in model
-        if kept:
-            return _build_one(_values(model), _values(numbers._asdict()), by_layer)
-        return _build(model, numbers, by_layer)
     first, place = kinds([*model.values(), *numbers], points)
+    if first.size == 1 and file.KEY not in model:
+        one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
+        return one if points == 1 else spread(one, place)
     if 2 * first.size > points:  # few repeat: to copy them takes longer
         return _build(model, numbers, by_layer)
     return spread(_build(take(model, first), take(numbers, first), by_layer), place)
 
 
-Values = tuple[tuple[str, Any], ...]
-"""Columns of one point, as values by which something can be kept."""
-
-
-def _values(columns: Mapping[str, NDArray[Any]]) -> Values:
-    return tuple((key, column.tolist()[0]) for key, column in columns.items())
-
-
-def _columns(values: Values) -> dict[str, NDArray[Any]]:
-    return {key: np.array([value]) for key, value in values}
-
-
 @lru_cache(maxsize=64)
 def _build_one(model: Values, numbers: Values, by_layer: bool) -> Graph:
-    """Return the graph of one point: calls from Python repeat models, and nobody writes to a graph."""
-    return _build(_columns(model), Precision(**_columns(numbers)), by_layer)
+    """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
+    return _build(columns_of(model), Precision(**columns_of(numbers)), by_layer)
 
 
 def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
@@ -129,13 +126,13 @@ def count_kernels(inputs: Inputs) -> Ints:
     for rows in _structures(inputs):
         one = take(dict(inputs), rows[:1])
         quick = family_of(one).quick_count
-        count[rows] = quick(one) if quick else _count(_values(one))
+        count[rows] = quick(one) if quick else _count(values_of(one))
     return count
 
 
 @lru_cache(maxsize=64)
 def _count(model: Values) -> int:
-    return len(_kernels(_columns(model), UNSIZED))
+    return len(_kernels(columns_of(model), UNSIZED))
 
 
 def count_layers(inputs: Inputs) -> Ints:
