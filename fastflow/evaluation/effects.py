@@ -182,7 +182,7 @@ def without_effect(
             at += trial.points.size
         else:
             try:
-                others, first = results_of(_changed(inputs, trial)), 0
+                others, first = results_of(changed(inputs, trial)), 0
             except InputError:  # what is missing is needed
                 continue
         alike = _same(columns, others, trial, first) & has_time[trial.points]
@@ -197,7 +197,7 @@ def without_effect(
     return own | {COLUMN: np.array(texts, dtype=np.str_)}
 
 
-def _changed(inputs: Columns, trial: Trial) -> Columns:
+def changed(inputs: Columns, trial: Trial) -> Columns:
     """Return the inputs of a trial's points, which lack some of the points' or have others beside."""
     found = {key: column[trial.points] for key, column in inputs.items()}
     for key, values in trial.values.items():

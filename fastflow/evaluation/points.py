@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.evaluation.effects import Trial, trials_of, with_trials, without_effect
+from fastflow.evaluation.effects import Trial, changed, trials_of, with_trials, without_effect
+from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.tables import Columns, Texts
@@ -50,27 +51,55 @@ def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = 
     rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
     some of the points, which are predicted after them.
     """
-    from fastflow import crossflow
     from fastflow.optimize.fitting import LEAST
     from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
-    prediction: Prediction | Served
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
-            from fastflow.serving.serve import serve
 
             settled = dict(settle_servers(inputs, rehearsed))
-            least = settled.pop(LEAST, None)
-            prediction = serve(with_trials(settled, trials))
         else:
             settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
-            least = settled.pop(LEAST, None)
-            prediction = crossflow.predict(with_trials(settled, trials))
+    least = settled.pop(LEAST, None)
+    prediction, trials = _with_trials(settled, trials)
     points = next(iter(inputs.values())).size
     return Predicted(np.arange(points), inputs, prediction, settled, trials=trials, least=least)
+
+
+def _model(inputs: Columns) -> Prediction | Served:
+    """Run the model on points whose strategies are settled; raises InputError."""
+    with naming_what_is_missing(inputs):
+        if serves(inputs):
+            from fastflow.serving.serve import serve
+
+            return serve(inputs)
+        from fastflow import crossflow
+
+        return crossflow.predict(inputs)
+
+
+def _with_trials(settled: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
+    """Run the model on points and their trials, but for those that it refuses; and return these trials."""
+    try:
+        return _model(with_trials(settled, trials)), trials
+    except InputError:
+        if not trials:
+            raise
+    alone = _model(settled)
+    kept = [trial for trial in trials if not trial.fits(settled) or _is_taken(changed(settled, trial))]
+    return (_model(with_trials(settled, kept)) if kept else alone), kept
+
+
+def _is_taken(inputs: Columns) -> bool:
+    """Say whether the model takes inputs."""
+    try:
+        _model(inputs)
+    except InputError:
+        return False
+    return True
 
 
 def columns_of(one: Predicted) -> Columns:

@@ -60,6 +60,14 @@ def recomputed(texts: Texts) -> tuple[Ints, Bools]:
     return layers[place], texts == SELECTIVE
 
 
+def recompute_of(inputs: Inputs) -> Texts:
+    """Return what every point computes again, (points,): nothing where there is no backward pass.
+
+    inputs: `model.training`, `parallel.recompute`.
+    """
+    return np.where(inputs["model.training"], inputs[RECOMPUTE], NONE)
+
+
 def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:
     """Return the kind of every layer of the points' graphs, and where each point's begin, (points + 1,)."""
     layers = _count_layers(graph.offset, graph.layer)

@@ -21,6 +21,7 @@ from fastflow.parallelism.chunks import (
     deal,
     launched_again,
     most_of_chunks,
+    recompute_of,
 )
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies
@@ -180,7 +181,7 @@ def pipeline(
 
     Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
 
-    inputs: `parallel.schedule` and `parallel.split`; dealing: of their models' layers, where some stand
+    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; dealing: of their models' layers, where some stand
     for several; strategies, microbatched (micro-batches): (points,); launches of every kernel in an
     iteration, kernel_s: what one takes [s], (kernels,).
     """
@@ -189,7 +190,7 @@ def pipeline(
     if dealing is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] != BALANCED
-        chunks = deal(graph, dealing, even, inputs["parallel.recompute"], launches * kernel_s)
+        chunks = deal(graph, dealing, even, recompute_of(inputs), launches * kernel_s)
         again = launched_again(graph.numbers, chunks, microbatched)
         none = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)
