@@ -31,14 +31,16 @@ from fastflow.workload.request_lengths import KEY as LENGTHS
 
 COLUMN, BETWEEN = "no_effect", "; "
 UNSET = "as without it"
-_NEVER = (STRATEGY, "serve.prefill.strategy", "serve.prefill.devices", "model.file")
+_NEVER = (STRATEGY, "model.file")
 """Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
+_OF_PREFILL = ("serve.prefill.strategy", "serve.prefill.devices")
+"""The same where prefill has devices of its own."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
 """Keys that all servers of requests depend on, unless a file says what is sent."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
-"""Keys that direct the choice of a strategy: they have acted once it is made."""
+"""Keys that direct the choice of a strategy in training: they have acted once it is made."""
 _MEANINGS = {
     RECOMPUTE: "recompute", "parallel.split": "split", "parallel.zero": "zero",
     "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
@@ -72,13 +74,17 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     if not grid.unset or grid.no_effect is not None:
         return []
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
-    chosen = (inputs[STRATEGY] == AUTO).tolist()
+    chosen = (inputs[STRATEGY] == AUTO).tolist() if SERVES not in inputs else [False] * len(known)
     found: list[Trial] = []
+    never: tuple[str, ...] = _NEVER
     if SERVES not in inputs:
-        never = *_NEVER, *_SIZES
+        never += _SIZES
     else:
-        is_loaded = np.isin(inputs["serve.mode"], (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
-        never = *_NEVER, *(_LOADS if is_loaded else ())
+        mode = inputs["serve.mode"]
+        if np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs:
+            never += _LOADS
+        if (mode == DISAGGREGATED).any():
+            never += _OF_PREFILL
     for key in dict.fromkeys(key for one in known for key in one if key not in never):
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
@@ -164,11 +170,13 @@ def without_effect(
     trials: Sequence[Trial],
     inputs: Columns,
     results_of: Callable[[Columns], Columns],
+    chosen_alike: Callable[[Trial, Ints], Bools],
 ) -> Columns:
     """Return the result columns of points alone, with the one that names keys without effect.
 
     columns: of points, and after them of the trials that fit; inputs: of points, under their strategy;
-    results_of: predicts the other trials, which have other inputs.
+    results_of: predicts the other trials, which have other inputs. chosen_alike: says of some rows of a trial
+    whether what is chosen, as the strategy may be, is the same.
     """
     if not trials:
         return columns
@@ -187,10 +195,16 @@ def without_effect(
                 continue
         alike = _same(columns, others, trial, first) & has_time[trial.points]
         known = same.setdefault((trial.key, trial.said), {})
+        alike &= [known.get(point, True) for point in trial.points.tolist()]
+        alike[alike] = chosen_alike(trial, np.flatnonzero(alike))
         for point, is_alike in zip(trial.points.tolist(), alike.tolist(), strict=True):
-            known[point] = known.get(point, True) and is_alike
+            known[point] = is_alike
     texts = [
-        BETWEEN.join(f"{key}: {said}" for (key, said), known in same.items() if known.get(point))
+        BETWEEN.join(
+            f"{key}: {said}"
+            for (key, said), known in same.items()
+            if known.get(point) and (said == UNSET or not same.get((key, UNSET), {}).get(point))
+        )
         for point in range(points)
     ]
     own = {name: column[:points] for name, column in columns.items()} if at > points else columns
