@@ -185,7 +185,8 @@ def test_what_only_training_chooses(strategy: str, text: str) -> None:
 @pytest.mark.parametrize(
     "texts",
     [
-        ("model=mixtral_8x22b", "system=dgx_h100", "serve=continuous", "system.devices=16", "system.package.devices=2"),
+        ("model=mixtral_8x22b", "system=dgx_h100", "serve=continuous", "system.devices=16",
+         "system.package.devices=2"),
         ("model=llama2_70b", "system=dgx_h200", "system.devices=20", "parallel.strategy=auto",
          "framework=fsdp", "parallel.context=all_to_all"),
         ("model=nemotron4_340b", "system=superpod_h100", "system.devices=1", "parallel.strategy=auto",
@@ -199,8 +200,12 @@ def test_the_choice_of_a_strategy_counts(texts: tuple[str, ...]) -> None:
     found, last = fastflow.evaluate(*texts), texts[-1].partition("=")[0]
     without = fastflow.evaluate(*texts[:-1])
     said = f"{last}: as without it" in found[COLUMN][0].split("; ")
-    assert said == (_same(found, without) and found["zero" if "zero" in found else "strategy"].equals(
-        without["zero" if "zero" in found else "strategy"]))
+    assert said == (
+        _same(found, without)
+        and found["zero" if "zero" in found else "strategy"].equals(
+            without["zero" if "zero" in found else "strategy"]
+        )
+    )
 
 
 @pytest.mark.parametrize("chip", ["a100", "h100_sxm", "v100", "pathfinding"])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.evaluation.effects import Trial, changed, trials_of, with_trials, without_effect
 from fastflow.errors import InputError
+from fastflow.evaluation.effects import Trial, changed, trials_of, with_trials, without_effect
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
 from fastflow.parallelism.strategy import AUTO

@@ -127,6 +127,8 @@ def undealt(dealing: Dealing, strategies: Strategies, inputs: Inputs) -> Texts:
     for i in reason.without(even & (dealing.virtual > 1) & ~divides(dealing.virtual, dealing.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
         allowed = f"a strategy whose {parts} divide the {dealing.hidden[i]} layers, or those and two"
+        if chunks[i] == 1 and stages[i] <= dealing.hidden[i]:
+            allowed += f"; or parallel.split={BALANCED}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 
