@@ -117,6 +117,7 @@ def check(work: str, text: str) -> None:
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
         stands = default in effects._STANDS_FOR or default == column.auto or default == 0
+        stands |= key == "system.devices"  # as many as the strategy takes
         assert stands, (work, text)
 
 
@@ -162,6 +163,17 @@ def test_of_training(texts: tuple[str, ...], said: str) -> None:
     keys = {text.partition("=")[0] for text in texts}
     own = [text for text in TRAINED if text.partition("=")[0] not in keys]
     assert fastflow.evaluate(*own, *texts)[COLUMN].tolist() == [said]
+
+
+@pytest.mark.parametrize(("devices", "said"), [(16, ""), (32, "system.devices: as without it"), (8, None)])
+def test_devices_that_the_strategy_takes(devices: int, said: str | None) -> None:
+    """A system of as many devices as the strategy takes is what is done; of more, some are idle."""
+    texts = ("model=llama3_8b", "system=superpod_h100", "model.batch=64", "parallel.strategy=TP-2-d8")
+    found = fastflow.evaluate(*texts, f"system.devices={devices}")
+    if said is None:
+        assert "system.devices=8" in found["reason"][0]
+    else:
+        assert found[COLUMN].tolist() == [said]
 
 
 SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")

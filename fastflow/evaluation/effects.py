@@ -19,9 +19,10 @@ from fastflow.configuration.inputs import Scalar
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
 from fastflow.grid.unset import MOST_TRIED, SAMPLE
+from fastflow.hardware.packages import DEVICES
 from fastflow.parallelism.choices import CHOSEN, STRATEGY
 from fastflow.parallelism.chunks import RECOMPUTE
-from fastflow.parallelism.strategy import AUTO
+from fastflow.parallelism.strategy import AUTO, parse
 from fastflow.parallelism.within import KEY as WITHIN
 from fastflow.precompile import SERVES
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED
@@ -113,7 +114,11 @@ def _others(
     if key == RECOMPUTE and str(value).isdigit() and int(str(value)) > 0:
         fewer = str(int(str(value)) - 1)
         yield f"as with {fewer}", [{key: fewer}], False
-    if value == default or value is None:
+    if (
+        value == default
+        or value is None
+        or (key == DEVICES and _devices_of(inputs[STRATEGY][point]) == value)
+    ):
         return
     others: list[Scalar | None] = [default]
     stands = default in _STANDS_FOR or (column.auto is not None and default == column.auto)
@@ -122,6 +127,14 @@ def _others(
     elif column.kind == "int" and default == 0 and not stands:  # which may stand for what others give
         others += [2 * int(value)]
     yield UNSET, [{key: other} for other in others], stands
+
+
+def _devices_of(strategy: str) -> int:
+    """Return the devices of a strategy, which are those of the system then; 0 of none."""
+    try:
+        return 0 if strategy == AUTO else parse(str(strategy)).devices
+    except InputError:
+        return 0
 
 
 def _trials(
