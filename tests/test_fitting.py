@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.columns import INPUTS
+from fastflow.configuration.shelf import keys
 from fastflow.crossflow import weigh
+from fastflow.errors import InputError
 from fastflow.optimize.fitting import with_devices
 from fastflow.optimize.layouts import best_layouts
 from fastflow.parallelism.choices import every_layout
@@ -91,3 +94,42 @@ def test_devices_are_tried_from_few_to_many(compose):
     assert with_devices(inputs, "why", fits) == "why; system.devices=24 has one that fits"
     assert tried == [2, 4, 8, 16, 24]
     assert with_devices(inputs, "why", lambda _: False).startswith("why; no number of devices")
+
+
+@pytest.mark.parametrize(
+    ("texts", "advice"),
+    [
+        (("model=deepseek_v3", "parallel.strategy=TP-8-e2-d2-p2"), ("parallel.split=balanced",)),
+        (("model=kimi_k2", "parallel.strategy=TP-4-d2-p4"), ("parallel.split=balanced",)),
+        (("model=qwen3_32b", "parallel.strategy=TP-8-d3"), ("parallel.strategy=auto",)),
+        (("model=mixtral_8x7b", "parallel.strategy=TP-8-d16-p4"), ("parallel.strategy=auto",)),
+    ],
+)
+def test_the_way_out_of_a_strategy_works(texts: tuple[str, ...], advice: tuple[str, ...]) -> None:
+    work = ("system=dgx_h200", "system.devices=32", "model.batch=64", *texts)
+    reason = fastflow.evaluate(*work)["reason"][0]
+    assert reason.startswith("parallel.strategy=")
+    assert reason.endswith(f"or {advice[0].removeprefix('parallel.strategy=')}")
+    keys = [text.partition("=")[0] for text in advice]
+    kept = [text for text in work if text.partition("=")[0] not in keys]
+    assert fastflow.evaluate(*kept, *advice)["time_s"][0] > 0.0
+
+
+SERVED = [
+    column.name for column in INPUTS if column.name.startswith("serve.") and column.name != "serve.mode"
+]
+
+
+@pytest.mark.parametrize("choice", ["none", "decode", "continuous", "disaggregated"])
+@pytest.mark.parametrize("key", SERVED)
+def test_a_key_of_another_choice_of_serve_names_that_choice(key: str, choice: str) -> None:
+    """What the line says works: the key is one of that choice."""
+    work = ("model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-d2")
+    if key in keys("serve", choice):
+        return
+    with pytest.raises(InputError, match=r"; serve=.* (has|have) it$") as refused:
+        fastflow.evaluate(*work, f"serve={choice}", f"{key}=1")
+    having = re.search(r"; serve=(.*) (?:has|have) it$", str(refused.value))
+    assert having is not None
+    for other in having.group(1).split(", "):
+        assert key in keys("serve", other)

@@ -45,7 +45,7 @@ WORK = {
     ),
     "prefill": ("model=llama3_8b", "chip=h100_sxm", "serve=prefill", "parallel.strategy=TP-1"),
 }  # fmt: skip
-NEVER_TRIED = (*NEVER, "model.name", "model.config")
+NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""
 NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
 
@@ -117,6 +117,7 @@ def check(work: str, text: str) -> None:
         default, column = _inputs(work)[key], find_input(key)
         assert column is not None
         stands = default in effects._STANDS_FOR or default == column.auto or default == 0
+        stands |= key == "system.devices"  # as many as the strategy takes
         assert stands, (work, text)
 
 
@@ -162,6 +163,70 @@ def test_of_training(texts: tuple[str, ...], said: str) -> None:
     keys = {text.partition("=")[0] for text in texts}
     own = [text for text in TRAINED if text.partition("=")[0] not in keys]
     assert fastflow.evaluate(*own, *texts)[COLUMN].tolist() == [said]
+
+
+@pytest.mark.parametrize(("devices", "said"), [(16, ""), (32, "system.devices: as without it"), (8, None)])
+def test_devices_that_the_strategy_takes(devices: int, said: str | None) -> None:
+    """A system of as many devices as the strategy takes is what is done; of more, some are idle."""
+    texts = ("model=llama3_8b", "system=superpod_h100", "model.batch=64", "parallel.strategy=TP-2-d8")
+    found = fastflow.evaluate(*texts, f"system.devices={devices}")
+    if said is None:
+        assert "system.devices=8" in found["reason"][0]
+    else:
+        assert found[COLUMN].tolist() == [said]
+
+
+SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")
+
+
+@pytest.mark.parametrize("strategy", ["auto", "TP-8"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parallel.recompute=full", "parallel.recompute=5", "parallel.microbatch=4", "parallel.microbatches=2",
+        "parallel.zero=3", "parallel.split=balanced", "parallel.within='tp<=4'", "+serve.prefill.devices=4",
+    ],
+)  # fmt: skip
+def test_what_only_training_chooses(strategy: str, text: str) -> None:
+    key = text.lstrip("+").partition("=")[0]
+    found = fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}", text)
+    assert found[COLUMN].tolist() == [f"{key}: as without it"]
+    assert _same(found, fastflow.evaluate(*SERVED, f"parallel.strategy={strategy}"))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("model=mixtral_8x22b", "system=dgx_h100", "serve=continuous", "system.devices=16",
+         "system.package.devices=2"),
+        ("model=llama2_70b", "system=dgx_h200", "system.devices=20", "parallel.strategy=auto",
+         "framework=fsdp", "parallel.context=all_to_all"),
+        ("model=nemotron4_340b", "system=superpod_h100", "system.devices=1", "parallel.strategy=auto",
+         "framework=jax"),
+        ("model=llama2_70b", "system=dgx_h200", "system.devices=20", "parallel.strategy=auto",
+         "framework=fsdp", "server=vllm"),
+    ],
+)  # fmt: skip
+def test_the_choice_of_a_strategy_counts(texts: tuple[str, ...]) -> None:
+    """A key has an effect where another strategy is the best without it."""
+    found, last = fastflow.evaluate(*texts), texts[-1].partition("=")[0]
+    without = fastflow.evaluate(*texts[:-1])
+    said = f"{last}: as without it" in found[COLUMN][0].split("; ")
+    assert said == (
+        _same(found, without)
+        and found["zero" if "zero" in found else "strategy"].equals(
+            without["zero" if "zero" in found else "strategy"]
+        )
+    )
+
+
+@pytest.mark.parametrize("chip", ["a100", "h100_sxm", "v100", "pathfinding"])
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_values_that_a_chip_lacks_are_no_fault_of_a_point(chip: str, dtype: str) -> None:
+    """A key is tried with other values, of which a chip may not know some."""
+    work = ("model=attention", f"chip={chip}", f"model.dtype={dtype}", f"precision.attention={dtype}")
+    found = fastflow.evaluate(*work)
+    assert found["time_s"][0] == fastflow.evaluate(*work[:-1])["time_s"][0]
 
 
 def test_rows_of_a_grid() -> None:

@@ -262,3 +262,13 @@ def test_weights_are_gathered_once_for_what_is_computed_again(compose, predict, 
     if strategy == "d8":
         assert near(again["time_s"] - kept["time_s"], again["again_s"])
         assert near(again["comm_s"], kept["comm_s"])
+
+
+@pytest.mark.parametrize("strategy", ["TP-2-d4", "TP-2-p4", "TP-1-c2-p4", "TP-2-p4x2", "TP-1-d2-p4x4"])
+@pytest.mark.parametrize("recompute", ["none", "full", "3"])
+def test_a_forward_pass_keeps_nothing_and_computes_nothing_again(strategy: str, recompute: str) -> None:
+    work = ("model=qwen3_32b", "system=dgx_h100", "model.training=false", f"parallel.strategy={strategy}")
+    found = fastflow.evaluate(*work, f"parallel.recompute={recompute}", "model.batch=64")
+    assert found["activation_B"][0] == 0.0
+    assert found["again_s"][0] == 0.0
+    assert found["time_s"][0] == fastflow.evaluate(*work, "model.batch=64")["time_s"][0]

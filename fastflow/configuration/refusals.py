@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fastflow.columns import INPUTS, find_input
 from fastflow.configuration.hydra_composer import COMPOSITION_ERRORS, HydraComposer
 from fastflow.configuration.library import is_own_file
+from fastflow.configuration.shelf import choices, keys
 from fastflow.configuration.wording import first_line, one_of, suggestion
 from fastflow.errors import CompositionError, InputError
 
@@ -24,6 +25,7 @@ _UNEXPECTED = re.compile(
 _NO_CHOICE = ("Config group override must be", "cannot be composed")
 _THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
+_SERVE = "serve"
 _PARENT = re.compile(r"In '([^']+)'")
 
 
@@ -169,8 +171,15 @@ def _unknown_key(
         return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
     if f"~{key}" in overrides:
         return InputError(f"~{key}", "nothing", f"{of} that has a value{close}", composer.origin_of_overrides)
-    add = f"; to add it, write +{key}={value}" if _is_input(key) else ""
+    add = (_of_other_choices(key) or f"; to add it, write +{key}={value}") if _is_input(key) else ""
     return InputError(key, "" if value is None else value, of + (add or close), composer.origin_of_overrides)
+
+
+def _of_other_choices(key: str) -> str:
+    """Say which choices of `serve` have a key of it, which one that is not chosen does not take; or ""."""
+    group = key.partition(".")[0]
+    having = [choice for choice in choices(group) if key in keys(group, choice)] if group == _SERVE else []
+    return f"; {group}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
 def _is_input(key: str) -> bool:

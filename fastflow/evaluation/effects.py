@@ -20,9 +20,10 @@ from fastflow.configuration.inputs import Scalar
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
 from fastflow.grid.unset import MOST_TRIED, SAMPLE
+from fastflow.hardware.packages import DEVICES
 from fastflow.parallelism.choices import CHOSEN, STRATEGY
 from fastflow.parallelism.chunks import RECOMPUTE
-from fastflow.parallelism.strategy import AUTO
+from fastflow.parallelism.strategy import AUTO, parse
 from fastflow.parallelism.within import KEY as WITHIN
 from fastflow.precompile import SERVES
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED
@@ -32,12 +33,14 @@ from fastflow.workload.request_lengths import KEY as LENGTHS
 
 COLUMN = NO_EFFECT.name
 UNSET = "as without it"
+_OF_PREFILL = ("serve.prefill.strategy", "serve.prefill.devices")
+"""Keys that result columns name, where prefill has devices of its own."""
 _SIZES = ("model.batch", "model.hidden", "model.layers", "model.sequence")
 """Keys that every iteration of training depends on."""
 _LOADS = ("serve.isl", "serve.osl", "serve.concurrency", "serve.rate")
 """Keys that all servers of requests depend on, unless a file says what is sent."""
 _OF_CHOICE = (*CHOSEN, WITHIN, "parallel.per_layer", "parallel.microbatches")
-"""Keys that direct the choice of a strategy: they have acted once it is made."""
+"""Keys that direct the choice of a strategy in training: they have acted once it is made."""
 _MEANINGS = {
     RECOMPUTE: "recompute", "parallel.split": "split", "parallel.zero": "zero",
     "parallel.microbatch": "microbatch", "parallel.microbatches": "microbatches", "placement": "placement",
@@ -71,12 +74,13 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     if not grid.unset or grid.no_effect is not None:
         return []
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
-    chosen = (inputs[STRATEGY] == AUTO).tolist()
+    chosen = (inputs[STRATEGY] == AUTO).tolist() if SERVES not in inputs else [False] * len(known)
     found: list[Trial] = []
     never: tuple[str, ...] = _SIZES
     if SERVES in inputs:
-        is_loaded = np.isin(inputs["serve.mode"], (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
-        never = _LOADS if is_loaded else ()
+        mode = inputs["serve.mode"]
+        is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
+        never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())
     for key in dict.fromkeys(key for one in known for key in one if key not in never):
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
@@ -105,7 +109,11 @@ def _others(
     if key == RECOMPUTE and str(value).isdigit() and int(str(value)) > 0:
         fewer = str(int(str(value)) - 1)
         yield f"as with {fewer}", [{key: fewer}], False
-    if value == default or value is None:
+    if (
+        value == default
+        or value is None
+        or (key == DEVICES and _devices_of(inputs[STRATEGY][point]) == value)
+    ):
         return
     others: list[Scalar | None] = [default]
     stands = default in _STANDS_FOR or (column.auto is not None and default == column.auto)
@@ -114,6 +122,14 @@ def _others(
     elif column.kind == "int" and default == 0 and not stands:  # which may stand for what others give
         others += [2 * int(value)]
     yield UNSET, [{key: other} for other in others], stands
+
+
+def _devices_of(strategy: str) -> int:
+    """Return the devices of a strategy, which are those of the system then; 0 of none."""
+    try:
+        return 0 if strategy == AUTO else parse(str(strategy)).devices
+    except InputError:
+        return 0
 
 
 def _trials(
@@ -163,11 +179,13 @@ def without_effect(
     trials: Sequence[Trial],
     inputs: Columns,
     results_of: Callable[[Columns], Columns],
+    chosen_alike: Callable[[Trial, Ints], Bools],
 ) -> Columns:
     """Return the result columns of points alone, with the one that names keys without effect.
 
     columns: of points, and after them of the trials that fit; inputs: of points, under their strategy;
-    results_of: predicts the other trials, which have other inputs.
+    results_of: predicts the other trials, which have other inputs. chosen_alike: says of some rows of a trial
+    whether what is chosen, as the strategy may be, is the same.
     """
     if not trials:
         return columns
@@ -181,22 +199,28 @@ def without_effect(
             at += trial.points.size
         else:
             try:
-                others, first = results_of(_changed(inputs, trial)), 0
+                others, first = results_of(changed(inputs, trial)), 0
             except InputError:  # what is missing is needed
                 continue
         alike = _same(columns, others, trial, first) & has_time[trial.points]
         known = same.setdefault((trial.key, trial.said), {})
+        alike &= [known.get(point, True) for point in trial.points.tolist()]
+        alike[alike] = chosen_alike(trial, np.flatnonzero(alike))
         for point, is_alike in zip(trial.points.tolist(), alike.tolist(), strict=True):
-            known[point] = known.get(point, True) and is_alike
+            known[point] = is_alike
     texts = [
-        BETWEEN.join(f"{key}: {said}" for (key, said), known in same.items() if known.get(point))
+        BETWEEN.join(
+            f"{key}: {said}"
+            for (key, said), known in same.items()
+            if known.get(point) and (said == UNSET or not same.get((key, UNSET), {}).get(point))
+        )
         for point in range(points)
     ]
     own = {name: column[:points] for name, column in columns.items()} if at > points else columns
     return own | {COLUMN: np.array(texts, dtype=np.str_)}
 
 
-def _changed(inputs: Columns, trial: Trial) -> Columns:
+def changed(inputs: Columns, trial: Trial) -> Columns:
     """Return the inputs of a trial's points, which lack some of the points' or have others beside."""
     found = {key: column[trial.points] for key, column in inputs.items()}
     for key, values in trial.values.items():

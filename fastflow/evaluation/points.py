@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.evaluation.effects import Trial, trials_of, with_trials, without_effect
+from fastflow.errors import InputError
+from fastflow.evaluation.effects import Trial, changed, trials_of, with_trials, without_effect
 from fastflow.grid.grid import Grid, Share
 from fastflow.grid.run import naming_what_is_missing
-from fastflow.tables import Columns, Texts
+from fastflow.parallelism.strategy import AUTO
+from fastflow.tables import Bools, Columns, Ints, Texts, take
 
 if TYPE_CHECKING:
     from fastflow.prediction import Prediction
     from fastflow.serving.serve import Served
+
+STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
+"""Keys whose value may be the best there is."""
 
 
 class Predicted(NamedTuple):
@@ -32,6 +38,8 @@ class Predicted(NamedTuple):
     """What the prediction has after the points: some of them again, without keys of the user."""
     least: Texts | None = None
     """Why nothing fits where the best strategy was asked for, of every point; or ""."""
+    rehearsed: bool = False
+    """Whether any strategy was taken where the best one is asked for."""
 
 
 def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
@@ -50,27 +58,61 @@ def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = 
     rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
     some of the points, which are predicted after them.
     """
-    from fastflow import crossflow
     from fastflow.optimize.fitting import LEAST
-    from fastflow.optimize.settled import settle, settle_on_any
     from fastflow.precompile import compile_ahead
 
-    prediction: Prediction | Served
     with naming_what_is_missing(inputs):
         compile_ahead(inputs)
+    settled = _settled(inputs, rehearsed)
+    least = settled.pop(LEAST, None)
+    prediction, trials = _with_trials(settled, trials)
+    points = next(iter(inputs.values())).size
+    return Predicted(np.arange(points), inputs, prediction, settled, None, trials, least, rehearsed)
+
+
+def _settled(inputs: Columns, rehearsed: bool = False) -> Columns:
+    """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
+    with naming_what_is_missing(inputs):
         if serves(inputs):
             from fastflow.optimize.servers import settle_servers
+
+            return dict(settle_servers(inputs, rehearsed))
+        from fastflow.optimize.settled import settle, settle_on_any
+
+        return dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+
+
+def _model(inputs: Columns) -> Prediction | Served:
+    """Run the model on points whose strategies are settled; raises InputError."""
+    with naming_what_is_missing(inputs):
+        if serves(inputs):
             from fastflow.serving.serve import serve
 
-            settled = dict(settle_servers(inputs, rehearsed))
-            least = settled.pop(LEAST, None)
-            prediction = serve(with_trials(settled, trials))
-        else:
-            settled = dict(settle_on_any(inputs) if rehearsed else settle(inputs))
-            least = settled.pop(LEAST, None)
-            prediction = crossflow.predict(with_trials(settled, trials))
-    points = next(iter(inputs.values())).size
-    return Predicted(np.arange(points), inputs, prediction, settled, trials=trials, least=least)
+            return serve(inputs)
+        from fastflow import crossflow
+
+        return crossflow.predict(inputs)
+
+
+def _with_trials(settled: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
+    """Run the model on points and their trials, but for those that it refuses; and return these trials."""
+    try:
+        return _model(with_trials(settled, trials)), trials
+    except InputError:
+        if not trials:
+            raise
+    alone = _model(settled)
+    kept = [trial for trial in trials if not trial.fits(settled) or _is_taken(changed(settled, trial))]
+    return (_model(with_trials(settled, kept)) if kept else alone), kept
+
+
+def _is_taken(inputs: Columns) -> bool:
+    """Say whether the model takes inputs."""
+    try:
+        _model(inputs)
+    except InputError:
+        return False
+    return True
 
 
 def columns_of(one: Predicted) -> Columns:
@@ -84,10 +126,42 @@ def columns_of(one: Predicted) -> Columns:
         from fastflow.results import summary
 
         columns = summary(cast("Prediction", one.prediction))
-    columns = without_effect(columns, one.place.size, one.trials, one.settled, results_of)
+    columns = without_effect(
+        columns, one.place.size, one.trials, one.settled, results_of, partial(_chosen_alike, one)
+    )
     if one.least is not None and (one.least != "").any():
         columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
     return columns
+
+
+def _chosen_alike(one: Predicted, trial: Trial, rows: Ints) -> Bools:
+    """Say of some of a trial's points whether the same strategy is the best without the key.
+
+    Where none is asked for, it is.
+    """
+    from fastflow.optimize.fitting import LEAST
+
+    points = trial.points[rows]
+    alike = np.ones(rows.size, dtype=np.bool_)
+    asked = np.zeros(rows.size, dtype=np.bool_)
+    for key in (key for key in STRATEGIES if key in one.inputs):
+        asked |= (one.inputs[key][points] == AUTO) & (key not in trial.values)
+    some = np.flatnonzero(asked)
+    if not some.size:
+        return alike
+    try:
+        others = _settled(take(changed(one.inputs, trial), rows[some]))
+    except InputError:  # none is found
+        alike[some] = False
+        return alike
+    here = take(one.settled, points[some])
+    if one.rehearsed:
+        here = _settled(take(one.inputs, points[some]))
+    elif one.least is not None:
+        here[LEAST] = one.least[points[some]]
+    for key in here.keys() & others.keys() - trial.values.keys():
+        alike[some] &= here[key] == others[key]
+    return alike
 
 
 def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:

@@ -14,7 +14,7 @@ from fastflow.dataset.schema import ResultTable, column_order
 from fastflow.errors import CompositionError, InputError
 from fastflow.evaluation.effects import COLUMN as NO_EFFECT
 from fastflow.evaluation.effects import trials_of
-from fastflow.evaluation.points import Predicted, results_of, serves
+from fastflow.evaluation.points import Predicted, columns_of, predict, results_of, serves
 from fastflow.evaluation.runner import lay_out
 from fastflow.evaluation.sampled import band_columns, samples_by
 from fastflow.grid.grid import Axis, Grid
@@ -53,9 +53,11 @@ class Ranking(NamedTuple):
         table = {name: column[:1] for name, column in self.table.items()}
         (share,) = run.grid.shares(0, 1)
         inputs = take(self.settled, np.zeros(1, dtype=np.int64))
-        trials = trials_of(run.grid, share, run.grid.inputs(share))
+        user = run.grid.inputs(share)
+        trials = trials_of(run.grid, share, user)
         if trials:
-            table[NO_EFFECT] = results_of(inputs, trials)[NO_EFFECT]
+            one = predict(inputs, trials=trials)._replace(inputs=user)
+            table[NO_EFFECT] = columns_of(one)[NO_EFFECT]
         if run.grid.uncertainty is not None:
             best = Predicted(np.zeros(1, dtype=np.int64), inputs, self.prediction, inputs, share)
             table |= band_columns(run.grid, best, table)

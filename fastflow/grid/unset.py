@@ -25,7 +25,7 @@ GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
 MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
 SAMPLE = 64  # points of a larger one that are tried
-NEVER = ("parallel.strategy", "serve.prefill.strategy", "serve.prefill.devices", "model.file")
+NEVER = ("parallel.strategy", "model.file")
 """Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
 _SEPARATE = (*SETS_OTHERS, PREFILL_CHIP, *NEVER)
 _LABEL = ".name"

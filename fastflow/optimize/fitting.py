@@ -23,11 +23,17 @@ MOST_COUNTS = 24  # of devices that are tried
 
 def least_text(layout: str, needed: float, there: float, parts: Mapping[str, float]) -> str:
     """Say what the layout needs that needs least; needed, there, parts: bytes of a device."""
-    of = ", ".join(f"{name} {size / 1e9:.4g} GB" for name, size in parts.items() if size > 0.0)
+    of = ", ".join(f"{name} {_gigabytes(size)}" for name, size in parts.items() if size > 0.0)
     return (
-        f"needs at least {needed / 1e9:.4g} GB of memory a device, has {there / 1e9:.4g} GB: no layout fits,"
+        f"needs at least {_gigabytes(needed)} of memory a device, has {_gigabytes(there)}: no layout fits,"
         f" and the least is {layout} ({of})"
     )
+
+
+def _gigabytes(size: float) -> str:
+    """Write bytes with four digits, more of them where it takes as many."""
+    number = size / 1e9
+    return f"{number:.4g} GB" if number < 1e4 else f"{number:,.0f} GB"
 
 
 def least_of(layout: str, footprint: Footprint, row: int, there: float) -> str:

@@ -60,6 +60,14 @@ def recomputed(texts: Texts) -> tuple[Ints, Bools]:
     return layers[place], texts == SELECTIVE
 
 
+def recompute_of(inputs: Inputs) -> Texts:
+    """Return what every point computes again, (points,): nothing where there is no backward pass.
+
+    inputs: `model.training`, `parallel.recompute`.
+    """
+    return np.where(inputs["model.training"], inputs[RECOMPUTE], NONE)
+
+
 def layer_kinds(graph: Graph) -> tuple[Ints, Ints]:
     """Return the kind of every layer of the points' graphs, and where each point's begin, (points + 1,)."""
     layers = _count_layers(graph.offset, graph.layer)
@@ -119,6 +127,8 @@ def undealt(dealing: Dealing, strategies: Strategies, inputs: Inputs) -> Texts:
     for i in reason.without(even & (dealing.virtual > 1) & ~divides(dealing.virtual, dealing.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
         allowed = f"a strategy whose {parts} divide the {dealing.hidden[i]} layers, or those and two"
+        if chunks[i] == 1 and stages[i] <= dealing.hidden[i]:
+            allowed += f"; or parallel.split={BALANCED}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     return reason.texts()
 

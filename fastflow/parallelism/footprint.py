@@ -172,24 +172,25 @@ def footprint(
         whole += np.where(is_part, 0.0, size)
         part += np.where(is_part, size, 0.0)
     worked = hosted = np.zeros(zero.size)
+    kept = np.where(inputs["model.training"], precision.activation, 0.0)  # else no backward pass reads them
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
         weights, parts, activations, stage = _fullest_stage(
-            graph.numbers, shards.numbers, stages, whole, part, precision.activation
+            graph.numbers, shards.numbers, stages, whole, part, kept
         )
     else:
         weights, parts, activations, stage, worked, hosted = _fullest_chunked(
-            layers, stages, pipeline.chunks, offload.activations, whole, part, precision.activation
+            layers, stages, pipeline.chunks, offload.activations, whole, part, kept
         )
     held = [np.where(is_part, parts, weights) for is_part in sharded]
     return Footprint(
         weights=held[2] * weight + held[0] * master,
         gradients=held[1] * gradient,
         optimizer=held[0] * state,
-        activations=activations * precision.activation,
+        activations=activations * kept,
         stage=stage,
-        buffers=_buffers(graph, shards, zero) + worked * precision.activation,
-        host=held[0] * (precision.master - master + precision.state - state) + hosted * precision.activation,
+        buffers=_buffers(graph, shards, zero) + worked * kept,
+        host=held[0] * (precision.master - master + precision.state - state) + hosted * kept,
     )
 
 

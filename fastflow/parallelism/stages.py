@@ -21,6 +21,7 @@ from fastflow.parallelism.chunks import (
     deal,
     launched_again,
     most_of_chunks,
+    recompute_of,
 )
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.strategy import Strategies
@@ -124,8 +125,12 @@ def misordered(inputs: Inputs, strategies: Strategies, microbatched: Ints, stack
         reason.add(i, str(InputError("parallel.schedule", schedule[i], allowed)))
     interleaved = (chunks > 1) & (order != GPIPE)
     for i in reason.without(interleaved & (microbatched % stages > 0)):
+        key, value = "parallel.microbatches", inputs["parallel.microbatches"][i]
         allowed = f"a multiple of the {stages[i]} stages, which take so many at a time where they have chunks"
-        reason.add(i, str(InputError("parallel.microbatches", int(microbatched[i]), allowed)))
+        if value == 0:  # it follows from the batch
+            key, value = "parallel.strategy", inputs["parallel.strategy"][i]
+            allowed = f"stages with chunks that divide the {microbatched[i]} micro-batches of a device"
+        reason.add(i, str(InputError(key, value, allowed)))
     return reason.texts()
 
 
@@ -180,16 +185,16 @@ def pipeline(
 
     Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
 
-    inputs: `parallel.schedule` and `parallel.split`; dealing: of their models' layers, where some stand
-    for several; strategies, microbatched (micro-batches): (points,); launches of every kernel in an
-    iteration, kernel_s: what one takes [s], (kernels,).
+    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; dealing: of their models' layers,
+    where some stand for several; strategies, microbatched (micro-batches): (points,); launches of every
+    kernel in an iteration, kernel_s: what one takes [s], (kernels,).
     """
     stages = strategies.lp
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if dealing is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.split"] != BALANCED
-        chunks = deal(graph, dealing, even, inputs["parallel.recompute"], launches * kernel_s)
+        chunks = deal(graph, dealing, even, recompute_of(inputs), launches * kernel_s)
         again = launched_again(graph.numbers, chunks, microbatched)
         none = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)

@@ -175,7 +175,9 @@ def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) 
         elif sharing[i] != strategies.experts[i]:
             allowed = _sharing(parse(str(printed[i])))
         else:
-            allowed = f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}"
+            allowed = (
+                f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}, or {AUTO}"
+            )
         reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
     return reason.texts()
 

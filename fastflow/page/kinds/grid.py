@@ -154,7 +154,8 @@ def _without_effect(frame: pd.DataFrame) -> list[Headline]:
     if not keys:
         return []
     value = ", ".join(keys[:2]) + (" and others" if len(keys) > 2 else "")
-    where = f"at {len(said):,} of {counted(len(frame), 'point')}, whose results are the same without"
+    alike = " or ".join(dict.fromkeys(one.partition(": ")[2] for texts in said for one in texts))
+    where = f"at {len(said):,} of {counted(len(frame), 'point')}, whose results are {alike}"
     return [Headline("Without effect", value, f"{where} (column {NO_EFFECT})")]
 
 
