@@ -90,8 +90,8 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
         tried: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}
         for point, one in enumerate(known):
             if key in one and not (chosen[point] and key in _OF_CHOICE):
-                for said, *others in _others(key, point, one, inputs):
-                    tried.setdefault(said, []).append((point, *others))
+                for said, others, stands in _others(key, point, one, inputs):
+                    tried.setdefault(said, []).append((point, others, stands))
         found += [trial for said, rows in tried.items() for trial in _trials(key, said, rows)]
     return found
 
