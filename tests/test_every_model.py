@@ -38,6 +38,7 @@ FEW = ("gpt_1_7b", "deepseek_v3", "gpt_oss_120b", "llama4_maverick", "llama2_7b"
 SHORT_OF_CACHE = re.compile(
     r"caches need (\S+) GB of a device( of \w+)?; weights of (\S+) GB leave them (\S+)"
 )
+NONE_FITS = re.compile(r"needs at least ([\d,.]+) GB of memory a device, has ([\d,.]+) GB: no layout fits")
 
 
 def family(name):
@@ -77,6 +78,9 @@ def wrong(row, mode, devices):
     if mode == "train":
         most = row.dram_capacity_B
         return "" if "memory" in row.reason and row.footprint_B > most and sound else row.reason
+    if none := NONE_FITS.match(row.reason):
+        needs, there = (1e9 * float(text.replace(",", "")) for text in none.groups())
+        return "" if needs > there == pytest.approx(row.dram_capacity_B, rel=1e-3) else row.reason
     short = SHORT_OF_CACHE.match(row.reason)
     if not short:
         return row.reason

@@ -141,6 +141,7 @@ class Need(NamedTuple):
     cache: Floats  # of its longest request, or of its one pass
 
 
+@np.errstate(over="ignore")  # of a share that is hardly any no memory is enough
 def need_of(inputs: Inputs, room: Room, there: Floats, cache: Floats) -> Need:
     """Return what devices would have to have for some caches; there: what they have [B], (points,)."""
     fixed, share = room.weights + room.work, inputs["server.memory"]
