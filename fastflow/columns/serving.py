@@ -13,6 +13,10 @@ def _length(name: str, meaning: str) -> Column:
     return Column(name, "float", "", meaning, low=1.0, high=1e9)
 
 
+def _overhead(name: str, meaning: str) -> Column:
+    return Column(name, "float", "s", meaning, low=0.0, high=1e9)
+
+
 SERVING: tuple[Column, ...] = (
     text("serve.mode", "what is predicted: an iteration, one pass, or servers", MODES),
     _length("serve.isl", "tokens of a prompt, on average"),
@@ -48,9 +52,9 @@ SERVING: tuple[Column, ...] = (
     nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
     nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
     nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
-    nonnegative("server.iteration", "s", "what the host adds to each iteration"),
-    nonnegative("server.row", "s", "what the host adds for each request of an iteration"),
-    nonnegative("server.request", "s", "from the client to the queue and back, of a first token"),
+    _overhead("server.iteration", "what the host adds to each iteration"),
+    _overhead("server.row", "what the host adds for each request of an iteration"),
+    _overhead("server.request", "from the client to the queue and back, of a first token"),
     count("server.budget", "most tokens of an iteration on a rank", high=1e8),
     count("server.most", "most requests in flight on a rank", high=1e6),
     share("server.memory", "share of a device's memory that a server takes"),
