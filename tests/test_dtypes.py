@@ -213,3 +213,11 @@ def test_a_suggestion_never_has_other_numbers(choices, data):
 def test_slips_are_still_put_right():
     for slip, meant in (("h100_smx", "h100_sxm"), ("H100-SXM", "h100_sxm"), ("llama3_70", "llama3_70b")):
         assert suggestion(slip, ["h100_sxm", "llama3_70b", "h200_sxm"]) == f"; did you mean {meant}?"
+
+
+def test_attention_in_a_type_that_a_chip_lacks_is_a_row_with_its_reason():
+    found = fastflow.evaluate(
+        "model=llama3_8b", "system=dgx_a100", "parallel.strategy=TP-2-d4", "precision.attention=fp8,bf16"
+    )
+    assert found["time_s"].isna().tolist() == [True, False]
+    assert found["reason"][0].endswith("has no fp8")

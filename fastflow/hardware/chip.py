@@ -288,11 +288,16 @@ def generate(inputs: Inputs) -> Chip:
 
 
 def peak_flops(inputs: Inputs, chip: Chip, dtype: Texts) -> Floats:
-    """Return the peak rate of each point's chip in a data type (Equation 1) [flop/s], shape (points,)."""
+    """Return the peak rate of each point's chip in a data type (Equation 1) [flop/s], shape (points,).
+
+    0 in a type that the chip does not have.
+    """
     rate = np.full(dtype.size, np.nan)
     names, place = vocabulary(dtype)
     for number, name in enumerate(names):
-        of_chip = inputs[f"tech.core.flop_per_cycle.{name}"] * inputs[f"chip.rate.{name}"]
+        of_chip = inputs.get(f"chip.rate.{name}", np.zeros(dtype.size))
+        if (of_chip > 0.0).any():
+            of_chip = inputs[f"tech.core.flop_per_cycle.{name}"] * of_chip
         rate = np.where(place == number, of_chip, rate)
     peak: Floats = chip.cores.mcus * rate * chip.cores.frequency
     return peak
