@@ -172,13 +172,14 @@ def footprint(
         whole += np.where(is_part, 0.0, size)
         part += np.where(is_part, size, 0.0)
     worked = hosted = np.zeros(zero.size)
-    kept = np.where(inputs["model.training"], precision.activation, 0.0)  # else no backward pass reads them
+    kept = precision.activation
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
         weights, parts, activations, stage = _fullest_stage(
             graph.numbers, shards.numbers, stages, whole, part, kept
         )
     else:
+        kept = np.where(inputs["model.training"], kept, 0.0)  # of layers; else no backward pass reads them
         weights, parts, activations, stage, worked, hosted = _fullest_chunked(
             layers, stages, pipeline.chunks, offload.activations, whole, part, kept
         )
