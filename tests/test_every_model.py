@@ -209,6 +209,7 @@ def test_positions_limit_requests_and_not_passes(more):
     assert "at most 50: prompt and answer have the 3000 tokens of model.positions" in found.reason[1]
 
 
+@pytest.mark.long
 def test_what_is_too_large_for_a_table_refuses_no_other_point():
     found = fastflow.evaluate(*SMALL, "serve=prefill", "serve.isl=64,1e9", "serve.batch=1,1000000")
     alone = fastflow.evaluate(*SMALL, "serve=prefill", "serve.batch=1")

@@ -105,7 +105,7 @@ some_bundles = st.sampled_from(("0", "4", "16", "40", "1000"))
 
 
 @given(points(), some_bundles, st.sampled_from(SWITCHES))
-@cases(6)
+@cases(3)
 def test_hiding_is_never_slower_than_showing(arguments, bundles, switch):
     check_switches(arguments, bundles)
     check_bundles(arguments, switch)

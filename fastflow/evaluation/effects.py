@@ -2,7 +2,7 @@
 
 These points come after the others in the same call of the model, which costs little more. A key has no effect
 where every result is the same to the bit. A value that says what the key's default stands for by itself has
-one: it is what is done. In a grid of more than `MOST_TRIED` points some are tried, and a key counts if it has
+one: it is what is done. In a grid of more than `most_tried` points some are tried, and a key counts if it has
 no effect at any of them.
 """
 
@@ -19,7 +19,7 @@ from fastflow.columns.results import BETWEEN, NO_EFFECT
 from fastflow.configuration.inputs import Scalar
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Share, Unset
-from fastflow.grid.unset import MOST_TRIED, SAMPLE
+from fastflow.grid.unset import most_tried, sampled
 from fastflow.hardware.packages import DEVICES
 from fastflow.parallelism.choices import CHOSEN, STRATEGY
 from fastflow.parallelism.chunks import RECOMPUTE
@@ -275,7 +275,7 @@ def tried_of_large(grid: Grid, predict: Callable[[Columns, Sequence[Trial]], Col
 
     predict: returns the result columns of points and their trials.
     """
-    if grid.points <= MOST_TRIED:
+    if grid.points <= most_tried(grid):
         return grid
     said: set[str] | None = None
     for _, share in grid.among(_some_points(grid)) if grid.unset else ():
@@ -293,8 +293,8 @@ def _some_points(grid: Grid) -> Ints:
     """
     combinations = sorted(grid.unset)
     if len(combinations) == grid.batch.size:
-        points = np.linspace(0, grid.points - 1, SAMPLE).astype(np.int64)
+        points = np.linspace(0, grid.points - 1, sampled(grid)).astype(np.int64)
     else:
-        some = combinations[:: -(-len(combinations) // SAMPLE)]
+        some = combinations[:: -(-len(combinations) // sampled(grid))]
         points = np.array([grid.first_point_of(one) for one in some], dtype=np.int64)
     return np.unique(np.concatenate([points, grid.first_points()]))

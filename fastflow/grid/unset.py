@@ -18,13 +18,14 @@ from fastflow.configuration.inputs import FILES, SETS_OTHERS, Scalar, is_documen
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
-from fastflow.grid.grid import Unset
+from fastflow.grid.grid import Grid, Unset
 from fastflow.grid.overrides import Term
 
 GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
 MOST_TRIED = 256  # points of a grid of which each is tried, and combinations of composed axes
 SAMPLE = 64  # points of a larger one that are tried
+SERVED_SHARE = 8  # of points that serve so many times fewer: each trial may be another server
 NEVER = ("parallel.strategy", "model.file")
 """Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
 _SEPARATE = (*SETS_OTHERS, PREFILL_CHIP, *NEVER)
@@ -39,6 +40,16 @@ class UserKeys(NamedTuple):
 
     leaves: tuple[str, ...]
     groups: tuple[str, ...]
+
+
+def most_tried(grid: Grid) -> int:
+    """Return of how many points at most each is tried."""
+    return MOST_TRIED // (SERVED_SHARE if grid.served else 1)
+
+
+def sampled(grid: Grid) -> int:
+    """Return how many points of a larger grid are tried."""
+    return SAMPLE // (SERVED_SHARE if grid.served else 1)
 
 
 def user_keys(terms: Sequence[Term]) -> UserKeys:

@@ -15,7 +15,7 @@ from fastflow.columns.results import NO_EFFECT
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
-from fastflow.grid.unset import MOST_TRIED, SAMPLE
+from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
@@ -179,11 +179,11 @@ def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Itera
     if not grid.unset:
         return
     name = NO_EFFECT.name
-    numbers = range(parts if grid.points <= MOST_TRIED else 1)
+    numbers = range(parts if grid.points <= most_tried(grid) else 1)
     read = [text for number in numbers for text in part(number)[name].to_pylist()]
     for (key, same), points in Counter(said for text in read for said in without_effect(text)).items():
         where = "at all points" if points == len(read) else f"at {points:,} of {counted(len(read), 'point')}"
-        tried = f" ({SAMPLE} of them were tried)" if grid.points > MOST_TRIED else ""
+        tried = f" ({sampled(grid)} of them were tried)" if grid.points > most_tried(grid) else ""
         yield f"No effect: {key} {where}{tried}: every result is {same} (column `{name}`)"
 
 
