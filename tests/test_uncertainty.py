@@ -261,10 +261,10 @@ def test_first_tokens_are_less_certain_than_further_ones():
 def test_the_models_error_is_that_of_the_class_unless_another_is_said():
     exact = [text for text in CERTAIN if ".training." not in text]
     point = ("model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-1-d8", "uncertainty=on", *exact)
-    row = fastflow.evaluate(*point, "uncertainty.samples=4096").iloc[0]
+    row = fastflow.evaluate(*point, "uncertainty.samples=16384").iloc[0]
     width = math.log(row["time_s_p90"] / row["time_s_p10"])  # of a normal: two of P90 deviations
     assert width / (2.0 * P90) == pytest.approx(row["typical_error"] * math.sqrt(math.pi / 2.0), rel=0.02)
-    own = fastflow.evaluate(*point, "uncertainty.samples=4096", "uncertainty.model.training.error=40%").iloc[
+    own = fastflow.evaluate(*point, "uncertainty.samples=16384", "uncertainty.model.training.error=40%").iloc[
         0
     ]
     assert math.log(own["time_s_p90"] / own["time_s_p10"]) / width == pytest.approx(
