@@ -36,7 +36,9 @@ def errors(count, seed, draw):
     return found, near.sum() / taken.sum()
 
 
-@pytest.mark.parametrize(("draw", "seed", "least"), [(likely, 7, 0.35), (unlikely, 3, 0.1)])
+@pytest.mark.parametrize(
+    ("draw", "seed", "least"), [(likely, 7, 0.35), pytest.param(unlikely, 3, 0.1, marks=pytest.mark.long)]
+)
 def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
     """A token's time within 8%, of seeds that it was not made with."""
     found, near = errors(1000, seed, draw)
