@@ -15,8 +15,11 @@ SECTIONS_OF_ROWS = (
     "model", "parallel", "precision", "system", "chip", "tech", "mem", "net", "scaling", "tiling", "cost",
 )  # fmt: skip
 """Sections whose keys are inputs of any point."""
-_READ_ELSEWHERE = {"model.strategy": "parallel.strategy", "model.devices": "system.devices"}
-"""Keys of a published study that only others refer to, and these."""
+_READ_ELSEWHERE = {
+    "model.strategy": "parallel.strategy", "model.devices": "system.devices",
+    "chip.flash_attention": "model.fused_attention",
+}  # fmt: skip
+"""Keys that only others refer to, and these."""
 _CHOSEN = {"model.name": "model", "serve.mode": "serve", PREFILL_CHIP: PREFILL_CHIP}
 """Keys that a choice sets, and the group, or what chooses."""
 
