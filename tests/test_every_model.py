@@ -121,6 +121,7 @@ def test_every_model_of_the_library_on_one_device(mode):
     check(named(LIBRARY), mode, 1, "TP-1")
 
 
+@pytest.mark.long
 def test_every_config_is_served_on_one_device(configs):
     found = check(configs, "continuous", 1, "TP-1")
     assert (found.reason == "").sum() > 40

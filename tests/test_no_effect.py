@@ -121,7 +121,7 @@ def check(work: str, text: str) -> None:
         assert stands, (work, text)
 
 
-@pytest.mark.parametrize("place", range(0, len(CASES), max(1, len(CASES) // 30)))
+@pytest.mark.parametrize("place", range(0, len(CASES), max(1, len(CASES) // 15)))
 def test_some_keys(place: int) -> None:
     check(*CASES[place])
 
