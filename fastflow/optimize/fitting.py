@@ -1,8 +1,8 @@
 """What is said where no layout fits: the least memory that any needs, and how many devices would do.
 
-`parallel.strategy=auto` keeps to layouts that fit. Where there is none, the fastest is shown, which may need
-many times as much as another: its reason names the layout that needs least. How many devices would do is
-found by trying more of them, whole machines and powers of two, until a layout fits.
+`parallel.strategy=auto` keeps to layouts that fit. Where there is none, the reason names the layout with the
+least need, which is the one shown of transformers and of servers; of other models the fastest is. How
+many devices would do is found by trying more of them, whole machines and powers of two, until a layout fits.
 """
 
 from __future__ import annotations
