@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pint
@@ -27,12 +27,17 @@ mega- = 1e6 = M-
 giga- = 1e9 = G-
 tera- = 1e12 = T-
 peta- = 1e15 = P-
+exa- = 1e18 = E-
+zetta- = 1e21 = Z-
 kibi- = 1024 = Ki-
 mebi- = 1048576 = Mi-
 gibi- = 1073741824 = Gi-
 tebi- = 1099511627776 = Ti-
 meter = [length] = m = metre
 second = [time] = s
+minute = 60 * second = min
+hour = 3600 * second = h
+day = 86400 * second
 year = 31557600 * second
 volt = [electric_potential] = V
 joule = [energy] = J
@@ -121,61 +126,106 @@ def _parse(text: str, unit: str) -> float:
         raise ValueError(f"'{quantity.units:~}' is no unit for this, needs one such as '{unit}'") from error
 
 
-_SCALES = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-    (1e-12, "p"),
-    (1e-15, "f"),
-)
+class Scale(NamedTuple):
+    """One of what people write quantities of a unit in, such as hours."""
+
+    least: float  # size from which on they do [the unit]
+    size: float  # of one of it [the unit]
+    name: str
 
 
-_AREAS = {"m^2": ("mm²", 1e6), "m^2/bit": ("µm²/bit", 1e12)}
-"""What people write an area in, and how many are one: a prefix would be squared, too."""
+_PREFIXES = {
+    "Z": 1e21, "E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "-": 1.0,
+    "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15,
+}  # fmt: skip
 
 
-def scales(unit: str) -> list[tuple[float, str]]:
-    """Return what people write quantities of a unit in, the largest first: its size in the unit, its name.
+def _prefixed(unit: str, prefixes: str) -> tuple[Scale, ...]:
+    """Return a unit with the prefixes that people put before it, the largest first; "-" for none."""
+    return tuple(Scale(_PREFIXES[one], _PREFIXES[one], f"{one}{unit}".lstrip("-")) for one in prefixes)
 
-    A unit that no prefix can stand before, as a currency or one over something, has itself alone.
-    """
-    if unit in _AREAS:
-        named, size = _AREAS[unit]
-        return [(1.0 / size, named)]
-    if unit in ("", "USD") or unit.startswith(("1/", "USD/", "USD ")) or "^" in unit:
-        return [(1.0, unit)]
-    return [(scale, f"{prefix}{unit}") for scale, prefix in _SCALES]
+
+def _in(*sizes: tuple[float, str]) -> tuple[Scale, ...]:
+    """Return units of those sizes."""
+    return tuple(Scale(size, size, name) for size, name in sizes)
+
+
+_SCALES = {
+    "s": (
+        *(
+            Scale(2.0 * size, size, name)  # 90 s and 90 min are said as they are
+            for size, name in ((31557600.0, "years"), (86400.0, "days"), (3600.0, "h"), (60.0, "min"))
+        ),
+        *_prefixed("s", "-munp"),
+    ),
+    "J": (*_in((3.6e15, "TWh"), (3.6e12, "GWh"), (3.6e9, "MWh"), (3.6e6, "kWh")), *_prefixed("J", "k-munp")),
+    "J/bit": _prefixed("J/bit", "-munpf"),
+    "W": _prefixed("W", "GMk-munp"),
+    "W/bit": _prefixed("W/bit", "-munpf"),
+    "V": _prefixed("V", "k-m"),
+    "Hz": _prefixed("Hz", "TGMk-"),
+    "m": _prefixed("m", "k-mun"),
+    "1/m": _in((1e3, "/mm")),
+    "m^2": _in((1e-6, "mm²")),
+    "m^2/bit": _in((1e-12, "µm²/bit")),
+    "1/m^2": _in((1e4, "/cm²")),
+    "s m^2": _in((1e-6, "s mm²")),
+    "1/s": _in((1.0, "/s")),
+    "B": _prefixed("B", "EPTGMk-"),
+    "B/s": _prefixed("B/s", "EPTGMk-"),
+    "bit/s": _prefixed("bit/s", "PTGMk-"),
+    "flop": _prefixed("flop", "ZEPTGMk-"),
+    "flop/s": _prefixed("flop/s", "ZEPTGMk-"),
+    "USD/B": _in((1e-9, "USD/GB")),
+    "USD s/B": _in((1e-9, "USD/(GB/s)")),
+    "USD/J": _in((1.0 / 3.6e6, "USD/kWh")),
+    "USD/token": _in((1e-6, "USD/M tokens")),
+}
+"""What people write each unit in, the largest first; all others as they are."""
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+
+def scales(unit: str) -> tuple[Scale, ...]:
+    """Return what people write quantities of a unit in, the largest first."""
+    return _SCALES.get(unit) or _in((1.0, unit))
+
+
+def scale_of(value: float, unit: str, digits: int = 3) -> Scale:
+    """Return what people write a value of a unit in: the largest that it has of, else the smallest."""
+    choices = scales(unit)
+    if value == 0.0 or value != value:
+        return next((one for one in choices if one.size == 1.0), choices[-1])
+    size = abs(value) / (1.0 - 0.5 * 10.0**-digits)  # 0.9996 ms is 1.00
+    return next((one for one in choices if size >= one.least), choices[-1])
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number: 12,345 whole, 70.6 billion in words, others in that many digits."""
+    size = abs(value)
+    below = 1.0 - 0.5 * 10.0**-digits  # as much less rounds up
+    if not below * 1e3 <= size < below * 1e15:
+        return f"{value:.{digits}g}"
+    for least, word in _WORDS:
+        if size >= below * least:
+            return f"{value / least:.{digits}g} {word}"
+    return f"{value:,.0f}"
 
 
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Write a number of `unit` for a person: 9.0e11 B/s becomes "900 GB/s", 8.5e-4 m^2 "850 mm²"."""
+    """Write a quantity as people say it: 9.0e11 B/s is "900 GB/s", 1081 s "18 min", 2.34e-8 USD/B "23.40 USD/GB".
+
+    unit: of the value, as in the registry of columns; "" for none, with a digit more. digits: of numbers that
+    are not written whole.
+    """
     if value != value:
         return "-"
-    if unit in _AREAS:
-        named, size = _AREAS[unit]
-        return f"{value * size:.4g} {named}"
-    if value == 0.0:
-        return f"0 {unit}"
-    if unit == "USD":  # a currency has no prefixes
-        return (
-            f"{value:,.{2 if abs(value) < 100.0 else 0}f} {unit}"
-            if abs(value) >= 0.1
-            else f"{value:.{digits}g} {unit}"
-        )
-    for scale, prefix in _SCALES:
-        if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
-            return (
-                f"{value / scale:.{digits}g} {prefix}{unit}"
-                if abs(value) < 1000 * scale
-                else f"{value:.{digits}e} {unit}"
-            )
-    return f"{value:.{digits}g} {unit}"
+    if not unit:
+        return number(value, max(digits, 4))
+    scale = scale_of(value, unit, digits)
+    written = value / scale.size
+    is_price = unit.startswith("USD") and 0.9995 <= abs(written) < 99.995  # in cents
+    text = f"{written:.2f}" if is_price else number(written, digits)
+    return f"{text}{'' if scale.name.startswith('/') else ' '}{scale.name}"
 
 
 def percent(share: float) -> str:

@@ -334,7 +334,7 @@ def test_html_escapes_what_is_not_its_own():
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (8.5e-4, "m^2", "850 mm²"), (1.35e-3, "m^2", "1350 mm²"), (2.7e-14, "m^2/bit", "0.027 µm²/bit"),
+        (8.5e-4, "m^2", "850 mm²"), (1.35e-3, "m^2", "1,350 mm²"), (2.7e-14, "m^2/bit", "0.027 µm²/bit"),
         (0.0, "m^2", "0 mm²"),
     ],
 )  # fmt: skip

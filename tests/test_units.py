@@ -1,9 +1,16 @@
-"""The usual units are read without pint, and as pint reads them."""
+"""The usual units are read without pint, and as pint reads them; quantities are written as people say them."""
+
+import re
+from importlib import import_module
+from itertools import chain
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
 
-from fastflow import units
+from fastflow import columns, units
+from fastflow.column import Column
+from fastflow.optimize.objective import OBJECTIVES
 
 
 @pytest.mark.parametrize(
@@ -53,3 +60,69 @@ def test_all_others_are_left_to_pint(text, unit, value):
 def test_a_mistake_is_told_by_pint(text, unit, says):
     with pytest.raises(ValueError, match=says):
         units.parse(text, unit)
+
+
+SAID = {
+    "s": "ps ns us ms s min h days years", "J": "pJ nJ uJ mJ J kJ kWh MWh GWh TWh",
+    "J/bit": "fJ/bit pJ/bit nJ/bit uJ/bit mJ/bit J/bit", "W": "pW nW uW mW W kW MW GW",
+    "W/bit": "fW/bit pW/bit nW/bit uW/bit mW/bit W/bit", "V": "mV V kV", "Hz": "Hz kHz MHz GHz THz",
+    "m": "nm um mm m km", "1/m": "/mm", "m^2": "mm²", "m^2/bit": "µm²/bit", "1/m^2": "/cm²", "1/s": "/s",
+    "B": "B kB MB GB TB PB EB", "B/s": "B/s kB/s MB/s GB/s TB/s PB/s EB/s",
+    "bit/s": "bit/s kbit/s Mbit/s Gbit/s Tbit/s Pbit/s",
+    "flop": "flop kflop Mflop Gflop Tflop Pflop Eflop Zflop",
+    "flop/s": "flop/s kflop/s Mflop/s Gflop/s Tflop/s Pflop/s Eflop/s Zflop/s", "flop/B": "flop/B",
+    "USD": "USD", "USD/B": "USD/GB", "USD/W": "USD/W", "USD/J": "USD/kWh", "USD s/B": "USD/(GB/s)",
+    "USD/token": "USD/M tokens", "J s": "J s", "s m^2": "s mm²", "s USD": "s USD", "": "",
+}  # fmt: skip
+"""What people say of each unit: no nUSD, no ks."""
+
+
+WORDS = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
+WRITTEN = re.compile(r"([-\d.,]+(?:e[-+]\d+)?)(?: (million|billion|trillion))?( ?)(.*)")
+
+
+def every_unit():
+    """Return the units of all columns of the registry, and of what searches minimise."""
+    names = [name for _, name, _ in iter_modules(columns.__path__) if name != "__main__"]
+    values = [value for name in names for value in vars(import_module(f"fastflow.columns.{name}")).values()]
+    several = [value for value in values if isinstance(value, tuple) and not isinstance(value, Column)]
+    of_columns = {one.unit for one in chain(values, *several) if isinstance(one, Column)}
+    return of_columns | set(OBJECTIVES.values())
+
+
+@pytest.mark.parametrize("unit", sorted(every_unit()))
+def test_quantities_of_every_unit_are_said_as_people_say_them(unit):
+    """Over all magnitudes, and as the parser of inputs reads what was written."""
+    said = SAID[unit].split() if unit not in ("J s", "s m^2", "s USD", "USD/token") else [SAID[unit]]
+    for value in [0.0, *(first * 10.0**power for power in range(-18, 19) for first in (1.0, 2.345, 9.9961))]:
+        text = units.show(value, unit)
+        number, word, blank, name = WRITTEN.fullmatch(text).groups()
+        assert name in (said or [""]), text
+        assert blank == ("" if name.startswith("/") or not name else " "), text
+        assert len(re.sub(r"\D", "", number.partition("e")[0]).lstrip("0")) <= 6, text
+        assert number[-4:] != "e+03", text
+        read = float(number.replace(",", "")) * WORDS.get(word, 1.0)
+        one = f"1{blank}{name.replace('²', '2')}"
+        size = 1e-6 if unit == "USD/token" else units.parse(one, unit) if unit else 1.0
+        assert read * size == pytest.approx(value, rel=6e-3), text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1081.0, "s", "18 min"),
+        (90.0, "s", "90 s"),
+        (5.2e6, "s", "60.2 days"),
+        (2.34e-8, "USD/B", "23.40 USD/GB"),
+        (2.44e-7, "USD/token", "0.244 USD/M tokens"),
+        (70.55e9, "", "70.55 billion"),
+        (0.8523, "", "0.8523"),
+        (12_345.6, "1/s", "12,346/s"),
+        (38_200.0, "J", "38.2 kJ"),
+        (7.2e9, "J", "2 MWh"),
+        (3120.4, "USD", "3,120 USD"),
+        (float("nan"), "s", "-"),
+    ],
+)
+def test_what_people_say(value, unit, text):
+    assert units.show(value, unit) == text

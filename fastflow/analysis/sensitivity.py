@@ -347,4 +347,4 @@ def _frame(
 
 def shown(value: float, unit: str) -> str:
     """Write the value of a figure with its unit."""
-    return units.show(value, unit) if unit else f"{value:.4g}"
+    return units.show(value, unit)

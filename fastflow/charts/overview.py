@@ -25,6 +25,7 @@ _STORED = {"placement": "placement_asked"}
 NEEDED = ("time_s", "feasible", "bound_by", "reason")
 _MOST_VALUES = 24  # of an axis that are shown
 _MOST_LETTERS = 16  # of a label
+_MILLION = 1e6  # from which on whole numbers are words
 _ACROSS = 4  # axes side by side
 _LABEL, _POINTS = 7.5, 72.0  # size of a label [pt], and of an inch
 _WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
@@ -149,7 +150,7 @@ def label(key: str, value: Any) -> str:
         return "true" if value else "false"
     if column is not None and column.unit:
         return units.show(float(value), column.unit)
-    return f"{int(value)}" if value == int(value) else f"{value:.4g}"
+    return f"{int(value)}" if value == int(value) and abs(value) < _MILLION else units.show(float(value), "")
 
 
 def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
@@ -162,7 +163,7 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
         title,
         "best and median time along each axis, and what limits the kernels of the best points",
     )
-    unit, scale = _unit(axes)
+    scale = _scale(axes)
     for place, axis in zip(count(), axes, strict=False):
         row, column = divmod(place, _ACROSS)
         shown = shown_of(axis)
@@ -173,12 +174,12 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
             figure.add_axes((left / _WIDTH, (base + bottom) / height, wide / _WIDTH, tall / height))
             for bottom, tall in ((3.05, 2.1), (1.15, 1.55))
         )
-        _draw_times(above, shown, scale, axis.ordered)
+        _draw_times(above, shown, scale.size, axis.ordered)
         above.set_title(title_of(axis))
         stack(below, [_short(value.name) for value in shown], _shares(shown))
         _turn(below, wide)
         if not column:
-            above.set_ylabel(f"time [{unit}]")
+            above.set_ylabel(f"time [{scale.name}]")
             below.set_ylabel("share of kernel time")
     if axes:
         figure.axes[0].legend(loc="best")
@@ -222,11 +223,10 @@ def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordere
     panel.set_xticks(at, [])
 
 
-def _unit(axes: Sequence[AxisSummary]) -> tuple[str, float]:
-    """Return the unit that times are drawn in, and what it is in seconds."""
+def _scale(axes: Sequence[AxisSummary]) -> units.Scale:
+    """Return what times are drawn in."""
     times = [value.best_s for axis in axes for value in axis.choices if value.best_s == value.best_s]
-    most = max(times, default=1.0)
-    return ("s", 1.0) if most >= 1.0 else ("ms", 1e-3) if most >= 1e-3 else ("us", 1e-6)
+    return units.scale_of(max(times, default=1.0), "s")
 
 
 def shown_of(axis: AxisSummary) -> list[ValueSummary]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow import units
 from fastflow.charts.style import SCALE, head, written
 from fastflow.configuration.wording import counted
 from fastflow.figures.shapes import QUIET
@@ -24,7 +24,6 @@ COMPONENTS = {
 }  # fmt: skip
 """Colours of what shares go to, as of what limits kernels (`style.LIMITERS`)."""
 _MOST = 4  # candidates, or fronts, drawn
-_PREFIXES = {15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "u", -9: "n"}
 _BREAKDOWNS = [["chip", budget] for budget in BUDGETS]
 
 
@@ -41,7 +40,7 @@ def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str
     their axes are called.
     """
     has_front = "second_objective" in frame
-    frame, objective, second = _prefixed(frame, objective, second)
+    frame, objective, second = _scaled(frame, objective, second)
     figure = Figure(figsize=(4.8 * (2 + has_front), 4.1))
     counted = _counted(frame)
     rows, lowest = (counted, "objective") if len(counted) else (frame, "score")
@@ -61,14 +60,14 @@ def draw(frame: pd.DataFrame, labels: Sequence[str], objective: str, second: str
     return figure
 
 
-def _prefixed(frame: pd.DataFrame, objective: str, second: str) -> tuple[pd.DataFrame, str, str]:
+def _scaled(frame: pd.DataFrame, objective: str, second: str) -> tuple[pd.DataFrame, str, str]:
     """Return objectives in units that suit the least of them, and how their axes are called then."""
     called = {"objective": objective, "second_objective": second}
     for name in [name for name in called if name in frame]:
-        least = frame[name].min()
-        power = min(max(3 * floor(log10(least) / 3), -9), 15) if least > 0.0 else 0
-        frame = frame.assign(**{name: frame[name] / 10.0**power})
-        called[name] = called[name].replace("[", f"[{_PREFIXES[power]}").replace("^2", "²")
+        what, _, unit = called[name].removesuffix("]").rpartition(" [")
+        scale = units.scale_of(frame[name].abs().min(), unit)
+        frame = frame.assign(**{name: frame[name] / scale.size})
+        called[name] = f"{what} [{scale.name}]"
     return frame, called["objective"], called["second_objective"]
 
 
@@ -77,7 +76,7 @@ def draw_front(frame: pd.DataFrame, labels: Sequence[str], objective: str, secon
 
     frame: front after front, each in the order of the first objective; labels: as of `draw`.
     """
-    frame, objective, second = _prefixed(frame, objective, second)
+    frame, objective, second = _scaled(frame, objective, second)
     fronts = _fronts(frame)
     shown = fronts[:_MOST]
     height = 0.8 + 3.5 * max(1, len(shown))

@@ -93,5 +93,4 @@ def draw(figures: pd.DataFrame, objective: str, value: float) -> Figure:
 def _written(name: str, value: float) -> str:
     """Write the value of a result with its unit."""
     column = find_result(name)
-    unit = "" if column is None else column.unit
-    return units.show(value, unit.removeprefix("1")) if unit else f"{value:.4g}"
+    return units.show(value, "" if column is None else column.unit)

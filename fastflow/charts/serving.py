@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fastflow import units
 from fastflow.charts.overview import choices, label, swept
 from fastflow.charts.style import APART, head, written
 from fastflow.figures.shapes import INK, QUIET
@@ -162,9 +163,7 @@ def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, join
 def _draw_over_load(axes: Axes, lines: Lines, colours: dict[str, str], name: str) -> None:
     frame, (title, what) = lines.frame, _TITLES[name]
     most, least = frame[name].max(), frame[name].min()
-    unit, scale = ("s", 1.0) if most >= 1.0 else ("ms", 1e-3)
-    if name == PROMPTS:
-        unit, scale = "", 1.0
+    _, scale, unit = (1.0, 1.0, "") if name == PROMPTS else units.scale_of(most, "s")
     for line, colour in colours.items():
         rows = frame[frame["line"] == line].sort_values(lines.load, kind="stable")
         _draw_line(axes, rows.assign(shown=rows[name] / scale), lines.load, "shown", colour, True)

@@ -68,6 +68,4 @@ def parts(scalars: pd.DataFrame, errors: pd.DataFrame) -> Iterator[Part]:
 
 def _written(value: float, unit: str) -> str:
     """Write a scalar, or its standard error, which may be none."""
-    if value != value:
-        return "-"
-    return units.show(value, unit, 4) if unit else f"{value:.4g}"
+    return units.show(value, unit, 4)

@@ -45,10 +45,7 @@ def quantity(name: str, value: Any) -> str:
         return "yes" if value else "no"
     column = find_result(name) or find_input(name)
     if isinstance(value, float | np.floating):
-        unit = column.unit if column is not None else ""
-        if unit == "1/s":  # a count, with no unit to have a prefix
-            return f"{value:,.0f}/s" if value >= 100.0 else f"{value:.3g}/s"
-        return units.show(float(value), unit) if unit else f"{value:.4g}"
+        return units.show(float(value), column.unit if column is not None else "")
     if isinstance(value, int | np.integer):
         return f"{value:,}"
     return str(value)

@@ -1,27 +1,30 @@
 // Numbers and colours as a person reads them.
 
-let UNITS = {}; // what quantities of each unit are written in, the largest first: [its size, its name]
+let UNITS = {}; // what quantities of each unit are written in, the largest first: [from what on, its size, its name]
+const WORDS = [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]];
 
-// What a value of a unit is written in, so that it is 1 to 1000: [its size, its name].
+// What a value of a unit is written in, as fastflow/units.py has it: [its size, its name].
 function scaleFor(value, unit) {
-  const known = UNITS[unit] ?? [[1, unit]];
-  return known.find(([size]) => Math.abs(value) >= size * 0.9995) ?? (value ? known.at(-1) : (known.find(([size]) => size === 1) ?? known[0]));
+  const known = UNITS[unit] ?? [[1, 1, unit]];
+  const found = value ? known.find(([least]) => Math.abs(value) >= least * 0.9995) : known.find(([, size]) => size === 1);
+  return (found ?? known.at(-1)).slice(1);
 }
 
 function digits(value, many = 3) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en");
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(many - 1).replace("e+", "e");
+  if (size >= 1e15 || size < 1e-3) return value.toExponential(many - 1).replace("e+", "e");
+  const word = WORDS.find(([least]) => size >= least * 0.9995);
+  if (word) return `${Number((value / word[0]).toPrecision(many))} ${word[1]}`;
   if (size >= 10 ** many / 10) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(many)));
 }
 
 function show(value, unit, many = 3) {
   if (value === null || Number.isNaN(value)) return "–";
-  if (unit === "1/s") return `${digits(value, many)}/s`;
   const [size, name] = scaleFor(value, unit);
-  return name ? `${digits(value / size, many)} ${name}` : digits(value, many);
+  return `${digits(value / size, many)}${name.startsWith("/") || !name ? "" : " "}${name}`;
 }
 
 const LIMITERS = {
