@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from fastflow import explanation
 from fastflow._jit import kernel
 from fastflow.columns import ALGORITHMS, result_order
-from fastflow.columns.cost import TOKEN
+from fastflow.columns.cost import A_MILLION, MILLION, TOKEN, TRAIN
 from fastflow.cost.columns import Devices, iteration_columns
+from fastflow.cost.system import HOUR
 from fastflow.distinct import kinds, vocabulary
 from fastflow.hardware.chip import peak_flops
 from fastflow.hardware.packages import per_package
@@ -76,6 +77,8 @@ def _costs(prediction: Prediction, columns: Columns) -> Columns:
     costs = iteration_columns(devices, columns["time_s"], columns["energy_J"])
     if prediction.stacks is not None:
         costs[TOKEN.name] = costs["iteration_usd"] / (columns["tokens_per_s"] * columns["time_s"])
+        costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
+        costs[TRAIN.name] = costs["usd_per_h"] / HOUR * columns["train_s"]
     return costs
 
 

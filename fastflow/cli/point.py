@@ -69,7 +69,11 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
 
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
-    inputs = {key: column[found.place].item() for key, column in prediction.inputs.items() if key in SHOWN}
+    inputs = {
+        key: column[found.place].item()
+        for key, column in prediction.inputs.items()
+        if key.startswith(SHOWN)
+    }
     point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
 
 

@@ -75,6 +75,12 @@ _INPUTS: tuple[Column, ...] = (
         10.0,
     ),
     positive("cost.lifetime", "s", "time over which a system is written off, in even parts"),
+    positive("cost.rent", "USD", "rent of a device in an hour, all else within it; auto: cost.rents's")._replace(
+        auto=0.0, absent="devices and systems are bought"
+    ),
+    positive("cost.rents.*.price", "USD", "rent of a device in an hour, by chip.name with _ for -"),
+    text("cost.rents.*.provider", "who asks for it"),
+    text("cost.rents.*.date", "when it was on the provider's list"),
 )
 
 COST: tuple[Column, ...] = tuple(map(_bounded, _INPUTS))
@@ -91,12 +97,28 @@ COSTS: tuple[Column, ...] = (
     ),
     Column("device_usd", "float", "USD", "one device: dies, memory and package, times cost.markup"),
     Column("system_usd", "float", "USD", "devices, with their share of hosts and networks"),
-    Column("power_usd_per_h", "float", "USD", "electricity of the system in an hour, building included"),
-    Column("usd_per_h", "float", "USD", "the system in an hour: what is written off of it, and electricity"),
+    Column(
+        "power_usd_per_h",
+        "float",
+        "USD",
+        "electricity of the system in an hour, building included; 0 where a rent has it",
+    ),
+    Column(
+        "usd_per_h",
+        "float",
+        "USD",
+        "the system in an hour: what is written off of it, and electricity; or its rent (cost=rent)",
+    ),
 )
 """Result columns of every point; those of an iteration and of a token follow from a time."""
 
 ITERATION = Column("iteration_usd", "float", "USD", "one iteration, all devices: usd_per_h for time_s")
 TOKEN = Column(
-    "token_usd", "float", "USD", "a token of the global batch; of servers an output token, or one of a pass"
+    "token_usd",
+    "float",
+    "USD/token",
+    "a token of the global batch; of servers an output token, or one of a pass",
 )
+MILLION = Column("usd_per_million_tokens", "float", "USD", "a million of such tokens as token_usd is of")
+TRAIN = Column("train_usd", "float", "USD", "training on model.train_tokens: usd_per_h for train_s")
+A_MILLION = 1e6

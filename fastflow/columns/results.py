@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastflow.column import Column
-from fastflow.columns.cost import COSTS, ITERATION, TOKEN
+from fastflow.columns.cost import COSTS, ITERATION, MILLION, TOKEN, TRAIN
 
 TYPICAL: tuple[Column, ...] = (
     Column(
@@ -162,6 +162,7 @@ STACKED: tuple[Column, ...] = (
     Column("tokens_per_s", "float", "1/s", "tokens of the global batch over time_s"),
     Column("tokens_per_s_per_device", "float", "1/s", "tokens_per_s over devices"),
     TOKEN,
+    MILLION,
     Column("model_flops_per_device", "float", "flop/s", "operations of the model over time_s and devices"),
     Column(
         "hardware_flops_per_device",
@@ -186,6 +187,7 @@ STACKED: tuple[Column, ...] = (
     Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
     Column("train_s", "float", "s", "time to train on model.train_tokens"),
     Column("train_energy_J", "float", "J", "energy to train on model.train_tokens, all devices"),
+    TRAIN,
 )
 
 # of points that serve, beside some of the columns above
@@ -231,7 +233,7 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", NO_EFFECT.name,
-    *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name,
+    *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""
 

@@ -9,6 +9,7 @@ BANDED: dict[str, int] = {
     "ttft_s": 1, "tpot_s": 1, "requests_per_s": -1, "joules_per_token": 0,
     "compute_flops": 0, "dram_capacity_B": 0, "dram_Bps": 0,
     "die_usd": 0, "device_usd": 0, "system_usd": 0, "iteration_usd": 1, "token_usd": 1,
+    "train_usd": 1,
 }  # fmt: skip
 """Result columns that have bands, and by which power of times' error the model's own one changes them."""
 _NTH = {10: "10th percentile", 50: "median", 90: "90th percentile"}

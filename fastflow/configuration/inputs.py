@@ -15,6 +15,7 @@ from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.formats import data_type, nearest
 from fastflow.configuration.wording import one_of, suggestion
+from fastflow.cost.rent import RENT
 from fastflow.errors import InputError
 from fastflow.hardware.chiplets import CHIPLETS, HOLDABLE
 from fastflow.network.placement import read_order
@@ -106,7 +107,7 @@ _MAY_BE_KEPT = (str, float, int)
 
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
-    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, *FILES)
+    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, *FILES)
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.cost.device import device_cost
+from fastflow.cost.rent import is_rented, rent_per_hour
 from fastflow.cost.system import HOUR, electricity, network_cost, system_cost
 from fastflow.hardware.chip import Chip
 from fastflow.tables import Columns, Floats, Inputs, Ints, is_repeated
@@ -42,7 +43,7 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
     """
     columns: Columns = {}
     read: Inputs = {}
-    whole, depreciation, hosts = np.zeros((3, power.size))
+    whole, depreciation, hosts, rent = np.zeros((4, power.size))
     together = np.sum([number for _, _, number in kinds], axis=0)
     for every, chip, number in kinds:
         inputs = _once(every)
@@ -51,15 +52,18 @@ def cost_columns(kinds: Sequence[Devices], power: Floats) -> Columns:
         system = system_cost(inputs, one.device, network, number)
         whole, depreciation = whole + system.whole, depreciation + system.depreciation
         hosts = hosts + number * inputs["chip.tdp"]
+        if is_rented(inputs):
+            rent = rent + number * rent_per_hour(inputs)
         read = read or inputs
         columns = columns or {
             "die_yield": one.die_yield, "die_usd": one.die, "memory_usd": one.memory,
             "package_usd": one.package, "device_usd": one.device,
         }  # fmt: skip
     drawn = electricity(read, power, hosts)
-    columns |= {
-        "system_usd": whole, "power_usd_per_h": HOUR * drawn, "usd_per_h": HOUR * (depreciation + drawn),
-    }  # fmt: skip
+    columns |= {"system_usd": whole, "power_usd_per_h": HOUR * drawn}
+    columns |= {"usd_per_h": HOUR * (depreciation + drawn)}
+    if is_rented(read):  # with all that it takes to run the devices
+        columns |= {"power_usd_per_h": np.zeros(power.size), "usd_per_h": rent}
     finite = {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()}
     return {name: np.broadcast_to(column, power.shape).copy() for name, column in finite.items()}
 

@@ -24,6 +24,7 @@ from fastflow.show.training import training_sheets
 _ALSO = (("energy_J", "footprint_B"), ("joules_per_token", "footprint_B"))
 """Results that a notebook has room for, beside those of the screen: of iterations, and of servers."""
 _MOST, _FIRST = 20, 10
+_USUAL_PRICES = "public"
 
 
 def row_of(frame: pd.DataFrame, place: int) -> dict[str, Any]:
@@ -45,12 +46,12 @@ def _levels(row: Mapping[str, Any]) -> int:
 def one(frame: pd.DataFrame) -> str:
     """Return a card of one point: its time, what limits it, where time goes, its chip and its memory."""
     row = row_of(frame, 0)
-    asked = escape(" ".join(json.loads(frame.attrs.get("fastflow.overrides", "[]"))))
+    asked = escape(" ".join(_overrides(frame)))
     serves = served_of(frame) == ALL or not isinstance(row.get("bound_by"), str)
     if pd.isna(row["time_s"]):
         return card("[bold red]No time can be predicted[/]", [serving.title(row), escape(row["reason"])])
     bands = [band_sheet(row)] if has_bands(row) else []
-    more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row)])]
+    more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, _prices(frame, row))])]
     if serves:
         first, rates, *others = serving.served_sheets(row, {})
         parts = [serving.title(row), *serving.conclusion(row, {}), first, rates, *bands]
@@ -65,6 +66,18 @@ def one(frame: pd.DataFrame) -> str:
             more.append(("Placement", [point.placement_sheet(row)]))
     more.append(("Asked for", [asked or "nothing: all is as usual"]))
     return card(_headline(row, serves), parts, more)
+
+
+def _prices(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the choice of prices of a row, as far as its frame says it."""
+    given = [text.removeprefix("cost=") for text in _overrides(frame) if text.startswith("cost=")]
+    return {"cost.name": str(row.get("cost", [_USUAL_PRICES, *given][-1]))}
+
+
+def _overrides(frame: pd.DataFrame) -> list[str]:
+    """Return what a frame was asked with."""
+    found: list[str] = json.loads(frame.attrs.get("fastflow.overrides", "[]"))
+    return found
 
 
 def _headline(row: Mapping[str, Any], serves: bool) -> str:

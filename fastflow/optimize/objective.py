@@ -35,7 +35,7 @@ OBJECTIVES = {
     "device_usd": "USD",
     "system_usd": "USD",
     "iteration_usd": "USD",
-    PER_TOKEN: "USD",
+    PER_TOKEN: TOKEN.unit,
     TIME_COST: "s USD",
 }
 """Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.columns.cost import TOKEN
+from fastflow.columns.cost import A_MILLION, MILLION, TOKEN
 from fastflow.cost.columns import Devices, cost_columns
+from fastflow.cost.rent import unrented
 from fastflow.cost.system import HOUR
 from fastflow.distinct import once_a_kind
 from fastflow.hardware.chip import generate
 from fastflow.kernel_times import HARDWARE
 from fastflow.serving.apart import PREFILL_DEVICES, has_prefill_chip, is_apart, with_prefill_chip
-from fastflow.tables import Columns, Floats, Inputs, Ints
+from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of
 
 
 def served_costs(inputs: Inputs, columns: Columns) -> Columns:
@@ -30,7 +31,16 @@ def served_costs(inputs: Inputs, columns: Columns) -> Columns:
     costs = cost_columns(kinds, power)
     rates = [columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s")]
     costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(rates[0]), rates[1], rates[0])
+    costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     return costs
+
+
+def unrented_devices(inputs: Inputs) -> Texts:
+    """Say why devices of points that serve have no rent, those that prefill alone among them; (points,)."""
+    reason = unrented(inputs)
+    if not has_prefill_chip(inputs):
+        return reason
+    return first_of(reason, np.where(is_apart(inputs), unrented(with_prefill_chip(inputs)), ""))
 
 
 def _devices(inputs: Inputs, number: Ints) -> Devices:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastflow.errors import InputError
 from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
-from fastflow.serving.costs import served_costs
+from fastflow.serving.costs import served_costs, unrented_devices
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import arrivals_of_files, longest_of, with_lengths
 from fastflow.serving.memory import Need, need_of
@@ -63,7 +63,7 @@ def serve(inputs: Inputs) -> Served:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
-    reason = first_of(misasked(inputs), unlaid, unsuited(own)).astype(object)
+    reason = first_of(misasked(inputs), unlaid, unsuited(own), unrented_devices(inputs)).astype(object)
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
         "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),

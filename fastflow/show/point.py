@@ -12,6 +12,7 @@ from fastflow import units
 from fastflow.configuration.wording import counted
 from fastflow.hardware.packages import PACKAGE
 from fastflow.show.bands import band_sheet, has_bands
+from fastflow.show.cost import SECTION as COST
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from fastflow.explanation import Explained
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
-SHOWN = (PACKAGE, _FUSED, _FLASH)
-"""Inputs that are shown beside results."""
+SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", COST)
+"""Inputs that are shown beside results, by what they begin with."""
 _MOST_KERNELS = 16
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
 _DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
@@ -38,7 +39,7 @@ def breakdown(
     if is_stacked(row):
         tell(training_sheets(row))
     out.print(chip_sheet(row, levels))
-    out.print(cost_sheet(row))
+    out.print(cost_sheet(row, row))
     if has_bands(row):
         out.print(band_sheet(row))
     if row["devices"] > 1:

@@ -43,7 +43,7 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
         out.print(line)
     limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
     tell(served_sheets(row, limits))
-    out.print(cost_sheet(row))
+    out.print(cost_sheet(row, inputs))
     if has_bands(row):
         out.print(band_sheet(row))
     out.print()
