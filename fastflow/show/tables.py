@@ -16,6 +16,7 @@ from rich.text import Text
 from fastflow import units
 from fastflow.columns import find_input, find_result
 from fastflow.columns.results import BETWEEN, NO_EFFECT, TYPICAL
+from fastflow.show.blocks import Blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
     """Return an empty table; columns are names, and whether they hold numbers."""
-    sheet = Sheet(
+    sheet = Blocks(
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",
@@ -77,7 +78,9 @@ def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
         padding=(0, 1, 0, 0),
     )
     for name, is_number in columns:
-        sheet.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+        sheet.add_column(
+            name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+        )
     return sheet
 
 
