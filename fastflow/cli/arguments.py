@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hydra._internal.utils import get_args_parser
 
 from fastflow.configuration.composer import Composer
+from fastflow.configuration.lists import as_one_value
 from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.overrides import STUDIES
@@ -40,6 +41,7 @@ _SECTION = "output"
 def read_arguments(name: str) -> Namespace:
     """Read the command line of a command as Hydra will; raises InputError."""
     complaint = io.StringIO()
+    sys.argv[1:] = as_one_value(sys.argv[1:])
     try:
         with redirect_stderr(complaint):
             return get_args_parser().parse_args()

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 def run_point(run: Run, output: str) -> None:
     """Predict one point, store it, and print how its time comes about; raises InputError if it has none."""
-    from fastflow.dataset.schema import to_arrow
+    from fastflow.dataset.chosen import chosen_columns
+    from fastflow.dataset.schema import column_order, to_arrow
     from fastflow.evaluation.execute import opened
     from fastflow.show import grid
+    from fastflow.show.tables import column_sheet, console
 
     _check_files(run)
+    columns = chosen_columns(run.columns, column_order(run.grid))
     if run.grid.served:
         _refuse_files(run)
     with ExitStack() as later:
@@ -43,6 +46,8 @@ def run_point(run: Run, output: str) -> None:
                 ranked = later.enter_context(opened(ranking.run, output + RANKING))
             _complete(run, to_arrow(found.table, store.schema), store, missing)
         _tell(run, found, row)
+        if columns:
+            console().print(column_sheet(columns, row))
         if ranking is not None:
             beside, lacking = ranked
             rows = to_arrow(ranking.table, beside.schema)
@@ -70,9 +75,7 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
     inputs = {
-        key: column[found.place].item()
-        for key, column in prediction.inputs.items()
-        if key.startswith(SHOWN)
+        key: column[found.place].item() for key, column in prediction.inputs.items() if key.startswith(SHOWN)
     }
     point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
 

@@ -27,11 +27,14 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
 
 def run_grid(run: Run, output: str) -> None:
     """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
+    from fastflow.dataset.chosen import chosen_columns
+    from fastflow.dataset.schema import column_order
     from fastflow.evaluation import execute
     from fastflow.show import grid
     from fastflow.show.progress import Progress
 
-    refuse_others(run)
+    refuse_others(run, shows=True)
+    columns = chosen_columns(run.columns, column_order(run.grid))
     if run.grid.report:
         from fastflow.cli.report import check_study, judge
         from fastflow.dataset.reader import find
@@ -40,7 +43,7 @@ def run_grid(run: Run, output: str) -> None:
     with Progress(run.grid.describe(), run.grid.points) as progress:
         store = execute.store(run, output, progress.begin, progress.advance)
     try:
-        grid.show(run.grid, store, progress)
+        grid.show(run.grid, store, progress, columns)
         try:
             if run.grid.report:
                 judge(find(store.folder.shown), run.grid.report)

@@ -75,9 +75,9 @@ _INPUTS: tuple[Column, ...] = (
         10.0,
     ),
     positive("cost.lifetime", "s", "time over which a system is written off, in even parts"),
-    positive("cost.rent", "USD", "rent of a device in an hour, all else within it; auto: cost.rents's")._replace(
-        auto=0.0, absent="devices and systems are bought"
-    ),
+    positive(
+        "cost.rent", "USD", "rent of a device in an hour, all else within it; auto: cost.rents's"
+    )._replace(auto=0.0, absent="devices and systems are bought"),
     positive("cost.rents.*.price", "USD", "rent of a device in an hour, by chip.name with _ for -"),
     text("cost.rents.*.provider", "who asks for it"),
     text("cost.rents.*.date", "when it was on the provider's list"),

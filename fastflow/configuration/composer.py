@@ -19,6 +19,7 @@ from fastflow.configuration.hydra_composer import (
     flatten,
 )
 from fastflow.configuration.library import library_root, use_plugins
+from fastflow.configuration.lists import as_one_value
 from fastflow.configuration.refusals import translated
 from fastflow.configuration.wording import PROGRAM, first_line
 from fastflow.errors import InputError
@@ -87,7 +88,7 @@ class Composer(HydraComposer):
             if not isinstance(text, str):
                 raise InputError("override", repr(text), 'a text such as "tech=n7"', self.origin_of_overrides)
         try:
-            return self.read(overrides)
+            return self.read(as_one_value(overrides))
         except COMPOSITION_ERRORS as error:
             raise translated(error, self, overrides) from error
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fastflow import units
 from fastflow.columns import INPUTS, Column, find_input
 from fastflow.configuration.formats import data_type, nearest
+from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.wording import one_of, suggestion
 from fastflow.cost.rent import RENT
 from fastflow.errors import InputError
@@ -57,7 +58,7 @@ SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "comp
 VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
-    "engine", "output", "trace", "picture", "report", "backtest", "sensitivity", "uncertainty",
+    "engine", "output", "trace", "picture", COLUMNS, "report", "backtest", "sensitivity", "uncertainty",
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""

@@ -24,6 +24,7 @@ from fastflow.configuration.inputs import (
     FILES,
     Scalar,
 )
+from fastflow.configuration.lists import COLUMNS, joined
 from fastflow.configuration.settings import settings
 from fastflow.configuration.uncertainty import refuse_sweep, sampling, uncertainty_of
 from fastflow.configuration.wording import one_of
@@ -38,8 +39,8 @@ from fastflow.uncertainty.draws import Uncertainty
 from fastflow.workload import is_stacked
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_PLACES = ("output", "trace", "picture")
-"""Where results are left."""
+_PLACES = ("output", "trace", "picture", COLUMNS)
+"""Where results are left, and which of them are shown."""
 _MODE, _OF_A_LOAD = "serve.mode", "serve.isl"
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
 """The groups whose choice is a result column of every dataset."""
@@ -105,8 +106,8 @@ def plan(
         stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
     )
     places = composer.resolved(first, _PLACES.__contains__)
-    output, *files = (str(places.get(key) or "") for key in _PLACES)
-    return Run(grid, options, output, first, *files)
+    output, *others = (joined(places.get(key)) for key in _PLACES)
+    return Run(grid, options, output, first, *others)
 
 
 def _uncertainty(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fastflow.columns import find_input
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition
+from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.settings import Settings
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
@@ -28,13 +29,18 @@ class Run(NamedTuple):
     """The file that a single point's schedule goes to, if any."""
     picture: str = ""
     """The file that a single point's placement is drawn in, if any."""
+    columns: str = ""
+    """The result columns that tables show, as written; "": the usual ones."""
 
 
-def refuse_others(run: Run, command: str = "sweep") -> None:
+def refuse_others(run: Run, command: str = "sweep", shows: bool = False) -> None:
     """Refuse what only a single point of the command line leaves, and another command's study.
 
-    command: "sweep" or "search". Raises InputError.
+    command: "sweep" or "search"; shows: whether tables of its points are printed. Raises InputError.
     """
+    if run.columns and not shows:
+        allowed = "null here; tables of fastflow.sweep and fastflow.report have columns to choose"
+        raise InputError(COLUMNS, run.columns, allowed)
     of = "search" if run.grid.report in SEARCHED else "sweep"
     if run.grid.report and of != command:
         raise InputError("report", run.grid.report, f"null here; python -m fastflow.{of} runs this study")

@@ -18,7 +18,8 @@ _TO_BUILD = "public"
 def title_of_cost(inputs: Mapping[str, Any]) -> str:
     """Say what a cost is: to build, at what buyers pay, or a rent, whose and of when.
 
-    inputs: of a point, by dotted key; of `cost`, and `chip.name`. Without `cost.markup` their name alone says.
+    inputs: of a point, by dotted key; of `cost`, and `chip.name` of the rent's chip. Without `cost.markup` the
+    name of the prices alone says it.
     """
     name = inputs.get("cost.name")
     if name is None:
@@ -26,8 +27,10 @@ def title_of_cost(inputs: Mapping[str, Any]) -> str:
     if inputs.get(RENT, AUTO) != AUTO:
         return f"Rent ({RENT}, as given)"
     if RENT in inputs:
-        price = f"{PRICES}{key_of(inputs['chip.name'])}"
-        beside = ", ".join(str(inputs[key]) for key in (f"{price}.provider", f"{price}.date") if key in inputs)
+        price = f"{PRICES}{key_of(inputs.get('chip.name', ''))}"
+        beside = ", ".join(
+            str(inputs[key]) for key in (f"{price}.provider", f"{price}.date") if key in inputs
+        )
         return f"Rent (cost={name}{f'; {beside}' if beside else ''})"
     markup = inputs.get("cost.markup", 1.0 if name == _TO_BUILD else None)
     what = "Cost" if markup is None else "Cost to build" if markup == 1.0 else "Cost at what buyers pay"

@@ -14,11 +14,13 @@ from fastflow.columns import ALL, band_of
 from fastflow.columns.results import NO_EFFECT
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
+from fastflow.cost.rent import RENT
 from fastflow.grid.grid import Grid
 from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
+from fastflow.show.cost import title_of_cost
 from fastflow.show.tables import CLASS, console, listing, validation_lines, without_effect
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
@@ -94,14 +96,14 @@ def _rates_of(part: pa.Table) -> NDArray[np.float64]:
     return np.where(np.isnan(rates), -np.inf, rates)
 
 
-def show(grid: Grid, store: Store, progress: Progress) -> None:
-    """Print a grid in short, and how fast it came."""
+def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = ()) -> None:
+    """Print a grid in short, and how fast it came; chosen: columns in the place of the usual results."""
     out = console()
     columns = grid.keys
     serves = grid.served == ALL
     digest = Digest(serves)
-    results = results_of(grid.served, grid.stacked)
-    results = with_bands(results) if grid.uncertainty is not None else results
+    results = list(chosen) or results_of(grid.served, grid.stacked)
+    results = with_bands(results) if grid.uncertainty is not None and not chosen else results
     cuts = [] if serves else ["cuts"]
     asked = list(
         dict.fromkeys(
@@ -124,13 +126,13 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
     head = [row(point) for point in range(min(grid.points, _MOST_ROWS))]
     best = [row(point) for point in digest.best]
     shown = [*head[: _FIRST if grid.points > _MOST_ROWS else None], *best]
-    if serves:
+    if serves and not chosen:
         results = with_values(results, shown)
-    columns = [*with_winners(columns, shown), *results]
+    columns = list(dict.fromkeys([*with_winners(columns, shown), *results]))
     judged = best if grid.points > _MOST_ROWS else head
     verdict = _judge(grid, best[0], judged)
     if verdict:
-        columns.insert(columns.index("feasible"), CHANCE.name)
+        columns.insert(columns.index("feasible") if "feasible" in columns else len(columns), CHANCE.name)
     if grid.points > _MOST_ROWS:
         plain = [name for name in columns if name != CHANCE.name]
         out.print(listing(f"First {_FIRST} of {grid.points:,} points", plain, head[:_FIRST]))
@@ -140,11 +142,23 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
+    if any("usd" in name for name in columns):
+        out.print(_kind_of_cost(grid))
     about = (*lacking(digest, grid.points, row), *validation_lines(shown))
     for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
     out.print()
     _speed(grid, progress)
+
+
+def _kind_of_cost(grid: Grid) -> str:
+    """Say what the dollars of a grid are."""
+    inputs = {key: column[0].item() for key, column in grid.first_inputs().items()}
+    if any(key.partition(".")[0] == "cost" for key in grid.keys):
+        return "USD: by each point's own prices"
+    if RENT in inputs and len(np.unique(grid.labels["chip"])) > 1:
+        del inputs["chip.name"]
+    return f"USD: {title_of_cost(inputs)}"
 
 
 def _unused(grid: Grid) -> Iterator[str]:

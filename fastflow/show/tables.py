@@ -78,9 +78,7 @@ def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
         padding=(0, 1, 0, 0),
     )
     for name, is_number in columns:
-        sheet.add_column(
-            name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
-        )
+        sheet.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     return sheet
 
 
@@ -98,6 +96,15 @@ def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]
     sheet = new_sheet(title, [("point", True), *((short[name], numbers[name]) for name in columns)])
     for row in rows:
         sheet.add_row(quantity("point", row["point"]), *(quantity(name, row.get(name)) for name in columns))
+    return sheet
+
+
+def column_sheet(columns: Sequence[str], row: Mapping[str, Any]) -> Sheet:
+    """Return a table of some columns of one point, each with what it is."""
+    sheet = new_sheet("Columns", [("column", False), ("value", True), ("what it is", False)])
+    for name in columns:
+        about = find_result(name) or find_input(name)
+        sheet.add_row(name, quantity(name, row.get(name)), Text(about.meaning if about else ""))
     return sheet
 
 
