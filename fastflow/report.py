@@ -9,6 +9,7 @@ from functools import partial
 
 from fastflow.charts import FORMATS
 from fastflow.cli.without_hydra import Parser, exit_code
+from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.wording import COMMAND_LINE
 from fastflow.dataset.folder import is_folder
 from fastflow.errors import InputError
@@ -23,16 +24,23 @@ paper: a line with the computed values, which ends in yes or no. For any other d
 points are feasible, the fastest points, and the best time and its limiter along every axis. Either way it
 draws a figure beside the dataset: results/mine-fig09.svg or results/mine-report.svg for results/mine.
 
+columns=train_s,*_usd has these columns in its tables, by name or pattern.
+
 With html=FILE.html it writes a page instead, for a browser: linked charts of all columns, fronts, the
 breakdown of every point. The page is one file, which needs no network and no server.
 """
 _EXAMPLES = """\
 examples:
   python -m fastflow.report results/mine
+  python -m fastflow.report results/mine columns=time_s,*_usd
   python -m fastflow.report results/mine html=mine.html       a page to look at, turn, filter and send on
   python -m fastflow.report results/mine results/other --figures figures --format pdf
   python -m fastflow.report results/wider --study fig09       judge your own grid as a study
 """
+
+
+_KEYS = {"html": "html=FILE.html", COLUMNS: f"{COLUMNS}=NAME,..."}
+"""The keys of this command, as they are written."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "datasets",
         metavar="DATASET",
         nargs="+",
-        help="the folder of a dataset, or any fsspec URL; html=FILE.html writes a page of it into a file",
+        help="the folder of a dataset, or any fsspec URL; html=FILE.html writes a page of it into a file, "
+        "columns=NAME,... chooses columns of the tables",
     )
     parser.add_argument(
         "--config-dir",
@@ -83,36 +92,39 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = _parser().parse_intermixed_args(arguments)
     from fastflow.cli.report import report, write_page
 
-    datasets, page = _split(given.datasets)
+    datasets, keys = _split(given.datasets)
+    page, columns = keys.get("html"), keys.get(COLUMNS, "")
     if page is None:
         if given.config_dir is not None:
             raise InputError("config-dir", given.config_dir, "nothing without html=FILE.html")
         for name in datasets:
-            report(name, given.study, given.figures, given.format or FORMATS[0])
+            report(name, given.study, given.figures, given.format or FORMATS[0], columns)
         return 0
     if len(datasets) != 1:
         raise InputError("html", page, f"one dataset for a page, not {len(datasets)}")
+    if columns:
+        raise InputError(COLUMNS, columns, "nothing with html=: a page has all columns", COMMAND_LINE)
     if given.figures or given.format:
         raise InputError("html", page, "no --figures and no --format: the figure is in the page")
     write_page(datasets[0], page, given.study, given.config_dir)
     return 0
 
 
-def _split(given: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return the datasets, and the file of html=, None where there is none; raises InputError."""
+def _split(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the datasets, and the values of html= and columns= where they are given; raises InputError."""
     datasets: list[str] = []
-    page = None
+    keys: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier() or is_folder(text):
             datasets.append(text)
-        elif key != "html":
-            raise InputError(key, value, "html=FILE.html, the one key of this command", COMMAND_LINE)
-        elif page is not None:
-            raise InputError(key, value, f"one file; {page} is given too", COMMAND_LINE)
+        elif key not in _KEYS:
+            raise InputError(key, value, " or ".join(_KEYS.values()), COMMAND_LINE)
+        elif key in keys:
+            raise InputError(key, value, f"one value; {keys[key]} is given too", COMMAND_LINE)
         else:
-            page = value
-    return datasets, page
+            keys[key] = value
+    return datasets, keys
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Cost: dies of a wafer, yield, bills of devices and systems against the oracle; objectives; refusals."""
 
+import re
+from datetime import date
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +30,13 @@ POINTS = {
     "in a fat tree": ("system=fat_tree", "parallel.strategy=d512"),
     "one of a machine": ("system=dgx_h100", "model=gemm", "parallel.strategy=d1"),
     "in a mesh": ("system=mesh", "parallel.strategy=d512"),
+    "rented": ("cost=rent", "system=superpod_h100", "model=llama3_8b", "parallel.strategy=TP-8-d32"),
+    "rented at a price of one's own": (
+        "cost=rent",
+        "cost.rent='2.50 USD'",
+        "tech=n7",
+        "parallel.strategy=d512",
+    ),
     "at market prices": ("cost=market", "tech=n3", "parallel.strategy=d512"),
 }
 
@@ -99,6 +109,8 @@ def test_bills_as_the_oracle(points, summary, name):
     if "token_usd" in got:
         made = got["tokens_per_s"][0] * got["time_s"][0]
         assert near(got["token_usd"][0] * made, got["iteration_usd"][0], 1e-12)
+        assert near(got["usd_per_million_tokens"][0], 1e6 * got["token_usd"][0], 1e-12)
+        assert near(got["train_usd"][0], got["usd_per_h"][0] * got["train_s"][0] / naive.HOUR, 1e-12)
 
 
 CHANGED = {
@@ -175,6 +187,7 @@ def test_servers_cost_what_they_draw_and_what_they_make():
     assert row["power_usd_per_h"] == pytest.approx(drawn, rel=1e-9)
     assert row["usd_per_h"] == pytest.approx(row["system_usd"] / (5 * 8766) + drawn, rel=1e-9)
     assert row["token_usd"] == pytest.approx(row["usd_per_h"] / 3600.0 / row["tokens_per_s"], rel=1e-9)
+    assert row["usd_per_million_tokens"] == pytest.approx(1e6 * row["token_usd"], rel=1e-12)
     apart = (
         "serve=disaggregated",
         "serve.prefill.devices=4",
@@ -259,12 +272,77 @@ def test_what_is_refused(given, says):
     assert "\n" not in str(refused.value)
 
 
-def test_a_point_says_what_it_costs(cli):
-    asked = ("chip=h100_sxm", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "output=o")
-    code, out, _ = cli(main, *asked)
+MACHINE = ("system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "output=o")
+
+
+@pytest.mark.parametrize(
+    ("prices", "title"),
+    [
+        ((), "Cost to build (cost=public)"),
+        (("cost=market",), "Cost at what buyers pay (cost=market)"),
+        (("cost=rent",), "Rent (cost=rent; CoreWeave, 2026-09-20)"),
+        (("cost=rent", "cost.rent='2 USD'"), "Rent (cost.rent, as given)"),
+        (("cost.rent='2 USD'",), "Rent (cost.rent, as given)"),
+        (("serve=decode", "cost=rent"), "Rent (cost=rent; CoreWeave, 2026-09-20)"),
+    ],
+)
+def test_a_screen_says_what_a_cost_is(cli, prices, title):
+    """A device's hour and the system's, tokens in millions; to build is no rent."""
+    code, out, _ = cli(main, *MACHINE, *prices)
     assert code == 0
-    assert "Cost" in "".join(out)
-    assert any(line.startswith("a million tokens") for line in out)
+    at = [line.strip() for line in out].index(title)
+    said = {line[:21].strip(): line[21:].split()[0] for line in out[at + 3 : at + 9] if line.strip()}
+    rent = {True: 6.155, False: 2.0}["cost.rent='2 USD'" not in prices]
+    if title.startswith("Rent"):
+        assert "device" not in said
+        assert float(said["an hour of a device"]) == pytest.approx(rent, abs=0.005)
+        assert float(said["an hour of the system"]) == pytest.approx(8 * rent, abs=0.005)
+    else:
+        ratio = float(said["an hour of the system"]) / float(said["an hour of a device"])
+        assert ratio == pytest.approx(8.0, rel=5e-3)
+    assert "a million tokens" in said
+    assert ("to train" in said) == ("serve=decode" not in prices)
+
+
+def test_every_rent_is_of_a_chip_of_the_library_with_its_provider_and_date(compose):
+    point = compose("cost=rent", "chip=h100_sxm")
+    rents = {key.split(".")[2] for key in point if key.startswith("cost.rents.")}
+    chips = {naive.listed(compose(f"chip={name}")["chip.name"]) for name in REAL}
+    assert rents <= chips
+    for name in rents:
+        assert point[f"cost.rents.{name}.provider"]
+        assert date.fromisoformat(point[f"cost.rents.{name}.date"]) > date(2026, 1, 1)
+
+
+def test_what_cannot_be_rented_is_refused_and_the_advice_works(cli):
+    """A design, a real chip's budgets alone, a chip on no list; in a grid it is a row with its reason."""
+    for chip in (("tech=n7",), ("chip=h100_sxm", "pins=none"), ("chip=h20",)):
+        code, _, err = cli(main, "model=gemm", "cost=rent", *chip, "output=o")
+        assert code == 2
+        assert len(err) == 1
+        assert err[0].startswith("chip.name=")
+        advice = re.search(r"cost.rent='[^']*'", err[0])[0]
+        code, _, err = cli(main, "model=gemm", "cost=rent", *chip, advice, f"output={'-'.join(chip)}")
+        assert (code, err) == (0, [])
+    frame = fastflow.evaluate("model=gemm", "cost=public,rent", "chip=h100_sxm,h20")
+    assert frame["reason"].ne("").tolist() == [False, False, False, True]
+    assert frame["usd_per_h"].notna().tolist() == [True, True, True, False]
+
+
+def test_rents_are_inputs_as_others_are():
+    """A price is swept by the row, and two kinds of devices pay each its own."""
+    frame = fastflow.evaluate(
+        "chip=h100_sxm", "model=gemm", "cost=rent", "cost.rents.H100_SXM5_80GB.price='2 USD','3 USD'"
+    )
+    assert frame["usd_per_h"].tolist() == [2.0, 3.0]
+    apart = (
+        "serve=disaggregated", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-d2", "serve.isl=512",
+        "serve.osl=128", "serve.concurrency=32", "serve.prefill.devices=4", "system.devices=8", "cost=rent",
+    )  # fmt: skip
+    both = fastflow.evaluate(*apart, "serve.prefill.chip=l40s")
+    assert both["usd_per_h"][0] == pytest.approx(4 * 6.155 + 4 * 2.25, rel=1e-12)
+    (reason,) = fastflow.evaluate(*apart, "serve.prefill.chip=l4")["reason"]
+    assert reason.startswith("chip.name=L4-24GB")
 
 
 def test_a_mistake_is_one_line(cli):
@@ -278,4 +356,5 @@ def test_a_mistake_is_one_line(cli):
 def test_dollars_have_no_prefix():
     assert quantity("device_usd", 12345.6) == "12,346 USD"
     assert quantity("device_usd", 12.345) == "12.35 USD"
-    assert quantity("token_usd", 1.234e-7) == "1.23e-07 USD"
+    assert quantity("token_usd", 1.234e-7) == "0.123 USD/M tokens"
+    assert quantity("usd_per_million_tokens", 0.1234) == "0.123 USD"

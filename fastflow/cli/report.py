@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fastflow.columns import find_input, find_result
+from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.wording import COMMAND_LINE, counted, one_of
+from fastflow.dataset.chosen import chosen_columns
 from fastflow.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
 from fastflow.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.dataset.reader import Dataset, find
@@ -32,14 +34,19 @@ _PAGES = (".html", ".htm")
 _MOST_LETTERS = 240  # of a file's name, where one is written beside it first
 
 
-def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> None:
+def report(name: str, study: str = "", figures: str = "", kind: str = "svg", columns: str = "") -> None:
     """Report on the dataset at a path or URL; raises InputError.
 
     study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
-    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file.
+    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file. columns: in
+    the place of the usual results, of a grid or a search: names and patterns.
     """
     dataset = _judged(find(name))
     names = dataset.schema.names
+    study = study or dataset.about("report")
+    if columns and (study or dataset.about("measurements") or kind_of_table(dataset.schema)):
+        raise InputError(COLUMNS, columns, f"nothing here: the tables of {name} are of one kind alone")
+    chosen = chosen_columns(columns, names)
     if dataset.about("measurements"):
         show_validation(dataset, figures, kind)
         return
@@ -50,7 +57,6 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
     if of_what:
         show_backtest(dataset, figures, kind)
         return
-    study = study or dataset.about("report")
     if study:
         if study not in STUDIES:
             raise InputError("study", study, one_of(STUDIES), name)
@@ -59,17 +65,17 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg") -> 
         from fastflow.show import ranking
 
         dataset.read(names)  # all of it is whole, before a part of it is said
-        ranking.report(dataset)
+        ranking.report(dataset, chosen)
         if "rank" not in names:
             draw_search(dataset, figures, kind)
     elif is_of_servers(names):
         from fastflow.show import served
 
-        served.report(dataset, partial(_save, dataset, "report", figures, kind))
+        served.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
     else:
         from fastflow.show import overview
 
-        overview.report(dataset, partial(_save, dataset, "report", figures, kind))
+        overview.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
 
 
 def write_page(name: str, file: str, study: str = "", config_dir: str | None = None) -> None:

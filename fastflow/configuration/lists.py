@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 COLUMNS = "columns"
-_BARE = re.compile(rf"(\+{{0,2}}{COLUMNS}=)([^'\"\[{{(][^'\"]*)")
+_BARE = re.compile(rf"(\+{{0,2}}{COLUMNS}=)(?!null$)([^'\"\[{{(][^'\"]*)")
 
 
 def as_one_value(overrides: Iterable[str]) -> list[str]:

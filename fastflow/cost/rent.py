@@ -31,16 +31,12 @@ def rent_per_hour(inputs: Inputs) -> Floats:
     inputs: `cost` and `chip`, of points that rent. Raises KeyError for an input that is not there.
     """
     given, chips = inputs[RENT], inputs["chip.name"]
-    names, place = np.unique(chips, return_inverse=True)
-    unknown = np.full(1, np.nan)
-    exists = any(key.startswith(_PINNED) for key in inputs)  # what budgets alone make has its name alone
-    listed = np.array(
-        [
-            inputs.get(f"{PRICES}{key_of(name)}{PRICE}", unknown)[0] if exists else np.nan
-            for name in names.tolist()
-        ]
-    )
-    price: Floats = np.where(given == AUTO, listed[place], given)
+    price: Floats = np.where(given == AUTO, np.nan, given)
+    if any(key.startswith(_PINNED) for key in inputs):  # what budgets alone make has no more than the name
+        for name in np.unique(chips).tolist():
+            listed = inputs.get(f"{PRICES}{key_of(name)}{PRICE}")
+            if listed is not None:
+                price = np.where((given == AUTO) & (chips == name), listed, price)
     return price
 
 

@@ -19,6 +19,7 @@ _MORE = frozenset((
 ))  # fmt: skip
 _LESS = frozenset((
     "time_s", "energy_J", "iteration_usd", "system_usd", "device_usd", "token_usd", "joules_per_token",
+    "usd_per_million_tokens", "train_usd",
     "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "tpot_s", "tpot_p99_s", "train_s", "train_energy_J",
     "objective", "second_objective", "error",
 ))  # fmt: skip

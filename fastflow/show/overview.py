@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,18 +23,24 @@ if TYPE_CHECKING:
 _BEST = 10  # points listed
 
 
-def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> None:
-    """Print tables on a dataset, and draw its axes; raises InputError."""
+def report(
+    dataset: Dataset, save: Callable[[Callable[[], Figure]], None], chosen: Sequence[str] = ()
+) -> None:
+    """Print tables on a dataset, and draw its axes; raises InputError.
+
+    chosen: columns of the fastest points in the place of the usual results.
+    """
     asked = dataset.texts("axes") if dataset.about("axes") else []
-    frame = dataset.read(columns_of(dataset.schema.names, asked))
+    frame = dataset.read(list(dict.fromkeys([*columns_of(dataset.schema.names, asked), *chosen])))
     axes = axes_of(frame, asked)
     out = console()
     for line in _counts(dataset, frame, axes):
         out.print(line)
     title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
     best = records(best_first(frame).head(_BEST))
-    columns = [*with_winners([axis.key for axis in axes], best), "time_s", "bound_by", "feasible"]
-    out.print(listing(title, columns, best))
+    results = chosen or ("time_s", "bound_by", "feasible")
+    columns = [*with_winners([axis.key for axis in axes], best), *results]
+    out.print(listing(title, list(dict.fromkeys(columns)), best))
     for axis in axes:
         out.print(_sheet(axis))
     out.print()

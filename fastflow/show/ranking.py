@@ -39,13 +39,16 @@ def labels_of(names: Sequence[str]) -> list[str]:
     return [name for name in (*CHOICES, *swept, *chosen) if name in names]
 
 
-def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Schema) -> Sheet:
+def sheet_of(
+    title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()
+) -> Sheet:
     """Return rows of a frame as a table: what tells all of its rows apart, and what they come to.
 
-    schema: the dataset's.
+    schema: the dataset's; chosen: columns in the place of the usual ones of what they come to.
     """
     labels = telling(frame, labels_of(list(map(str, frame))))
-    names = [*labels, *(name for name in _FIGURES if name in frame)]
+    results = chosen or [name for name in _FIGURES if name in frame]
+    names = list(dict.fromkeys([*labels, *results]))
     about = {name: schema.field(name).metadata for name in names if name.endswith("objective")}
     heads = _short(labels) | {name: held[b"meaning"].decode() for name, held in about.items()}
     numbers = [frame[name].dtype.kind in "fi" for name in names]
@@ -71,45 +74,47 @@ def _short(labels: Sequence[str]) -> dict[str, str]:
     }
 
 
-def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
+def ranking_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()) -> Sheet | str:
     """Return the best candidates of a ranking, or the best design of each problem where there are several.
 
     Candidates that were not searched, and those that are not feasible, count only where there are no others.
+    chosen: as of `sheet_of`.
     """
     heads = frame[frame["rank"] == 1]
     if len(heads) > _MOST_PROBLEMS:
         return f"{len(heads):,} problems; the best design of each has rank 1 in the ranking"
     if len(heads) > 1:
-        return sheet_of("Best design of each problem", frame, heads, schema)
+        return sheet_of("Best design of each problem", frame, heads, schema, chosen)
     fits = frame[frame["reason"] == ""]
     rows = (fits if len(fits) else frame).head(_MOST)
-    return sheet_of(f"Best of {counted(len(frame), 'candidate')}", frame, rows, schema)
+    return sheet_of(f"Best of {counted(len(frame), 'candidate')}", frame, rows, schema, chosen)
 
 
-def front_sheet(frame: pd.DataFrame, schema: pa.Schema) -> Sheet | str:
-    """Return a front, thinned evenly if it is long."""
+def front_sheet(frame: pd.DataFrame, schema: pa.Schema, chosen: Sequence[str] = ()) -> Sheet | str:
+    """Return a front, thinned evenly if it is long; chosen: as of `sheet_of`."""
     if frame.empty:
         return "no front: no design has a time"
     rows = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), _MOST_OF_FRONT)).round().astype(int))
     thinned = f", {len(rows)} shown" if len(rows) < len(frame) else ""
-    return sheet_of(f"Front of {counted(len(frame), 'design')}{thinned}", frame, frame.iloc[rows], schema)
+    title = f"Front of {counted(len(frame), 'design')}{thinned}"
+    return sheet_of(title, frame, frame.iloc[rows], schema, chosen)
 
 
-def report(dataset: Dataset) -> None:
-    """Print what a search's history, its ranking or its front comes to."""
+def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
+    """Print what a search's history, its ranking or its front comes to; chosen: as of `sheet_of`."""
     names = dataset.schema.names
-    wanted = {*labels_of(names), *_FIGURES, "rank", "candidate", "step", "reason"}
+    wanted = {*labels_of(names), *_FIGURES, *chosen, "rank", "candidate", "step", "reason"}
     frame = dataset.read([name for name in names if name in wanted])
     out = console()
     out.print(f"{dataset.folder.shown}: {counted(len(frame), 'candidate' if 'rank' in frame else 'design')}")
     if "rank" in frame:
-        out.print(ranking_sheet(frame, dataset.schema))
+        out.print(ranking_sheet(frame, dataset.schema, chosen))
     elif "step" in frame:
         best = _best_of_each(frame).head(_MOST)
         title = "Best design of each candidate"
-        out.print(sheet_of(title, frame, best, dataset.schema) if len(best) else "no design has a time")
+        out.print(sheet_of(title, frame, best, dataset.schema, chosen) if len(best) else "no design has a time")
     else:
-        out.print(front_sheet(frame, dataset.schema))
+        out.print(front_sheet(frame, dataset.schema, chosen))
 
 
 def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:

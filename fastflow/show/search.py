@@ -20,11 +20,11 @@ from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
-    "iteration_usd": "of an iteration", "mfu": "mfu", "bound_by": "bound by",
+    "iteration_usd": "cost of an iteration", "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _OF_SERVERS = {
     "ttft_s": "first token", "tpot_s": "further token", "tokens_per_s_per_device": "tokens of a device",
-    "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "of a token",
+    "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "cost of tokens",
     "kv_room_B": "room for caches",
     "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,15 +20,23 @@ if TYPE_CHECKING:
 _MOST = 20  # rows of a table
 
 
-def report(dataset: Dataset, save: Callable[[Callable[[], Figure]], None]) -> None:
-    """Print tables on a dataset of points that serve, and draw them; raises InputError."""
-    frame = dataset.read(columns_of(dataset.schema.names))
+def report(
+    dataset: Dataset, save: Callable[[Callable[[], Figure]], None], chosen: Sequence[str] = ()
+) -> None:
+    """Print tables on a dataset of points that serve, and draw them; raises InputError.
+
+    chosen: columns of the front in the place of the usual results.
+    """
+    known = columns_of(dataset.schema.names)
+    frame = dataset.read(known)
     lines = lines_of(frame)
     out = console()
     for line in _counts(dataset, frame, lines):
         out.print(line)
     if lines.front.size:
-        out.print(_front(lines))
+        more = [name for name in chosen if name not in known]
+        beside = dataset.read(["point", *more]).set_index("point") if more else None
+        out.print(_front(lines, chosen, beside))
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
@@ -52,11 +60,15 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     return told
 
 
-def _front(lines: Lines) -> Sheet:
-    """Return the points that no other beats in the rates of devices and of users."""
-    load = [lines.load] if lines.load else []
+def _front(lines: Lines, chosen: Sequence[str], beside: pd.DataFrame | None) -> Sheet:
+    """Return the points that no other beats in the rates of devices and of users.
+
+    chosen: columns in the place of the usual results; beside: those of them that lines do not have.
+    """
+    load = [lines.load] if lines.load and lines.load not in chosen else []
     rows = lines.frame.loc[lines.front]
-    shown = [*LATENCIES, DEVICE, USER, "joules_per_token"]
+    rows = rows if beside is None else rows.join(beside, on="point")
+    shown = chosen or [*LATENCIES, DEVICE, USER, "joules_per_token"]
     title = f"Front of {counted(len(rows), 'point')}" + (f", the first {_MOST}" if len(rows) > _MOST else "")
     names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]
     sheet = new_sheet(title, names)

@@ -72,10 +72,18 @@ def _of_bandwidth(point, prefix, topology):
     return price
 
 
+def listed(chip):
+    """Return what a chip is called on the list of rents."""
+    return "_".join(chip.split("-"))
+
+
 def hours(point, device_usd, network_usd, devices, power):
     """Return bills of a system and of an hour; power: that all devices draw [W]."""
     system = devices * device_usd + devices * network_usd + devices * point["cost.host.price"]
     joules = (power + devices * point["chip.tdp"] * point["cost.host.power"]) * point["cost.pue"] * HOUR
     electricity = joules * point["cost.electricity"]
     written_off = system / (point["cost.lifetime"] / HOUR)
+    if "cost.rent" in point:  # the provider buys devices and pays for what they draw
+        hour = devices * (point["cost.rent"] or point[f"cost.rents.{listed(point['chip.name'])}.price"])
+        return {"system_usd": system, "power_usd_per_h": 0.0, "usd_per_h": hour}
     return {"system_usd": system, "power_usd_per_h": electricity, "usd_per_h": written_off + electricity}

@@ -44,11 +44,11 @@ NOT_FEASIBLE = ", of what is not feasible"
 _BEST = {
     "time_s": "Fastest", "energy_J": "Least energy", "iteration_usd": "Cheapest iteration",
     "tokens_per_s_per_device": "Most tokens a device", "tokens_per_s_per_user": "Most tokens a user",
-    "ttft_s": "Soonest first token", "token_usd": "Cheapest token",
+    "ttft_s": "Soonest first token", "usd_per_million_tokens": "Cheapest million tokens",
 }  # fmt: skip
 _RESULTS = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user",
-    "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu", "feasible", "reason",
+    "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd", "footprint_B", "mfu", "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
 NO_EFFECT = "no_effect"
