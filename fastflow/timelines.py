@@ -29,7 +29,7 @@ def scheduled(
 ) -> tuple[Timeline, TimedKernels | None, PipelinePlan | None]:  # fmt: skip
     """Return the phases of every point, and the kernels that were scheduled and how, unless blocks were."""
     if stacks is not None:
-        return stacks.timeline, None, None
+        return stacks.timeline.without_rounding(), None, None
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
     timeline = schedule(kernels, plan)
     if (plan.slots > 1).any():
@@ -40,7 +40,7 @@ def scheduled(
         shorter = in_turn.total < timeline.total
         plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
         timeline = Timeline(*(np.where(shorter, *pair) for pair in zip(in_turn, timeline, strict=True)))
-    return timeline, kernels, plan
+    return timeline.without_rounding(), kernels, plan
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
-from fastflow.iteration.schedule import schedule
+from fastflow.iteration.schedule import Timeline, schedule
 from fastflow.workload.graph import PHASES
 from tests.checks import cases
 from tests.naive import schedule as naive
@@ -53,3 +53,12 @@ def test_one_device_and_one_level(points):
         assert got.exposed[i] == exposed
         assert got.bubble[i] == 0.0
         assert sum(row[1] + row[2] for row in point) <= got.total[i] <= sum(sum(row[1:]) for row in point)
+
+
+def test_what_rounding_leaves_is_nothing():
+    """4e-15 s of an iteration of seconds is a sum's rounding, a picosecond of it a bubble."""
+    ends = [np.array([1.0, 1.0]) for _ in range(3)]
+    timeline = Timeline(*ends, np.array([4e-15, 0.5]), np.array([3.55e-15, 1e-11])).without_rounding()
+    assert timeline.exposed.tolist() == [0.0, 0.5]
+    assert timeline.bubble.tolist() == [0.0, 1e-11]
+    assert timeline.total.tolist() == [3.0, 3.0]

@@ -22,6 +22,10 @@ from fastflow.tables import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
 
+ROUNDING = 1e-12
+"""Share of an iteration that a sum of its kernels may be off."""
+
+
 class Timeline(NamedTuple):
     """When a point's phases are done; shape (points,), all [s]."""
 
@@ -35,6 +39,12 @@ class Timeline(NamedTuple):
     def total(self) -> Floats:
         """One iteration [s]."""
         return self.forward + self.backward + self.update
+
+    def without_rounding(self) -> Timeline:
+        """Return it with nothing where a difference of sums leaves what is no more than their rounding."""
+        least = ROUNDING * self.total
+        exposed, bubble = (np.where(part < least, 0.0, part) for part in (self.exposed, self.bubble))
+        return self._replace(exposed=exposed, bubble=bubble)
 
 
 def schedule(kernels: TimedKernels, plan: PipelinePlan) -> Timeline:
