@@ -212,7 +212,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def show(value: float, unit: str, digits: int = 3) -> str:
-    """Write a quantity as people say it: 9.0e11 B/s is "900 GB/s", 1081 s "18 min", 2.34e-8 USD/B "23.40 USD/GB".
+    """Write a quantity as people say it.
+
+    9.0e11 B/s is "900 GB/s", 1081 s "18 min", 2.34e-8 USD/B "23.40 USD/GB".
 
     unit: of the value, as in the registry of columns; "" for none, with a digit more. digits: of numbers that
     are not written whole.

@@ -339,8 +339,9 @@ def test_rents_are_inputs_as_others_are():
     )
     assert frame["usd_per_h"].tolist() == [2.0, 3.0]
     apart = (
-        "serve=disaggregated", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-d2", "serve.isl=512",
-        "serve.osl=128", "serve.concurrency=32", "serve.prefill.devices=4", "system.devices=8", "cost=rent",
+        "serve=disaggregated", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-d2",
+        "serve.isl=512", "serve.osl=128", "serve.concurrency=32", "serve.prefill.devices=4",
+        "system.devices=8", "cost=rent",
     )  # fmt: skip
     both = fastflow.evaluate(*apart, "serve.prefill.chip=l40s")
     assert both["usd_per_h"][0] == pytest.approx(4 * 6.155 + 4 * 2.25, rel=1e-12)

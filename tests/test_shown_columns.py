@@ -54,8 +54,8 @@ def test_a_grid_shows_them_and_its_dataset_is_the_same(cli):
     code, out, _ = cli(sweep, *GRID, "output=o", "columns=train_s,*_usd,parameters")
     assert code == 0
     assert heads(out) == [
-        "parallel.zero", "strategy", "train", "die_usd", "memory_usd", "package_usd", "device_usd", "system_usd",
-        "iteration_usd", "token_usd", "train_usd", "parameters",
+        "parallel.zero", "strategy", "train", "die_usd", "memory_usd", "package_usd", "device_usd",
+        "system_usd", "iteration_usd", "token_usd", "train_usd", "parameters",
     ]  # fmt: skip
     assert "USD: Cost to build (cost=public)" in out
     for more in (("columns=mfu",), ()):

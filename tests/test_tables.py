@@ -55,8 +55,8 @@ def test_strategies_are_whole_at_any_width(width):
 
 @given(
     st.lists(
-        st.lists(st.text("ab-_ ", min_size=1, max_size=24).map(str.strip), min_size=4, max_size=4), min_size=1,
-        max_size=2,
+        st.lists(st.text("ab-_ ", min_size=1, max_size=24).map(str.strip), min_size=4, max_size=4),
+        min_size=1, max_size=2,
     ),
     st.integers(34, 110),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The usual units are read without pint, and as pint reads them; quantities are written as people say them."""
+"""Units are read as pint reads them, the usual ones without it; quantities are written as people say them."""
 
 import re
 from importlib import import_module

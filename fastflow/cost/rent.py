@@ -41,7 +41,7 @@ def rent_per_hour(inputs: Inputs) -> Floats:
 
 
 def unrented(inputs: Inputs) -> Texts:
-    """Say for every point why its devices have no rent; empty where they have one or are bought, (points,)."""
+    """Say why the devices of a point have no rent; "" where they have one or are bought, (points,)."""
     points = inputs["chip.name"].size
     reason = Reasons(points)
     if is_rented(inputs):

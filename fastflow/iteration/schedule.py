@@ -21,7 +21,6 @@ from fastflow.iteration.pipeline import PipelinePlan, TimedKernels, run_pipeline
 from fastflow.tables import Floats, Ints
 from fastflow.workload.graph import BACKWARD, FORWARD, UPDATE
 
-
 ROUNDING = 1e-12
 """Share of an iteration that a sum of its kernels may be off."""
 

@@ -16,7 +16,7 @@ from fastflow.notebook.markup import card
 from fastflow.notebook.reading import axes_of, served_of
 from fastflow.show import point, serving
 from fastflow.show.bands import band_sheet, has_bands
-from fastflow.show.cost import cost_sheet
+from fastflow.show.cost import cost_sheet, prices_of
 from fastflow.show.grid import Digest, lacking, results_of, title_of, with_bands, with_values, with_winners
 from fastflow.show.tables import Part, listing, quantity, records, validation_lines
 from fastflow.show.training import training_sheets
@@ -24,7 +24,6 @@ from fastflow.show.training import training_sheets
 _ALSO = (("energy_J", "footprint_B"), ("joules_per_token", "footprint_B"))
 """Results that a notebook has room for, beside those of the screen: of iterations, and of servers."""
 _MOST, _FIRST = 20, 10
-_USUAL_PRICES = "public"
 
 
 def row_of(frame: pd.DataFrame, place: int) -> dict[str, Any]:
@@ -70,8 +69,7 @@ def one(frame: pd.DataFrame) -> str:
 
 def _prices(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the choice of prices of a row, as far as its frame says it."""
-    given = [text.removeprefix("cost=") for text in _overrides(frame) if text.startswith("cost=")]
-    return {"cost.name": str(row.get("cost", [_USUAL_PRICES, *given][-1]))}
+    return {"cost.name": str(row.get("cost", prices_of(_overrides(frame))))}
 
 
 def _overrides(frame: pd.DataFrame) -> list[str]:

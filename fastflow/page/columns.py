@@ -12,6 +12,7 @@ import pandas as pd
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.reader import Dataset
 from fastflow.page.content import Quantity
+from fastflow.show.cost import prices_of, title_of_cost
 
 _MORE = frozenset((
     "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "requests_per_s",
@@ -66,9 +67,11 @@ def varying(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     """Return what a dataset says of itself: how to make it again, and by what it was made."""
     overrides = dataset.texts("overrides") if dataset.about("overrides") else []
+    has_costs = any("_usd" in name for name in dataset.schema.names)
     return [
         ("dataset", dataset.folder.shown),
         ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(overrides)]).strip()),
+        *([("US dollars", title_of_cost({"cost.name": prices_of(overrides)}))] if has_costs else []),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),

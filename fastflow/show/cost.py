@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.table import Table as Sheet
@@ -18,8 +18,8 @@ _TO_BUILD = "public"
 def title_of_cost(inputs: Mapping[str, Any]) -> str:
     """Say what a cost is: to build, at what buyers pay, or a rent, whose and of when.
 
-    inputs: of a point, by dotted key; of `cost`, and `chip.name` of the rent's chip. Without `cost.markup` the
-    name of the prices alone says it.
+    inputs: of a point, by dotted key; of `cost`, and `chip.name` of the rent's chip. Without `cost.markup`
+    the name of the prices alone says it.
     """
     name = inputs.get("cost.name")
     if name is None:
@@ -35,6 +35,12 @@ def title_of_cost(inputs: Mapping[str, Any]) -> str:
     markup = inputs.get("cost.markup", 1.0 if name == _TO_BUILD else None)
     what = "Cost" if markup is None else "Cost to build" if markup == 1.0 else "Cost at what buyers pay"
     return f"{what} (cost={name})"
+
+
+def prices_of(overrides: Iterable[str]) -> str:
+    """Return the choice of prices among overrides, as it is written."""
+    given = (text.removeprefix("cost=") for text in overrides if text.startswith("cost="))
+    return [_TO_BUILD, *given][-1]
 
 
 def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:

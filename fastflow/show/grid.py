@@ -143,7 +143,7 @@ def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = (
     if verdict:
         out.print(verdict)
     if any("usd" in name for name in columns):
-        out.print(_kind_of_cost(grid))
+        out.print(kind_of_cost(grid))
     about = (*lacking(digest, grid.points, row), *validation_lines(shown))
     for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
@@ -151,7 +151,7 @@ def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = (
     _speed(grid, progress)
 
 
-def _kind_of_cost(grid: Grid) -> str:
+def kind_of_cost(grid: Grid) -> str:
     """Say what the dollars of a grid are."""
     inputs = {key: column[0].item() for key, column in grid.first_inputs().items()}
     if any(key.partition(".")[0] == "cost" for key in grid.keys):

@@ -112,7 +112,9 @@ def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
     elif "step" in frame:
         best = _best_of_each(frame).head(_MOST)
         title = "Best design of each candidate"
-        out.print(sheet_of(title, frame, best, dataset.schema, chosen) if len(best) else "no design has a time")
+        out.print(
+            sheet_of(title, frame, best, dataset.schema, chosen) if len(best) else "no design has a time"
+        )
     else:
         out.print(front_sheet(frame, dataset.schema, chosen))
 

@@ -14,6 +14,7 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
+from fastflow.show.grid import kind_of_cost
 from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell, validation_lines
@@ -53,6 +54,7 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         options = answer.options
         out.print(title(row, int(answer.spent.sum()), options.rules.method))
         tell(best_parts(own, row, (options.objective, options.pareto), answer.candidates.space.keys))
+        out.print(kind_of_cost(answer.candidates.grid))
     if answer.candidates.point.size > 1:
         out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
     if edge is not None:

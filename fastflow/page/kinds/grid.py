@@ -48,7 +48,8 @@ _BEST = {
 }  # fmt: skip
 _RESULTS = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user",
-    "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd", "footprint_B", "mfu", "feasible", "reason",
+    "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
+    "footprint_B", "mfu", "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
 NO_EFFECT = "no_effect"
