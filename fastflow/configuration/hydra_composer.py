@@ -76,6 +76,8 @@ class Composition:
         self.defaults = defaults
         """The files that it was merged from, in order."""
         self.overrides = overrides
+        self.machine = ""
+        """The system that is chosen since the chip comes in it, "" where none is."""
 
     @cached_property
     def config(self) -> DictConfig:
@@ -233,6 +235,13 @@ class HydraComposer:
         if key not in self._keys:
             self._keys[key] = frozenset(flatten(self.content(default)))
         return self._keys[key]
+
+    def sets(self, default: ResultDefault, key: str) -> bool:
+        """Say whether a file sets a leaf, or something below it."""
+        try:
+            return plain.has(self._plain_content(default), key)
+        except plain.Unusual:
+            return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
         """Say where the value of a key came from: the command line, or a file; "" if from neither."""

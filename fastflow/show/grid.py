@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import ALL, band_of
-from fastflow.columns.results import NO_EFFECT
+from fastflow.columns.results import ASSUMPTIONS, NO_EFFECT
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.grid.grid import Grid
@@ -19,7 +19,14 @@ from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
-from fastflow.show.tables import CLASS, console, listing, validation_lines, without_effect
+from fastflow.show.tables import (
+    CLASS,
+    assumption_lines,
+    console,
+    listing,
+    validation_lines,
+    without_effect,
+)
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -140,7 +147,8 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    about = (*lacking(digest, grid.points, row), *validation_lines(shown))
+    taken = ({ASSUMPTIONS.name: text} for text in dict.fromkeys(grid.labels[ASSUMPTIONS.name].tolist()))
+    about = (*lacking(digest, grid.points, row), *assumption_lines(taken), *validation_lines(shown))
     for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
     out.print()

@@ -1,0 +1,120 @@
+"""What a configuration takes where a user may mean something else: figures of the paper, a machine.
+
+A block `published` beside the figures of a file says where published ones differ from those that the paper has:
+`nominal_frequency: 8 Gb/s`, from where (`source`), the choice that has them (`instead`), and what the paper's
+are of (`origin`). It is documentation, as `source` and `uncertainty` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.hydra_composer import Composition, related
+from fastflow.configuration.inputs import MACHINE, PUBLISHED
+from fastflow.configuration.machine import (
+    SYSTEM,
+    WITHOUT,
+    describing,
+    has_machine,
+    machine_of,
+)
+from fastflow.hardware.packages import DEVICES, PACKAGE
+
+_SOURCE, _INSTEAD, _ORIGIN = "source", "instead", "origin"
+_GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
+"""Groups whose figures make a part of a chip, and the pin of a chip that is not made of them."""
+_OF_LATER_NODES = ("scaling", "chip")
+"""Groups whose figures are as published at the paper's first node: nothing is scaled to it, and it is V100's."""
+_NODE, _MODEL, _PAPERS_MODEL = "tech.generation", "model", "lstm_lm"
+_PAIR = 2  # devices of the largest package that is no machine
+
+
+def assumptions(
+    composer: Composer, composition: Composition, swept: Collection[str] = (), of_study: bool = False
+) -> tuple[str, ...]:
+    """Return what a configuration takes, in words, a text for each thing.
+
+    swept: keys that vary as columns. of_study: whether a ready-made study asks for it; those of the paper's own
+    model take the paper's figures as they should.
+    """
+    is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
+    found = [] if of_study and is_papers else _of_paper(composer, composition, swept, is_papers)
+    return (*found, *_of_machine(composer, composition, swept))
+
+
+def _of_paper(
+    composer: Composer, composition: Composition, swept: Collection[str], is_papers: bool
+) -> Iterator[str]:
+    """Yield the choices whose figures are the paper's where published ones differ.
+
+    is_papers: whether the model is the paper's, whose chip and scaling are its own.
+    """
+    leaves = composition.leaves
+    blocks: dict[str, dict[str, str]] = {}
+    for key, value in leaves.items():
+        group, _, rest = key.partition(".")
+        if rest.startswith(f"{PUBLISHED}."):
+            blocks.setdefault(group, {})[rest.removeprefix(f"{PUBLISHED}.")] = str(value)
+    for group, block in blocks.items():
+        if group in _OF_LATER_NODES and (is_papers or not leaves.get(_NODE)):
+            continue
+        pin = _GENERATED.get(group, "")
+        if pin in swept or leaves.get(pin) is not None:
+            continue
+        figures = [key for key in block if key not in (_SOURCE, _INSTEAD, _ORIGIN)]
+        taken = [key for key in figures if _is_of_file(composer, composition, group, key, swept)]
+        if taken or not figures:
+            yield f"{group}={composition.choices.get(group, '')} {_words(block, taken, leaves, group)}"
+
+
+def _words(block: dict[str, str], taken: list[str], leaves: dict[str, object], group: str) -> str:
+    """Say which figures of a choice are the paper's, and what is published instead."""
+    instead = f" ({block[_INSTEAD]})" if _INSTEAD in block else ""
+    if not taken:
+        return f"is the paper's, where {block[_SOURCE]} differ{instead}"
+    origin = f", {block[_ORIGIN]}," if _ORIGIN in block else ""
+    said = [f"{key} of {leaves[f'{group}.{key}']}{origin}" for key in taken]
+    others = [block[key] for key in taken]
+    return f"has the paper's {', '.join(said)} where {block[_SOURCE]} has {', '.join(others)}{instead}"
+
+
+def _is_of_file(
+    composer: Composer, composition: Composition, group: str, name: str, swept: Collection[str]
+) -> bool:
+    """Say whether a figure is that of the file whose block speaks of it, and of no later one or the user."""
+    key = f"{group}.{name}"
+    given = (override.key_or_group for override in composer.read(composition.overrides))
+    if any(related(key, one) for one in (*given, *swept) if not composer.is_group(one)):
+        return False
+    for default in reversed(composition.defaults):
+        if composer.sets(default, key):
+            return composer.sets(default, f"{group}.{PUBLISHED}.{name}")
+    return False
+
+
+def _of_machine(composer: Composer, composition: Composition, swept: Collection[str]) -> Iterator[str]:
+    """Yield what is taken for the machine of a real chip where no system is chosen."""
+    chip = f"chip={composition.choices.get('chip', '')}"
+    if composition.machine:
+        yield f"system={composition.machine}, the machine of {chip}{_of_more(composer, composition)}"
+        return
+    devices = composition.selected(DEVICES)
+    several = DEVICES in swept or (isinstance(devices, int) and devices > 1)
+    if not several or composition.choices.get(SYSTEM) != WITHOUT or not has_machine(composition):
+        return
+    machine, why = machine_of(composer, composition), describing(composer, composition)
+    if machine:
+        because = f"since {why} is given" if why else "as for one device"
+        yield f"system={WITHOUT}, one switch, {because} ({chip} comes in system={machine})"
+    elif composition.selected(MACHINE) is None and not why:
+        yield f"system={WITHOUT}, one switch, since the library has no machine of {chip}"
+
+
+def _of_more(composer: Composer, composition: Composition) -> str:
+    """Say of a machine that has no network to others that more devices are taken than it has."""
+    package, devices = composition.selected(PACKAGE), composition.selected(DEVICES)
+    most = composer.compose_raw((f"{SYSTEM}={composition.machine}",)).selected(DEVICES)
+    if not isinstance(package, int) or package > _PAIR or not devices > most:
+        return ""
+    return f", all {devices:,} in one, where {most} fit"
