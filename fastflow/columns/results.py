@@ -29,7 +29,8 @@ ASSUMPTIONS = Column(
     "assumptions",
     "str",
     "",
-    "what was taken where nothing was asked for, or where published figures differ: figures of the paper, a machine",
+    "what was taken without being asked for: the machine of a chip, figures of the paper where published ones"
+    " differ",
 )
 BETWEEN = "; "
 """Between two of these keys, or of what was taken."""

@@ -1,17 +1,18 @@
 """What a configuration takes where a user may mean something else: figures of the paper, a machine.
 
-A block `published` beside the figures of a file says where published ones differ from those that the paper has:
+A block `published` beside the figures of a file says where published ones differ from those of the paper:
 `nominal_frequency: 8 Gb/s`, from where (`source`), the choice that has them (`instead`), and what the paper's
 are of (`origin`). It is documentation, as `source` and `uncertainty` are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
 from fastflow.configuration.inputs import MACHINE, PUBLISHED
+from fastflow.configuration.library import is_own_file
 from fastflow.configuration.machine import (
     SYSTEM,
     WITHOUT,
@@ -25,7 +26,7 @@ _SOURCE, _INSTEAD, _ORIGIN = "source", "instead", "origin"
 _GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
 """Groups whose figures make a part of a chip, and the pin of a chip that is not made of them."""
 _OF_LATER_NODES = ("scaling", "chip")
-"""Groups whose figures are as published at the paper's first node: nothing is scaled to it, and it is V100's."""
+"""Groups whose figures are right at the paper's first node: nothing is scaled to it, and it is V100's."""
 _NODE, _MODEL, _PAPERS_MODEL = "tech.generation", "model", "lstm_lm"
 _PAIR = 2  # devices of the largest package that is no machine
 
@@ -35,8 +36,8 @@ def assumptions(
 ) -> tuple[str, ...]:
     """Return what a configuration takes, in words, a text for each thing.
 
-    swept: keys that vary as columns. of_study: whether a ready-made study asks for it; those of the paper's own
-    model take the paper's figures as they should.
+    swept: keys that vary as columns. of_study: whether a ready-made study asks for it; those of the paper's
+    own model take the paper's figures as they should.
     """
     is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
     found = [] if of_study and is_papers else _of_paper(composer, composition, swept, is_papers)
@@ -65,18 +66,29 @@ def _of_paper(
         figures = [key for key in block if key not in (_SOURCE, _INSTEAD, _ORIGIN)]
         taken = [key for key in figures if _is_of_file(composer, composition, group, key, swept)]
         if taken or not figures:
-            yield f"{group}={composition.choices.get(group, '')} {_words(block, taken, leaves, group)}"
+            choice = composition.choices.get(group, "")
+            said = _words(
+                block, {key: leaves[f"{group}.{key}"] for key in taken}, group if is_own_file(choice) else ""
+            )
+            yield f"{group}={choice} {said}"
 
 
-def _words(block: dict[str, str], taken: list[str], leaves: dict[str, object], group: str) -> str:
-    """Say which figures of a choice are the paper's, and what is published instead."""
-    instead = f" ({block[_INSTEAD]})" if _INSTEAD in block else ""
+def _words(block: Mapping[str, str], taken: Mapping[str, object], own: str) -> str:
+    """Say which figures of a choice are the paper's, and what is published instead.
+
+    block: `published`; taken: figures with their values. own: the group where the choice is a user's own
+    file, for which no other one stands.
+    """
+    keys = [f"{own}.{key}='{block[key]}'" for key in taken] if own else []
+    instead = " ".join(keys) or block.get(_INSTEAD, "")
+    advice = f" ({instead})" if instead else ""
     if not taken:
-        return f"is the paper's, where {block[_SOURCE]} differ{instead}"
+        return f"is the paper's, where {block[_SOURCE]} differ{advice}"
     origin = f", {block[_ORIGIN]}," if _ORIGIN in block else ""
-    said = [f"{key} of {leaves[f'{group}.{key}']}{origin}" for key in taken]
-    others = [block[key] for key in taken]
-    return f"has the paper's {', '.join(said)} where {block[_SOURCE]} has {', '.join(others)}{instead}"
+    said = ", ".join(f"{key} of {value}{origin}" for key, value in taken.items())
+    return (
+        f"has the paper's {said} where {block[_SOURCE]} has {', '.join(block[key] for key in taken)}{advice}"
+    )
 
 
 def _is_of_file(

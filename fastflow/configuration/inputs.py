@@ -66,7 +66,6 @@ PUBLISHED = "published"
 """What a block is called that says where published figures differ from a file's own."""
 MACHINE = "chip.machine"
 """The system that a chip comes in, which is chosen where a user chooses none."""
-
 SETS_OTHERS = (CONFIG,)
 """Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1

@@ -1,8 +1,8 @@
 """The machine of a real chip: the system that is chosen where a user chooses none, for more than one device.
 
-A chip's file names it, `chip.machine`. It comes with its network, as `system=NAME` would have it; the number of
-devices stays what it was. A user who says anything of the network, or has the chip made from its budgets,
-describes the system: nothing is chosen then.
+A chip's file names it, `chip.machine`. It comes with its network, as `system=NAME` would have it; the number
+of devices is kept. A user who says anything of the network, or has the chip made from its budgets, describes
+the system: nothing is chosen then.
 """
 
 from __future__ import annotations

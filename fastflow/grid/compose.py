@@ -17,7 +17,14 @@ from fastflow.configuration.assumptions import assumptions
 from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
-from fastflow.configuration.inputs import SETS_OTHERS, Scalar, convert, to_column, whole_numbers
+from fastflow.configuration.inputs import (
+    MACHINE,
+    SETS_OTHERS,
+    Scalar,
+    convert,
+    to_column,
+    whole_numbers,
+)
 from fastflow.configuration.machine import decides_machine, machine_of
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import point_inputs
@@ -92,8 +99,16 @@ def compose_all(
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         free_keys = {term.key for axis in free for term in axis.terms}
         done = Composed(
-            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[],
-            assumptions=[], first=[],
+            axes,
+            composed=keys,
+            columns={},
+            inputs=[],
+            choices=[],
+            stated=[],
+            unset={},
+            stock=[],
+            assumptions=[],
+            first=[],
         )
         step = -(-count // MOST_TRIED)
         bound: set[str] = set()
@@ -136,7 +151,7 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP) or is_choice(term.key)
+    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
     bound = chooses or not term.is_plain
     return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 

@@ -100,10 +100,11 @@ def _build(
             raise InputError(
                 key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
             )
-    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, "devices")
-    across = _sides("system.shape", inter_topology, inter_shape, packages, "packages")
+    of_package, of_system = f"devices ({PACKAGE}={package_devices})", f"packages ({DEVICES}={devices})"
+    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, of_package)
+    across = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
     if inter_topology == "fat_tree" and packages > 1:
-        _check_tree(packages, leaf, taper)
+        _check_tree(packages, leaf, taper, of_system)
     near = _part(package_topology, whole, inside)
     far = [({**_ONE, **_MANY}[inter_topology], side) for side in across]
     shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
@@ -169,9 +170,11 @@ def _ports(name: str, size: int) -> int:
     return 1 if _ONE.get(name) in (SWITCH, TREE) else min(size - 1, 2)
 
 
-def _check_tree(packages: int, leaf: int, taper: float) -> None:
+def _check_tree(packages: int, leaf: int, taper: float, what: str) -> None:
+    """Refuse a fat tree whose leaf switches are not all alike; what: packages, in words."""
     if leaf < 1 or packages % leaf:
-        allowed = f"a divisor of the {packages} packages"
+        largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
+        allowed = f"a divisor of the {packages} {what}, such as system.leaf={largest}"
         raise InputError("system.leaf", leaf, allowed)
     if not 0.0 < taper < float("inf"):
         raise InputError("system.taper", taper, "a number above 0")

@@ -70,7 +70,7 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def assumption_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what some points take that was not asked for, each once, in a line; older datasets say nothing."""
+    """Return lines on what some points take that was not asked for, each once; older datasets say nothing."""
     name = ASSUMPTIONS.name
     texts = dict.fromkeys(str(row[name]) for row in rows if row.get(name))
     taken = list(dict.fromkeys(one for text in texts for one in text.split(BETWEEN)))
