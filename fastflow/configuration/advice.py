@@ -12,7 +12,7 @@ from fastflow.configuration.wording import suggestion
 _MOST = 4  # names in one advice
 _PARTS = re.compile(r"[a-z]+|\d+")
 _WORDS = re.compile(r"[a-z0-9]+")
-_CLOSE = 0.82  # least likeness of two names, 1 where they are the same
+_CLOSE, _CLOSE_LAST = 0.8, 0.82  # least likeness of two names, and of last parts; 1: they are the same
 _NEAR_NUMBER = 0.5  # most that the number of a like name may differ, as a share of what was asked for
 
 
@@ -41,7 +41,7 @@ def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str])
     if near and not (exact and "." not in key):
         return near
     if not exact:
-        close = difflib.get_close_matches(last, ends, n=1, cutoff=_CLOSE)
+        close = difflib.get_close_matches(last, ends, n=1, cutoff=_CLOSE_LAST)
         exact = ends[close[0]] if close else []
     return _asked(
         [

@@ -1,8 +1,8 @@
 """What a configuration takes where a user may mean something else: figures of the paper, a machine.
 
 A block `published` beside the figures of a file says where published ones differ from those of the paper:
-`nominal_frequency: 8 Gb/s`, from where (`source`), the choice that has them (`instead`), and what the paper's
-are of (`origin`). It is documentation, as `source` and `uncertainty` are.
+`nominal_frequency: 8 Gb/s`, whose they are (`of: an H100's`), the choice that has them (`instead`), and what
+the paper's are of (`origin`). It is documentation, as `source` and `uncertainty` are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fastflow.configuration.machine import (
 )
 from fastflow.hardware.packages import DEVICES, PACKAGE
 
-_SOURCE, _INSTEAD, _ORIGIN = "source", "instead", "origin"
+OF, INSTEAD, ORIGIN = "of", "instead", "origin"
+"""What a block says beside figures."""
 _GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
 """Groups whose figures make a part of a chip, and the pin of a chip that is not made of them."""
 _OF_LATER_NODES = ("scaling", "chip")
@@ -63,14 +64,14 @@ def _of_paper(
         pin = _GENERATED.get(group, "")
         if pin in swept or leaves.get(pin) is not None:
             continue
-        figures = [key for key in block if key not in (_SOURCE, _INSTEAD, _ORIGIN)]
+        figures = [key for key in block if key not in (OF, INSTEAD, ORIGIN)]
         taken = [key for key in figures if _is_of_file(composer, composition, group, key, swept)]
         if taken or not figures:
             choice = composition.choices.get(group, "")
             said = _words(
                 block, {key: leaves[f"{group}.{key}"] for key in taken}, group if is_own_file(choice) else ""
             )
-            yield f"{group}={choice} {said}"
+            yield f"{group}={choice}, the paper's figure: {said}"
 
 
 def _words(block: Mapping[str, str], taken: Mapping[str, object], own: str) -> str:
@@ -80,15 +81,11 @@ def _words(block: Mapping[str, str], taken: Mapping[str, object], own: str) -> s
     file, for which no other one stands.
     """
     keys = [f"{own}.{key}='{block[key]}'" for key in taken] if own else []
-    instead = " ".join(keys) or block.get(_INSTEAD, "")
+    instead = " ".join(keys) or block.get(INSTEAD, "")
     advice = f" ({instead})" if instead else ""
-    if not taken:
-        return f"is the paper's, where {block[_SOURCE]} differ{advice}"
-    origin = f", {block[_ORIGIN]}," if _ORIGIN in block else ""
-    said = ", ".join(f"{key} of {value}{origin}" for key, value in taken.items())
-    return (
-        f"has the paper's {said} where {block[_SOURCE]} has {', '.join(block[key] for key in taken)}{advice}"
-    )
+    origin = f"{block[ORIGIN]} " if ORIGIN in block else ""
+    said = [f"{key} {origin}{value}, not {block[OF]} {block[key]}" for key, value in taken.items()]
+    return f"{', '.join(said) or f'not {block[OF]}'}{advice}"
 
 
 def _is_of_file(

@@ -20,6 +20,8 @@ from fastflow.columns.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fastflow.dataset.reader import Dataset
+
 Part = Sheet | Text | str
 """What an answer is told by: tables and lines; a text alone may hold Rich's marks, such as [bold]."""
 
@@ -77,6 +79,14 @@ def assumption_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     more = len(taken) - _MOST_ASSUMPTIONS
     lines = [f"{'' if place else 'Assumed':13}{one}" for place, one in enumerate(taken[:_MOST_ASSUMPTIONS])]
     return [*lines, f"{'':13}and {more:,} more (column {name})"] if more > 0 else lines
+
+
+def assumptions_of(dataset: Dataset) -> list[str]:
+    """Return lines on what the points of a dataset take that was not asked for."""
+    name = ASSUMPTIONS.name
+    if name not in dataset.schema.names:
+        return []
+    return assumption_lines({name: text} for text in dataset.read([name])[name].unique())
 
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
