@@ -81,6 +81,7 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("chip=mi300", ["mi300x"]),
         ("chip=a100_80", ["a100_pcie_80", "a100_sxm_80"]),
         ("chip=hbm3", ["mem=hbm3"]),
+        ("mem=hbm33", ["hbm3"]),
         ("mem=hbm5", ["hbm4", "hbm4e", "hbm4_jedec"]),
         ("model=llama3", ["llama3_8b", "llama3_70b", "llama3_405b"]),
         ("model=lama3_70b", ["llama3_70b"]),

@@ -12,7 +12,8 @@ from fastflow.configuration.wording import suggestion
 _MOST = 4  # names in one advice
 _PARTS = re.compile(r"[a-z]+|\d+")
 _WORDS = re.compile(r"[a-z0-9]+")
-_CLOSE, _CLOSE_LAST = 0.8, 0.82  # least likeness of two names, and of last parts; 1: they are the same
+_CLOSE, _CLOSE_LAST, _CLOSE_ALL = 0.8, 0.82, 0.85
+"""Least likeness of two names, of last parts, and of names with other numbers; 1: they are the same."""
 _NEAR_NUMBER = 0.5  # most that the number of a like name may differ, as a share of what was asked for
 
 
@@ -53,8 +54,9 @@ def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str])
 
 def _is_near(key: str, name: str) -> bool:
     """Say whether a name of the same depth is like a key."""
-    alike = difflib.SequenceMatcher(None, _plain(key), _plain(name)).ratio()
-    return key.count(".") == name.count(".") and alike >= _CLOSE
+    if key.count(".") != name.count("."):
+        return False
+    return difflib.SequenceMatcher(None, _plain(key), _plain(name)).ratio() >= _CLOSE
 
 
 def _alike(name: str, choices: Sequence[str]) -> list[str]:
@@ -76,7 +78,8 @@ def _alike(name: str, choices: Sequence[str]) -> list[str]:
     others = [one for one in choices if letters and _letters(one)[: len(letters)] == letters]
     far = [_distance(numbers, _numbers(one)) for one in others]
     nearest = min(far, default=inf)
-    return [one for one, by in zip(others, far, strict=True) if by == nearest <= _NEAR_NUMBER]
+    near = [one for one, by in zip(others, far, strict=True) if by == nearest <= _NEAR_NUMBER]
+    return near or difflib.get_close_matches(name.lower(), choices, n=1, cutoff=_CLOSE_ALL)
 
 
 def _has_word(name: str, word: str) -> bool:
