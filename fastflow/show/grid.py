@@ -147,12 +147,17 @@ def show(grid: Grid, store: Store, progress: Progress) -> None:
         out.print(listing(counted(grid.points, "point"), columns, head))
     if verdict:
         out.print(verdict)
-    taken = ({ASSUMPTIONS.name: text} for text in dict.fromkeys(grid.labels[ASSUMPTIONS.name].tolist()))
-    about = (*lacking(digest, grid.points, row), *assumption_lines(taken), *validation_lines(shown))
+    about = (*lacking(digest, grid.points, row), *assumed(grid), *validation_lines(shown))
     for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
     out.print()
     _speed(grid, progress)
+
+
+def assumed(grid: Grid) -> list[str]:
+    """Return lines on what the points of a grid take that was not asked for."""
+    name = ASSUMPTIONS.name
+    return assumption_lines({name: text} for text in grid.labels[name].tolist())
 
 
 def _unused(grid: Grid) -> Iterator[str]:

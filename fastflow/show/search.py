@@ -10,17 +10,16 @@ import pyarrow.compute as pc
 from rich.table import Table as Sheet
 
 from fastflow import units
-from fastflow.columns.results import ASSUMPTIONS
 from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
+from fastflow.show.grid import assumed
 from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
 from fastflow.show.tables import (
     CLASS,
     Part,
-    assumption_lines,
     console,
     new_sheet,
     quantity,
@@ -67,7 +66,7 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
-    for line in assumption_lines(ranking.select([ASSUMPTIONS.name]).to_pylist()):
+    for line in assumed(answer.candidates.grid):
         out.print(line)
     for line in validation_lines(ranking.select([CLASS]).to_pylist()):
         out.print(line)
