@@ -1,7 +1,7 @@
 """What a configuration takes where a user may mean something else: figures of the paper, a machine.
 
 A block `published` beside the figures of a file says where published ones differ from those of the paper:
-`nominal_frequency: 8 Gb/s`, whose they are (`of: an H100's`), the choice that has them (`instead`), and what
+`nominal_frequency: 8 Gb/s`, whose they are (`of: H100's`), the choice that has them (`instead`), and what
 the paper's are of (`origin`). It is documentation, as `source` and `uncertainty` are.
 """
 
@@ -24,6 +24,7 @@ from fastflow.hardware.packages import DEVICES, PACKAGE
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"
 """What a block says beside figures."""
+_WITHIN = f".{PUBLISHED}."
 _GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
 """Groups whose figures make a part of a chip, and the pin of a chip that is not made of them."""
 _OF_LATER_NODES = ("scaling", "chip")
@@ -54,10 +55,9 @@ def _of_paper(
     """
     leaves = composition.leaves
     blocks: dict[str, dict[str, str]] = {}
-    for key, value in leaves.items():
-        group, _, rest = key.partition(".")
-        if rest.startswith(f"{PUBLISHED}."):
-            blocks.setdefault(group, {})[rest.removeprefix(f"{PUBLISHED}.")] = str(value)
+    for key in (key for key in leaves if _WITHIN in key):
+        group, _, name = key.partition(_WITHIN)
+        blocks.setdefault(group, {})[name] = str(leaves[key])
     for group, block in blocks.items():
         if group in _OF_LATER_NODES and (is_papers or not leaves.get(_NODE)):
             continue

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from fastflow.configuration.hydra_composer import Composition, HydraComposer
 from fastflow.configuration.inputs import MACHINE
-from fastflow.configuration.repository import group_of
 from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.hardware.packages import DEVICES
@@ -47,9 +46,10 @@ def machine_of(composer: HydraComposer, composition: Composition) -> str:
         return ""
     machine = composition.selected(MACHINE)
     given = [override.key_or_group for override in composer.read(composition.overrides)]
-    if not machine or SYSTEM in given or _is_chosen(composer, composition):
-        return ""
-    if machine not in composer.choices(SYSTEM):
+    files = dict.fromkeys(default.config_path or "" for default in composition.defaults)
+    if not machine or SYSTEM in given or any(SYSTEM in composer.groups_chosen_by(one) for one in files):
+        return ""  # a file, such as a study, may choose the system that every run has
+    if composer.repository.load_config(f"{SYSTEM}/{machine}") is None:
         allowed = f"null or {one_of(composer.choices(SYSTEM))}"
         raise InputError(MACHINE, machine, allowed, composer.origin(MACHINE, composition))
     return str(machine)
@@ -86,13 +86,3 @@ def has_machine(composition: Composition) -> bool:
     """Say whether the chip of a composition says anything of its machine."""
     content = composition.content.get("chip")
     return content is not None and MACHINE.partition(".")[2] in content
-
-
-def _is_chosen(composer: HydraComposer, composition: Composition) -> bool:
-    """Say whether a file, such as a study, chooses the system, even if it is the one of every run."""
-    for default in composition.defaults:
-        loaded = composer.repository.load_config(default.config_path or "")
-        for entry in (loaded.defaults_list or ()) if loaded is not None else ():
-            if entry.is_override() and group_of(entry) == SYSTEM:
-                return True
-    return False
