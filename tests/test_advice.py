@@ -133,6 +133,11 @@ UNSUITED = [
         ("system.devices=102",),
     ),
     (
+        ("system=waferscale", "system.devices=16", "system.package.shape=3x4", "parallel.strategy=TP-8-d2"),
+        "system.package.shape=3x4",
+        ("system.package.shape=4x4",),
+    ),
+    (
         ("system=dgx_v100", "system.package.devices=4", "model.dtype=fp16", "parallel.strategy=TP-8"),
         "system.package.devices=4",
         ("system.package.shape=2d",),

@@ -31,7 +31,9 @@ def advice_on_key(key: str, known: Iterable[str], conditions: Mapping[str, str])
 
     known: keys and groups of the configuration. conditions: further keys, and what has to be chosen for each.
     """
-    here = sorted(known)
+    here, group = sorted(known), key.partition("@")[0]
+    if group != key and group in here:
+        return _asked([group])
     last = _plain(key.rpartition(".")[2])
     within = [name for name in here if "." in key and name.startswith(f"{key.rpartition('.')[0]}.")]
     near = suggestion(key, within or [name for name in here if _is_near(key, name)])
