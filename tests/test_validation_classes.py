@@ -34,7 +34,7 @@ from tests.documents import ROOT
 from tests.measured import SAMPLE, whole
 
 CHIPS = shelf.choices("chip")
-MADE = ("pathfinding", "chiplets")
+MADE = ("pathfinding", "pathfinding_today", "chiplets")
 WORK = {  # overrides, and the kind of work that they are; None: no measurement is of it
     "products": ("model=gemm",),
     "operators": ("model=operator",),

@@ -105,6 +105,7 @@ def show_choice(arguments: Sequence[str]) -> None:
     )
     given = parser.parse_intermixed_args(arguments)
     own = _own(given.config_dir)
+    from fastflow.configuration.assumptions import assumptions
     from fastflow.configuration.cards import figures
     from fastflow.configuration.composer import Composer
     from fastflow.configuration.library import hydra_rules
@@ -120,12 +121,14 @@ def show_choice(arguments: Sequence[str]) -> None:
         found = figures(composer, overrides)
         if not asked:
             raise InputError("show", " ".join(overrides), f"a choice in {one_of(groups)}", COMMAND_LINE)
-        chosen, cards = composer.compose(overrides).choices, [_section(section, found) for section in asked]
+        composition, cards = composer.compose(overrides), [_section(section, found) for section in asked]
+        chosen, taken = composition.choices, assumptions(composer, composition)
         for section, card in zip(asked, cards, strict=True):
             group = section.partition(".")[0]
             choice = chosen.get(group, "")
             path = shelf.path_of(group, choice, own)
             words = [shelf.about(path)] if path else []
+            words += [f"Assumed: {one}." for one in taken if f"{group}=" in one]
             if section == _CHIP:
                 words += _made(overrides, found, own)
             show_card(f"{group}={choice}" + (f", {section}" if section != group else ""), words, card)

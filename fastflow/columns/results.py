@@ -25,8 +25,15 @@ TYPICAL_TTFT = Column("ttft_typical_error", "float", "", "the same as typical_er
 NO_EFFECT = Column(
     "no_effect", "str", "", "keys of the user that change no result, and as with what results are"
 )
+ASSUMPTIONS = Column(
+    "assumptions",
+    "str",
+    "",
+    "what was taken without being asked for: the machine of a chip, figures of the paper where published ones"
+    " differ",
+)
 BETWEEN = "; "
-"""Between two of these keys."""
+"""Between two of these keys, or of what was taken."""
 
 RESULTS: tuple[Column, ...] = (
     Column("point", "int", "", "number of the point in the grid's written order"),
@@ -147,6 +154,7 @@ RESULTS: tuple[Column, ...] = (
     Column("feasible", "bool", "", "whether the point has a time and fits its memory"),
     Column("reason", "str", "", "why a point is not feasible"),
     NO_EFFECT,
+    ASSUMPTIONS,
 )
 
 # of models that are made of layers that stand for several, beside the columns above
@@ -233,6 +241,7 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", NO_EFFECT.name,
+    ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import related
+from fastflow.configuration.inputs import is_documentation
 from fastflow.configuration.uncertainty import figure_of, is_stated
 from fastflow.configuration.wording import COMMAND_LINE, written
 
@@ -43,7 +44,7 @@ def figures(composer: Composer, overrides: Sequence[str]) -> list[Figure]:
 def _is_figure(key: str, said: Mapping[str, Any]) -> bool:
     """Say whether a leaf is a value, and not what is said of one."""
     names = key.split(".")
-    is_said_of_one = SOURCE in names or is_stated(key) or names[-1] == _NAME
+    is_said_of_one = is_documentation(key) or names[-1] == _NAME
     return not is_said_of_one and not key.startswith(_OF_HYDRA) and said[key] != {}
 
 

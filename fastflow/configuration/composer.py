@@ -20,6 +20,7 @@ from fastflow.configuration.hydra_composer import (
 )
 from fastflow.configuration.library import library_root, use_plugins
 from fastflow.configuration.lists import as_one_value
+from fastflow.configuration.machine import brought_machine, overrides_for
 from fastflow.configuration.refusals import translated
 from fastflow.configuration.wording import PROGRAM, first_line
 from fastflow.errors import InputError
@@ -93,15 +94,20 @@ class Composer(HydraComposer):
             raise translated(error, self, overrides) from error
 
     def compose(self, overrides: Sequence[str]) -> Composition:
-        """Compose one configuration (no sweeps among the overrides); raises InputError."""
+        """Compose one configuration (no sweeps among the overrides); raises InputError.
+
+        A real chip brings its machine where no system is chosen (`configuration.machine`).
+        """
         if self._latest is not None and self._latest.overrides == tuple(overrides):
             return self._latest
         self.compositions += 1
-        try:
-            self._latest = self.compose_raw(overrides)
-        except COMPOSITION_ERRORS as error:
-            raise translated(error, self, overrides) from error
-        return self._latest
+        composed = self._compose_uncounted(overrides)
+        machine = brought_machine(self, composed)
+        if machine:
+            composed = self._compose_uncounted(overrides_for(composed, machine))
+            composed.overrides, composed.machine = tuple(overrides), machine
+        self._latest = composed
+        return composed
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

@@ -76,6 +76,8 @@ class Composition:
         self.defaults = defaults
         """The files that it was merged from, in order."""
         self.overrides = overrides
+        self.machine = ""
+        """The system that is chosen since the chip comes in it, "" where none is."""
 
     @cached_property
     def config(self) -> DictConfig:
@@ -128,6 +130,7 @@ class HydraComposer:
         self._chosen: dict[tuple[str, ...], tuple[dict[str, Any], plain.Found]] = {}
         self._contents: dict[tuple[str, str, bool], dict[str, Any]] = {}
         self._keys: dict[tuple[str, str, bool], frozenset[str]] = {}
+        self._overridden: dict[str, frozenset[str]] = {}
         _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(hydra_overrides))
         self.repository = Repository(repository.delegate)
         self.parser = OverridesParser.create(config_loader=loader)
@@ -233,6 +236,21 @@ class HydraComposer:
         if key not in self._keys:
             self._keys[key] = frozenset(flatten(self.content(default)))
         return self._keys[key]
+
+    def groups_chosen_by(self, config_path: str) -> frozenset[str]:
+        """Return the groups whose choices a file overrides in its defaults list."""
+        if config_path not in self._overridden:
+            loaded = self.repository.load_config(config_path)
+            entries = (loaded.defaults_list or ()) if loaded is not None else ()
+            self._overridden[config_path] = frozenset(group_of(one) for one in entries if one.is_override())
+        return self._overridden[config_path]
+
+    def sets(self, default: ResultDefault, key: str) -> bool:
+        """Say whether a file sets a leaf, or something below it."""
+        try:
+            return plain.has(self._plain_content(default), key)
+        except plain.Unusual:
+            return any(f"{name}.".startswith(f"{key}.") for name in self.keys_of(default))
 
     def origin(self, key: str, composition: Composition) -> str:
         """Say where the value of a key came from: the command line, or a file; "" if from neither."""

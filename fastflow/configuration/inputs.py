@@ -64,6 +64,10 @@ NOT_OF_THE_MODEL = (
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""
+PUBLISHED = "published"
+"""What a block is called that says where published figures differ from a file's own."""
+MACHINE = "chip.machine"
+"""The system that a chip comes in, which is chosen where a user chooses none."""
 SETS_OTHERS = (CONFIG,)
 """Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1
@@ -72,13 +76,13 @@ INT64_MAX = 2**63 - 1
 @lru_cache(maxsize=10_000)
 def is_of_model(key: str) -> bool:
     """Say whether results follow from a leaf."""
-    return key.partition(".")[0] not in NOT_OF_THE_MODEL
+    return key.partition(".")[0] not in NOT_OF_THE_MODEL and key != MACHINE
 
 
 def is_documentation(key: str) -> bool:
-    """Say whether a leaf is documentation: below `source` or `uncertainty`, which stand beside figures."""
+    """Say whether a leaf is documentation: below `source`, `uncertainty` or `published`, beside figures."""
     names = key.split(".")
-    return "source" in names or "uncertainty" in names
+    return any(block in names for block in ("source", "uncertainty", PUBLISHED))
 
 
 def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:

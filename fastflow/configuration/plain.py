@@ -246,7 +246,7 @@ def resolved(config: Mapping[str, Any], leaves: Mapping[str, Any]) -> dict[str, 
             continue
         select = _SELECTED.fullmatch(value) if isinstance(value, str) else None
         if select:
-            there = _has(config, select[1])
+            there = has(config, select[1])
             result[key] = _scalar(config, select[1]) if there else select[2] == "true"
             continue
         if not isinstance(value, str) or not _INTERPOLATED.fullmatch(value) or not _KEY.fullmatch(key):
@@ -301,7 +301,7 @@ def _is_open(value: Any) -> bool:
     return False
 
 
-def _has(config: Any, key: str) -> bool:
+def has(config: Any, key: str) -> bool:
     """Say whether a configuration has a key."""
     for name in key.split("."):
         if not isinstance(config, dict) or name not in config:

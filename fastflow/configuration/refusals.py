@@ -10,10 +10,12 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from fastflow.columns import INPUTS, find_input
+from fastflow.configuration.advice import advice_on_choice, advice_on_key
 from fastflow.configuration.hydra_composer import COMPOSITION_ERRORS, HydraComposer
+from fastflow.configuration.inputs import is_documentation
 from fastflow.configuration.library import is_own_file
-from fastflow.configuration.shelf import choices, keys
-from fastflow.configuration.wording import first_line, one_of, suggestion
+from fastflow.configuration.shelf import choices, groups, keys
+from fastflow.configuration.wording import first_line, one_of
 from fastflow.errors import CompositionError, InputError
 
 _NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
@@ -26,6 +28,8 @@ _NO_CHOICE = ("Config group override must be", "cannot be composed")
 _THERE_ALREADY = re.compile(r"Could not append to config\. An item is already at '([^']+)'")
 _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'", re.DOTALL)
 _SERVE = "serve"
+_FOLLOWED = ("model.devices", "model.strategy")
+"""Keys that others refer to, system.devices and parallel.strategy, which are meant."""
 _PARENT = re.compile(r"In '([^']+)'")
 
 
@@ -115,11 +119,17 @@ def _missing_config(
         origin = composer.origin_of_overrides
     else:
         origin = composer.file_choosing(group, choice) or composer.file_of(parent.group(1))
-    names = one_of(composer.choices(group))
-    allowed = (
-        f"a file that exists, or {names}" if is_own_file(choice) else f"{names}, or a file such as mine.yaml"
-    )
-    return InputError(group, choice, allowed, origin)
+    known = composer.choices(group)
+    if is_own_file(choice):
+        return InputError(group, choice, f"a file that exists, or {one_of(known)}", origin)
+    advice = advice_on_choice(choice, known) or _of_other_group(choice)
+    return InputError(group, choice, f"{one_of(known)}, or a file such as mine.yaml{advice}", origin)
+
+
+def _of_other_group(choice: str) -> str:
+    """Say which groups have a choice that the one it was given to lacks; ""."""
+    having = [f"{group}={choice}" for group in groups() if choice in choices(group)]
+    return f"; did you mean {' or '.join(having)}?" if having else ""
 
 
 def _group_asked(path: str, composer: HydraComposer, overrides: Sequence[str]) -> str:
@@ -166,7 +176,9 @@ def _unknown_key(
     within = [name[depth:] for name in known if not parent or name.startswith(parent + ".")]
     beside = sorted({name.split(".")[0] for name in within})
     of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
-    close = suggestion(key, known | {name.partition(".")[0] for name in known})
+    others = {name: _choices_with(name) for name in _inputs() if name not in known}
+    like = known | {name.partition(".")[0] for name in known}
+    close = advice_on_key(key, like.difference(_FOLLOWED), others)
     if file is not None and value is None:
         return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
     if f"~{key}" in overrides:
@@ -177,9 +189,20 @@ def _unknown_key(
 
 def _of_other_choices(key: str) -> str:
     """Say which choices of `serve` have a key of it, which one that is not chosen does not take; or ""."""
+    having = _choices_with(key)
+    return f"; {having} {'have' if ',' in having else 'has'} it" if having else ""
+
+
+def _choices_with(key: str) -> str:
+    """Return the choices of `serve` that have a key of it, such as "serve=decode, prefill"; ""."""
     group = key.partition(".")[0]
     having = [choice for choice in choices(group) if key in keys(group, choice)] if group == _SERVE else []
-    return f"; {group}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it" if having else ""
+    return f"{group}={', '.join(having)}" if having else ""
+
+
+def _inputs() -> list[str]:
+    """Return the keys of all inputs that have one name."""
+    return [column.name for column in INPUTS if "*" not in column.name and column.name not in _FOLLOWED]
 
 
 def _is_input(key: str) -> bool:
@@ -193,7 +216,7 @@ def known_keys(composer: HydraComposer, overrides: Sequence[str], but: str) -> s
     groups = [text for text in rest if composer.is_group(text.partition("=")[0].lstrip("+~"))]
     for attempt in (groups, []):
         try:
-            return set(composer.leaves(attempt))
+            return {name for name in composer.leaves(attempt) if not is_documentation(name.partition(".")[2])}
         except COMPOSITION_ERRORS:
             continue
     return set()

@@ -12,10 +12,20 @@ import numpy as np
 from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 
+from fastflow.columns.results import BETWEEN
+from fastflow.configuration.assumptions import assumptions
 from fastflow.configuration.chiplets import is_choice
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
-from fastflow.configuration.inputs import SETS_OTHERS, Scalar, convert, to_column, whole_numbers
+from fastflow.configuration.inputs import (
+    MACHINE,
+    SETS_OTHERS,
+    Scalar,
+    convert,
+    to_column,
+    whole_numbers,
+)
+from fastflow.configuration.machine import decides_machine, machine_of
 from fastflow.configuration.prefill_chip import KEY as PREFILL_CHIP
 from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.configuration.stock import is_of_chip, is_stock
@@ -24,7 +34,7 @@ from fastflow.configuration.wording import PROGRAM
 from fastflow.errors import InputError
 from fastflow.grid import limits
 from fastflow.grid.grid import Unset
-from fastflow.grid.overrides import Term, TermAxis, axes_of, combinations, twice
+from fastflow.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, twice
 from fastflow.grid.unset import MOST_TRIED, unset, user_keys
 from fastflow.tables import Columns
 from fastflow.workload.transformer.config import is_filled
@@ -49,6 +59,8 @@ class Composed(NamedTuple):
     """Of some of them, what their inputs would be without the user's keys."""
     stock: list[bool]
     """Whether each one's chip is of the library, with no figure changed."""
+    assumptions: list[str]
+    """What each one takes that was not asked for, in words."""
     first: list[Composition]
     """The first of them alone: they are large."""
 
@@ -87,14 +99,23 @@ def compose_all(
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         free_keys = {term.key for axis in free for term in axis.terms}
         done = Composed(
-            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[], first=[]
+            axes,
+            composed=keys,
+            columns={},
+            inputs=[],
+            choices=[],
+            stated=[],
+            unset={},
+            stock=[],
+            assumptions=[],
+            first=[],
         )
         step = -(-count // MOST_TRIED)
         bound: set[str] = set()
         for texts in combinations(terms, composed):
             with _naming_terms(terms, composer):
                 composition = composer.compose(texts)
-            bound = {axis.terms[0].key for axis in free if _is_bound(composition, axis)} if free else set()
+            bound = {axis.terms[0].key for axis in free if _is_bound(composer, composition, axis)}
             if bound:
                 break
             if not done.columns:
@@ -105,6 +126,8 @@ def compose_all(
                 sampled = sampling(composer, composition)
             if sampled is not None:
                 done.stated.append(stated(composer, composition, inputs, free_keys))
+            taken = assumptions(composer, composition, free_keys, any(term.key == STUDIES for term in terms))
+            done.assumptions.append(BETWEEN.join(taken))
             done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free_keys)))
             if len(done.inputs) % step == 0 and any(of_user):
                 done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
@@ -128,7 +151,7 @@ def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
-    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP) or is_choice(term.key)
+    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
     bound = chooses or not term.is_plain
     return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
@@ -145,8 +168,14 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
         raise InputError(error.key, error.value, error.allowed, origin) from None
 
 
-def _is_bound(composition: Composition, axis: TermAxis) -> bool:
-    """Say whether a key of an axis is no scalar leaf here, or one that an interpolation may read."""
+def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
+    """Say whether a key of an axis is no scalar leaf here, or one that something else may follow from.
+
+    That is an interpolation, or the machine of a real chip, which follows from what is said of devices.
+    """
+    may_bring = composition.machine or machine_of(composer, composition)
+    if may_bring and any(decides_machine(term.key) for term in axis.terms):
+        return True
     leaves = composition.leaves
     tokens = {
         token.strip(".")

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from fastflow.accuracy.table import digest as accuracy_digest
 from fastflow.columns import ALL, SOME
+from fastflow.columns.results import ASSUMPTIONS
 from fastflow.columns.serving import NO_SERVING
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
@@ -202,6 +203,7 @@ def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
     labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
     for key in _texts_among(composed) - labels.keys():
         labels[key] = [text for one in composed for text in _texts_of(key, one)]
+    labels[ASSUMPTIONS.name] = [text for one in composed for text in one.assumptions]
     return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
 
 

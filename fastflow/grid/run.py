@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from fastflow.configuration.settings import Settings
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
 from fastflow.studies import SEARCHED
+
+_GIVEN = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
+"""A key and a value that a refusal speaks of."""
 
 
 class Run(NamedTuple):
@@ -77,4 +81,17 @@ def explaining(composer: Composer, run: Run) -> Iterator[None]:
             raise
         swept = error.key in run.grid.keys
         origin = composer.origin_of_overrides if swept else composer.origin(error.key, run.first)
-        raise InputError(error.key, error.value, error.allowed, origin) from None
+        found = InputError(error.key, error.value, error.allowed, origin)
+        raise (found if swept else _blaming_user(found, composer, run)) from None
+
+
+def _blaming_user(error: InputError, composer: Composer, run: Run) -> InputError:
+    """Return a refusal by the key that the user gave, where a file's value does not suit it."""
+    if error.origin == composer.origin_of_overrides:
+        return error
+    given = {override.key_or_group for override in composer.read(run.first.overrides)}
+    named = (pair for pair in _GIVEN.findall(error.allowed) if pair[0] in given)
+    for key, value in named:
+        allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
+        return InputError(key, value, allowed, composer.origin_of_overrides)
+    return error

@@ -100,10 +100,12 @@ def _build(
             raise InputError(
                 key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
             )
-    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, "devices")
-    across = _sides("system.shape", inter_topology, inter_shape, packages, "packages")
+    of_system = f"{DEVICES}={devices}"
+    of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
+    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, of_package)
+    across = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
     if inter_topology == "fat_tree" and packages > 1:
-        _check_tree(packages, leaf, taper)
+        _check_tree(packages, leaf, taper, of_system)
     near = _part(package_topology, whole, inside)
     far = [({**_ONE, **_MANY}[inter_topology], side) for side in across]
     shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
@@ -169,16 +171,21 @@ def _ports(name: str, size: int) -> int:
     return 1 if _ONE.get(name) in (SWITCH, TREE) else min(size - 1, 2)
 
 
-def _check_tree(packages: int, leaf: int, taper: float) -> None:
+def _check_tree(packages: int, leaf: int, taper: float, given: str) -> None:
+    """Refuse a fat tree whose leaf switches are not all alike; given: what the packages follow from."""
     if leaf < 1 or packages % leaf:
-        allowed = f"a divisor of the {packages} packages"
+        largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
+        allowed = f"a divisor of the {packages} packages ({given}), such as system.leaf={largest}"
         raise InputError("system.leaf", leaf, allowed)
     if not 0.0 < taper < float("inf"):
         raise InputError("system.taper", taper, "a number above 0")
 
 
-def _sides(key: str, name: str, shape: str, count: int, what: str) -> list[int]:
-    """Return the sides of a network of `count` devices or packages, those of 1 left out."""
+def _sides(key: str, name: str, shape: str, count: int, given: str) -> list[int]:
+    """Return the sides of a network of `count` devices or packages, those of 1 left out.
+
+    given: the key and value that the count follows from.
+    """
     if name in _ONE:
         return [count] if count > 1 else []
     dimensions = re.fullmatch(r"([123])d", shape)
@@ -189,9 +196,9 @@ def _sides(key: str, name: str, shape: str, count: int, what: str) -> list[int]:
     else:
         raise InputError(key, shape, "1d, 2d, 3d, or up to three sides such as 16x32")
     if prod(sides) != count:
-        product = " x ".join(map(str, sides))
-        allowed = f"1d, 2d, 3d, or sides whose product is {count} {what}; {product} is {prod(sides)}"
-        raise InputError(key, shape, allowed)
+        product, what = " x ".join(map(str, sides)), "devices" if PACKAGE in given else "packages"
+        of_all = f"sides whose product is {count} {what}; {product} is {prod(sides)} ({given})"
+        raise InputError(key, shape, f"1d, 2d, 3d, or {of_all}")
     return [side for side in sides if side > 1]
 
 

@@ -18,7 +18,7 @@ from fastflow.show import point, serving
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet, prices_of
 from fastflow.show.grid import Digest, lacking, results_of, title_of, with_bands, with_values, with_winners
-from fastflow.show.tables import Part, listing, quantity, records, validation_lines
+from fastflow.show.tables import Part, assumption_lines, listing, quantity, records, validation_lines
 from fastflow.show.training import training_sheets
 
 _ALSO = (("energy_J", "footprint_B"), ("joules_per_token", "footprint_B"))
@@ -120,7 +120,8 @@ def several(frame: pd.DataFrame) -> str:
     winners = with_winners(axes_of(frame), [*head, *best])
     columns = [*winners, *(name for name in results if name not in winners)]
     good = int(frame["feasible"].sum())
-    lines = [*lacking(digest, len(frame), row), *validation_lines([*head, *best])]
+    about = [*head, *best]
+    lines = [*lacking(digest, len(frame), row), *assumption_lines(about), *validation_lines(about)]
     begin = listing(f"First {_FIRST} of {len(frame):,} points" if is_long else "", columns, head)
     is_ranked = digest.best == list(range(len(digest.best)))
     first = [listing(title_of(serves, good > 0), columns, best)] if is_long and not is_ranked else []

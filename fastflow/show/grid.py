@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.columns import ALL, band_of
-from fastflow.columns.results import NO_EFFECT
+from fastflow.columns.results import ASSUMPTIONS, NO_EFFECT
 from fastflow.columns.uncertainty import CHANCE
 from fastflow.configuration.wording import counted
 from fastflow.cost.rent import RENT
@@ -21,7 +21,14 @@ from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.show.bands import alike
 from fastflow.show.cost import title_of_cost
-from fastflow.show.tables import CLASS, console, listing, validation_lines, without_effect
+from fastflow.show.tables import (
+    CLASS,
+    assumption_lines,
+    console,
+    listing,
+    validation_lines,
+    without_effect,
+)
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -144,7 +151,7 @@ def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = (
         out.print(verdict)
     if any("usd" in name for name in columns):
         out.print(kind_of_cost(grid))
-    about = (*lacking(digest, grid.points, row), *validation_lines(shown))
+    about = (*lacking(digest, grid.points, row), *assumed(grid), *validation_lines(shown))
     for line in (*_unused(grid), *about, *_no_effect(grid, store.parts.total, part), *_advice(grid, digest)):
         out.print(line)
     out.print()
@@ -159,6 +166,12 @@ def kind_of_cost(grid: Grid) -> str:
     if RENT in inputs and len(np.unique(grid.labels["chip"])) > 1:
         del inputs["chip.name"]
     return f"USD: {title_of_cost(inputs)}"
+
+
+def assumed(grid: Grid) -> list[str]:
+    """Return lines on what the points of a grid take that was not asked for."""
+    name = ASSUMPTIONS.name
+    return assumption_lines({name: text} for text in grid.labels[name].tolist())
 
 
 def _unused(grid: Grid) -> Iterator[str]:

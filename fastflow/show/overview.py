@@ -10,7 +10,7 @@ from fastflow.charts.overview import AxisSummary, axes_of, best_first, columns_o
 from fastflow.charts.style import LIMITERS
 from fastflow.configuration.wording import counted
 from fastflow.show.grid import with_winners
-from fastflow.show.tables import console, listing, new_sheet, quantity, records
+from fastflow.show.tables import assumptions_of, console, listing, new_sheet, quantity, records
 from fastflow.units import percent
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def report(
     axes = axes_of(frame, asked)
     out = console()
     for line in _counts(dataset, frame, axes):
+        out.print(line)
+    for line in assumptions_of(dataset):
         out.print(line)
     title = "Fastest feasible points" if frame["feasible"].any() else "Fastest points, none feasible"
     best = records(best_first(frame).head(_BEST))

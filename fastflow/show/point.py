@@ -15,7 +15,16 @@ from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import SECTION as COST
 from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
-from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
+from fastflow.show.tables import (
+    Part,
+    assumption_lines,
+    console,
+    new_sheet,
+    no_effect,
+    quantity,
+    tell,
+    validation_lines,
+)
 from fastflow.show.training import training_sheets
 
 if TYPE_CHECKING:
@@ -248,6 +257,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
     fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
     yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
     yield f"             {parts}"
+    yield from assumption_lines([row])
     yield from no_effect(row)
     yield from validation_lines([row])
     if not row["feasible"]:

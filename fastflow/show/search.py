@@ -14,10 +14,18 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
-from fastflow.show.grid import kind_of_cost
+from fastflow.show.grid import assumed, kind_of_cost
 from fastflow.show.progress import Progress
 from fastflow.show.ranking import front_sheet, ranking_sheet
-from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell, validation_lines
+from fastflow.show.tables import (
+    CLASS,
+    Part,
+    console,
+    new_sheet,
+    quantity,
+    tell,
+    validation_lines,
+)
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
@@ -59,6 +67,8 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
+    for line in assumed(answer.candidates.grid):
+        out.print(line)
     for line in validation_lines(ranking.select([CLASS]).to_pylist()):
         out.print(line)
     left_out = int((answer.reason != "").sum())

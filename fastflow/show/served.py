@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastflow.charts.serving import DEVICE, LATENCIES, PROMPTS, USER, Lines, columns_of, draw, lines_of
 from fastflow.configuration.wording import counted
-from fastflow.show.tables import console, new_sheet, quantity, records
+from fastflow.show.tables import assumptions_of, console, new_sheet, quantity, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,8 @@ def report(
     lines = lines_of(frame)
     out = console()
     for line in _counts(dataset, frame, lines):
+        out.print(line)
+    for line in assumptions_of(dataset):
         out.print(line)
     if lines.front.size:
         more = [name for name in chosen if name not in known]

@@ -14,7 +14,16 @@ from fastflow.serving.load import longest
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
-from fastflow.show.tables import Part, console, new_sheet, no_effect, quantity, tell, validation_lines
+from fastflow.show.tables import (
+    Part,
+    assumption_lines,
+    console,
+    new_sheet,
+    no_effect,
+    quantity,
+    tell,
+    validation_lines,
+)
 from fastflow.workload.request_lengths import KEY as LENGTHS
 from fastflow.workload.request_lengths import read_lengths
 
@@ -243,6 +252,7 @@ def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {each}, {power}"
     if row["feasible"] and any(most > 0.0 for most in limits.values()):
         yield "Times        within serve.slo"
+    yield from assumption_lines([row])
     yield from no_effect(row)
     yield from validation_lines([row])
     if not row["feasible"]:

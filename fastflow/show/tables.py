@@ -15,11 +15,13 @@ from rich.text import Text
 
 from fastflow import units
 from fastflow.columns import find_input, find_result
-from fastflow.columns.results import BETWEEN, NO_EFFECT, TYPICAL
+from fastflow.columns.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
 from fastflow.show.blocks import Blocks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fastflow.dataset.reader import Dataset
 
 Part = Sheet | Text | str
 """What an answer is told by: tables and lines; a text alone may hold Rich's marks, such as [bold]."""
@@ -55,6 +57,7 @@ def quantity(name: str, value: Any) -> str:
 CLASS = TYPICAL[-1].name
 """The column of the class of validation that a point is in."""
 _MOST_CLASSES = 3
+_MOST_ASSUMPTIONS = 6
 
 
 def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -64,6 +67,24 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = [f"Validation   {one}" for one in classes[:_MOST_CLASSES]]
     others = f"{more:,} other class{'' if more == 1 else 'es'}"
     return [*lines, f"             and {others} (column {CLASS})"] if more > 0 else lines
+
+
+def assumption_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return lines on what some points take that was not asked for, each once; older datasets say nothing."""
+    name = ASSUMPTIONS.name
+    texts = dict.fromkeys(str(row[name]) for row in rows if row.get(name))
+    taken = list(dict.fromkeys(one for text in texts for one in text.split(BETWEEN)))
+    more = len(taken) - _MOST_ASSUMPTIONS
+    lines = [f"{'' if place else 'Assumed':13}{one}" for place, one in enumerate(taken[:_MOST_ASSUMPTIONS])]
+    return [*lines, f"{'':13}and {more:,} more (column {name})"] if more > 0 else lines
+
+
+def assumptions_of(dataset: Dataset) -> list[str]:
+    """Return lines on what the points of a dataset take that was not asked for."""
+    name = ASSUMPTIONS.name
+    if name not in dataset.schema.names:
+        return []
+    return assumption_lines({name: text} for text in dataset.read([name])[name].unique())
 
 
 def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:

@@ -1,0 +1,162 @@
+"""What is advised for names that do not exist: in every group, for every key; and whose key is to blame."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow.cli.application import run_application
+from fastflow.columns import INPUTS
+from fastflow.configuration import shelf
+from fastflow.configuration.advice import advice_on_choice, advice_on_key
+from fastflow.configuration.composer import Composer
+from fastflow.errors import InputError
+from tests.checks import cases
+
+GROUPS = [*shelf.usual()]
+CHOICES = {group: shelf.choices(group) for group in GROUPS}
+LAST = {}
+for column in INPUTS:
+    if "*" not in column.name:
+        LAST.setdefault(column.name.rpartition(".")[2], []).append(column.name)
+
+
+@pytest.fixture(scope="module")
+def composer():
+    return Composer.of_library()
+
+
+def refusal(composer, *overrides):
+    with pytest.raises(InputError) as refused:
+        composer.compose(overrides)
+    return str(refused.value)
+
+
+def advised(text):
+    """The names of an advice, without conditions."""
+    found = re.search(r"did you mean (.*)\?$", text)
+    names = re.sub(r" \(with [^)]*\)", "", found[1]) if found else ""
+    return [name for name in re.split(r", | or ", names) if name and not name.endswith(" more")]
+
+
+@given(st.sampled_from(sorted(CHOICES)), st.data())
+@cases(150)
+def test_a_name_cut_short_leads_to_the_names_that_begin_so(group, data):
+    name = data.draw(st.sampled_from(CHOICES[group]))
+    cut = name[: data.draw(st.integers(min(2, len(name)), len(name)))]
+    begin = [one for one in CHOICES[group] if one.startswith(cut.rstrip("_"))]
+    found = advised(advice_on_choice(cut, CHOICES[group]))
+    assert found
+    assert {*found} <= {*begin}
+    assert len(found) == (1 if cut.rstrip("_") in begin else min(len(begin), 4))
+
+
+@given(st.sampled_from(sorted(CHOICES)), st.data())
+@cases(150)
+def test_capitals_and_other_separators_are_the_same_name(group, data):
+    name = data.draw(st.sampled_from(CHOICES[group]))
+    for slip in (name.upper(), name.replace("_", "-"), name.replace("_", ".")):
+        if slip != name and "." not in slip:
+            assert advised(advice_on_choice(slip, CHOICES[group])) == [name]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_command_line_gives_the_advice_for_every_group(composer, group):
+    """Its longest name without the last letters; of one that nothing is like, no advice."""
+    name = max(CHOICES[group], key=len)
+    cut = name[: -len(name) // 3].rstrip("_")
+    if cut and cut not in CHOICES[group]:
+        found = advised(refusal(composer, f"{group}={cut}"))
+        assert found
+        assert all(one.startswith(cut) for one in found)
+    assert not advised(refusal(composer, f"{group}=zzzzzzzz"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("chip=b200", ["b200_sxm"]),
+        ("chip=h100", ["h100_hbm2e", "h100_nvl", "h100_pcie", "h100_sxm"]),
+        ("chip=mi300", ["mi300x"]),
+        ("chip=a100_80", ["a100_pcie_80", "a100_sxm_80"]),
+        ("chip=hbm3", ["mem=hbm3"]),
+        ("mem=hbm33", ["hbm3"]),
+        ("mem=hbm5", ["hbm4", "hbm4e", "hbm4_jedec"]),
+        ("model=llama3", ["llama3_8b", "llama3_70b", "llama3_405b"]),
+        ("model=lama3_70b", ["llama3_70b"]),
+        ("system=h100", ["dgx_h100", "superpod_h100"]),
+        ("serve=decod", ["decode"]),
+        ("server=sglan", ["sglang"]),
+        ("batch=64", ["model.batch", "serve.batch"]),
+        ("concurency=64", ["serve.concurrency"]),
+        ("devices=64", ["system.devices", "system.package.devices", "serve.prefill.devices"]),
+        ("model.zero=1", ["parallel.zero"]),
+        ("chp.tdp=300", ["chip.tdp"]),
+        ("mdoel=gemm", ["model"]),
+        ("parallel.strategi=d8", ["parallel.strategy"]),
+        ("clock=3", []),
+    ],
+)
+def test_names_that_people_type(composer, asked, names):
+    assert advised(refusal(composer, asked)) == names
+
+
+def test_the_last_part_of_a_key_leads_to_the_keys_that_end_so():
+    """Of all inputs; a group of this name is no key."""
+    known = {name for names in LAST.values() for name in names}
+    for last in LAST.keys() - {name.partition(".")[0] for name in known}:
+        found = advised(advice_on_key(last, known, {}))
+        assert found, last
+        assert {*found} <= {*LAST[last]}, last
+
+
+def test_an_advice_on_a_key_says_what_has_it_and_works_when_followed(composer):
+    line = refusal(composer, "osl=3")
+    assert "serve.osl (with serve=continuous, decode, disaggregated, prefill)" in line
+    assert composer.compose(["serve=decode", "serve.osl=3"]).leaves["serve.osl"] == 3
+    assert advised(refusal(composer, "serve=decode", "osl=3")) == ["serve.osl"]
+    assert "(with" not in refusal(composer, "serve=decode", "osl=3")
+
+
+# a key of the user that does not suit what a file says, and what is said to suit
+UNSUITED = [
+    (("system.devices=100",), "system.devices=100", ("parallel.strategy=TP-2-d50",)),
+    (
+        ("system=fat_tree", "system.devices=100", "parallel.strategy=auto"),
+        "system.devices=100",
+        ("system.leaf=25",),
+    ),
+    (
+        ("chip=gb200", "system.devices=101", "parallel.strategy=TP-1"),
+        "system.devices=101",
+        ("system.devices=102",),
+    ),
+    (
+        ("system=waferscale", "system.devices=16", "system.package.shape=3x4", "parallel.strategy=TP-8-d2"),
+        "system.package.shape=3x4",
+        ("system.package.shape=4x4",),
+    ),
+    (
+        ("system=dgx_v100", "system.package.devices=4", "model.dtype=fp16", "parallel.strategy=TP-8"),
+        "system.package.devices=4",
+        ("system.package.shape=2d",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "blamed", "instead"), UNSUITED, ids=str)
+def test_the_users_key_is_to_blame_and_the_advice_works(
+    given, blamed, instead, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    run = ("fastflow", "model=llama3_8b", "model.batch=2400", "output=there")
+    monkeypatch.setattr("sys.argv", [*run, *given])
+    assert run_application("sweep") == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f"{blamed} (from the command line) is invalid: expected ")
+    assert any(one.partition("=")[0] in error for one in instead)
+    changed = {one.partition("=")[0] for one in instead}
+    kept = [one for one in given if one.partition("=")[0] not in changed]
+    monkeypatch.setattr("sys.argv", [*run, *kept, *instead])
+    assert run_application("sweep") == 0, capsys.readouterr().err

@@ -1,0 +1,234 @@
+"""What is taken without being asked for: a real chip's machine, and figures of the paper; both are said."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import fastflow
+from fastflow.cli.application import run_application
+from fastflow.columns import find_input
+from fastflow.columns.results import BETWEEN
+from fastflow.configuration import shelf
+from fastflow.configuration.assumptions import INSTEAD, OF, ORIGIN, assumptions
+from fastflow.configuration.composer import Composer
+from fastflow.configuration.inputs import MACHINE, PUBLISHED, convert, is_of_model
+from fastflow.errors import InputError
+
+CONF = shelf.library_root() / "conf"
+CHIPS = shelf.choices("chip")
+MODEL = ("model=llama3_8b",)
+
+
+@pytest.fixture(scope="module")
+def composer():
+    return Composer.of_library()
+
+
+def said(composer, *overrides, **options):
+    return assumptions(composer, composer.compose(overrides), **options)
+
+
+def machine_in(composer, chip):
+    return composer.compose([f"chip={chip}", "model=gemm"]).leaves.get(MACHINE)
+
+
+# --- machines
+
+
+def test_every_chip_of_a_maker_says_which_machine_it_comes_in(composer):
+    """mi210 says that the library has none."""
+    for chip in CHIPS:
+        leaves = composer.compose([f"chip={chip}", "model=gemm"]).leaves
+        assert (MACHINE in leaves) == ("chip.maker" in leaves), chip
+        assert leaves.get(MACHINE) in (*shelf.choices("system"), None), chip
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_several_devices_of_a_chip_are_those_of_its_machine_in_all_but_number(composer, chip):
+    """The oracle is the same point with the machine typed."""
+    machine = machine_in(composer, chip)
+    found = composer.compose([f"chip={chip}", *MODEL, "system.devices=16"])
+    typed = [f"system={machine or 'cluster'}", f"chip={chip}", *MODEL, "system.devices=16"]
+    assert found.choices["system"] == (machine or "cluster")
+    there, expected = (composer.resolved(one, is_of_model) for one in (found, composer.compose(typed)))
+    assert there == expected
+    assert found.machine == (machine or "")
+    assert any(f"system={machine}" in one for one in said(composer, *found.overrides)) == bool(machine)
+
+
+@pytest.mark.parametrize("chip", ["b200_sxm", "l40s", "pathfinding"])
+def test_the_number_of_devices_of_a_model_is_kept(composer, chip):
+    found = composer.compose([f"chip={chip}", *MODEL])
+    assert composer.resolved(found)["system.devices"] == composer.resolved(found)["model.devices"] == 64
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("system=cluster",),
+        ("system=torus",),
+        ("net=xdr_x8",),
+        ("net.inter.latency=1 us",),
+        ("system.topology=ring",),
+        ("system.package.devices=2",),
+        ("chip.pinned.inter_Bps=100 GB/s",),
+        ("pins=none",),
+    ],
+)
+def test_who_describes_the_network_gets_it_and_a_line_unless_a_system_is_typed(composer, given):
+    overrides = ("chip=h100_sxm", *MODEL, *given)
+    found = composer.compose(overrides)
+    assert found.machine == ""
+    assert found.choices["system"] == given[0].removeprefix("system=") if "system=" in given[0] else "cluster"
+    lines = [one for one in said(composer, *overrides) if "one switch" in one]
+    assert len(lines) == ("system=" not in given[0])
+    assert all("system=dgx_h100" in one for one in lines)
+
+
+@pytest.mark.parametrize(
+    "given", ["system.collective=ring", "net.inter.cable_price='1 USD/(GB/s)'", "cost=market", "pins=kept"]
+)
+def test_what_says_nothing_of_the_network_leaves_the_machine(composer, given):
+    assert composer.compose(["chip=h100_sxm", *MODEL, given]).machine == "dgx_h100"
+
+
+def test_one_device_has_no_machine_alone_or_in_a_grid():
+    """A grid of devices is each of its points alone, in what is asked for and in what comes out."""
+    keys = ("chip=h100_sxm,l40s", *MODEL, "parallel.strategy=TP-1", "model.batch=64")
+    grid = fastflow.evaluate(*keys, "system.devices=1,8,64")
+    alone = [
+        fastflow.evaluate(f"chip={chip}", *keys[1:], f"system.devices={devices}")
+        for chip in ("h100_sxm", "l40s")
+        for devices in (1, 8, 64)
+    ]
+    assert grid["system"].tolist() == ["cluster", "dgx_h100", "dgx_h100", "cluster", "pcie", "pcie"]
+    assert grid["assumptions"].str.contains("machine of").tolist() == [False, True, True] * 2
+    assert "all 64 in one, where 8 fit" in grid["assumptions"].iloc[-1]
+    columns = ["time_s", "comm_s", "inter_Bps", "intra_Bps", "assumptions"]
+    pd.testing.assert_frame_equal(
+        grid[columns].astype(object), pd.concat(alone, ignore_index=True)[columns].astype(object)
+    )
+
+
+def test_a_study_that_chooses_a_system_has_it(composer):
+    found = composer.compose(["+sweeps=serving_front", "system=superpod_h100", "chip=h100_sxm", *MODEL])
+    assert (found.machine, found.choices["system"]) == ("", "superpod_h100")
+
+
+def test_a_file_of_the_user_brings_a_machine_and_one_that_does_not_exist_is_refused(tmp_path, composer):
+    file = tmp_path / "mine.yaml"
+    file.write_text("defaults: [h100_sxm, _self_]\nmachine: gb200_nvl72\n")
+    assert composer.compose([f"chip={file}", *MODEL]).choices["system"] == "gb200_nvl72"
+    with pytest.raises(
+        InputError, match=r"chip.machine=nowhere .* is invalid: expected null or one of cluster"
+    ):
+        composer.compose(["chip=h100_sxm", *MODEL, "chip.machine=nowhere"])
+
+
+# --- figures of the paper
+
+BLOCKS = [
+    (group, choice, yaml.safe_load((CONF / group / f"{choice}.yaml").read_text(encoding="utf-8"))[PUBLISHED])
+    for group in shelf.groups()[:-1]
+    for choice in shelf.choices(group)
+    if f"\n{PUBLISHED}:" in (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "choice", "block"), BLOCKS, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_what_is_published_is_of_inputs_and_differs_and_the_choice_instead_has_it(
+    composer, group, choice, block
+):
+    beside = ("tech=n3", "model=gemm")
+    leaves = composer.resolved(composer.compose([*beside, f"{group}={choice}"]))
+    assert block.keys() >= {OF}
+    for key in block.keys() - {OF, INSTEAD, ORIGIN}:
+        name = f"{group}.{key}"
+        assert find_input(name) is not None
+        taken, published = convert(name, leaves[name]), convert(name, block[key])
+        assert not 1 / 1.05 < published / taken < 1.05, "no material difference"
+        if INSTEAD in block:
+            there = composer.resolved(composer.compose([*beside, block[INSTEAD]]))
+            assert convert(name, there[name]) == pytest.approx(published, rel=1e-3)
+    lines = [
+        one for one in said(composer, *beside, f"{group}={choice}") if one.startswith(f"{group}={choice},")
+    ]
+    assert len(lines) == 1
+    assert BETWEEN not in lines[0]
+    if INSTEAD in block:  # the advice, when it is followed, has no such line any more
+        assert block[INSTEAD] in lines[0]
+        assert not any(one.startswith(f"{group}=") for one in said(composer, *beside, block[INSTEAD]))
+
+
+def test_a_figure_of_the_user_or_of_a_later_file_is_not_the_papers(composer, tmp_path):
+    beside = ("tech=n3", "model=gemm")
+
+    def of_memory(*given, **options):
+        return [one for one in said(composer, *beside, *given, **options) if one.startswith("mem=")]
+
+    assert of_memory("mem=hbm4")
+    assert of_memory("mem=hbm4", "mem.price=1 USD/GB")
+    assert not of_memory("mem=hbm4", "mem.nominal_frequency=8 Gb/s")
+    assert not of_memory("mem=hbm4", swept=["mem.nominal_frequency"])
+    assert not of_memory("mem=hbm3e")  # which is made of hbm3, but for its rate
+    assert not of_memory("chip=h100_sxm", "mem=hbm3")  # whose rate is known
+    own = tmp_path / "mine.yaml"
+    own.write_text("defaults: [pathfinding, _self_]\ndie_area: 800 mm2\n")
+    line = next(one for one in said(composer, *beside, f"chip={own}") if one.startswith("chip="))
+    assert "(chip.launch_overhead='2.39 us')" in line
+    assert not any(one.startswith("chip=") for one in said(composer, *beside, "chip.launch_overhead=2.39 us"))
+
+
+def test_the_papers_own_study_says_nothing_and_its_own_model_of_memory_alone(composer):
+    asked = ("tech=n3", "mem=hbm4", "model=lstm_lm")
+    assert said(composer, *asked, of_study=True) == ()
+    assert [one.partition(",")[0] for one in said(composer, *asked)] == ["mem=hbm4"]
+    assert said(composer) == ()
+    others = said(composer, "tech=n3", "mem=hbm4", "model=llama3_8b", of_study=True)
+    assert {one.partition(",")[0] for one in others} == {"mem=hbm4", "scaling=paper", "chip=pathfinding"}
+
+
+def test_the_memories_of_the_standard_are_faster_than_those_before(composer):
+    """Where power does not hold them back, and where it does."""
+    for more in ((), ("chip.tdp=1400 W",)):
+        frame = fastflow.evaluate("tech=n3", "model=gemm", "mem=hbm3e,hbm4_jedec,hbm4e", *more)
+        assert frame["dram_Bps"].is_monotonic_increasing
+        assert frame["dram_Bps"].is_unique
+    assert frame["dram_Bps"].iloc[1] == pytest.approx(4 * 2048 * 8e9 / 8)
+
+
+def test_a_kernel_of_pathfinding_today_is_an_h100s_launch_shorter():
+    keys = ("tech=n3", "model=llama3_8b", "serve=decode", "serve.batch=1", "system.devices=4", "server=ideal")
+    frame = fastflow.evaluate(*keys, "parallel.strategy=TP-4", "chip=pathfinding,pathfinding_today")
+    ratio = frame["tpot_s"].iloc[1] / frame["tpot_s"].iloc[0]
+    assert 0.5 < ratio < 0.8
+    assert frame["assumptions"].str.contains("V100").tolist() == [True, False]
+
+
+# --- screens
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("chip=b200_sxm", "system.devices=64", *MODEL), ("system=dgx_b200, the machine of chip=b200_sxm",)),
+        (("tech=n3", "mem=hbm4", *MODEL, "serve=decode"), ("the paper's figure", "chip=pathfinding_today")),
+        (
+            ("-m", "tech=n3", "mem=hbm3,hbm4", *MODEL, "serve=decode"),
+            ("mem=hbm3, the paper's", "mem=hbm4, the"),
+        ),
+    ],
+    ids=["trained", "served", "grid"],
+)
+def test_screens_and_reports_say_it(given, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["fastflow", *given, "output=there"])
+    assert run_application("sweep") == 0
+    out = capsys.readouterr().out
+    assert "Assumed  " in out
+    assert all(text in " ".join(out.split()) for text in expected)
+    assert Path("there").is_dir()
