@@ -9,9 +9,9 @@ A comment before a paragraph, list or table, which neither Sphinx nor a code hos
     each row in grid: | {row.tech} | {row.time_s:s} |
     -->
 
-`NAME: COMMAND` runs a command, `NAME = EXPRESSION` names a value of Python, both for the rest of the page.
+`NAME: COMMAND` runs a command, `NAME = EXPRESSION` is Python, both for the rest of the page.
 Any other line is a template: words of the block, once there, and in braces Python expressions of what stands
-between them. `each` makes all rows of the block's table. `<!-- numbers (long)` is left to long tests, `(by hand)`
+between them; braces come first only where the block begins. `each` makes all rows of the block's table. `<!-- numbers (long)` is left to long tests, `(by hand)`
 to `--all`. `<!-- figure: COMMAND -->` binds the drawing of the block. `<!-- facts: WHY -->` says that figures of
 the block are no results, `<!-- facts (20 ms; 9 us): WHY -->` that these are not.
 """
@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,14 +39,12 @@ KINDS = (QUICK, LONG, BY_HAND)
 """What runs a mark: quick tests, long ones, `--all` alone."""
 _OPEN = re.compile(r"<!-- (numbers|figure|facts)(?: \(([^)]*)\))?(?:: (.*?))?(?: -->)?$")
 _COMMAND = re.compile(r"(\w+): (python -m fastflow\.\w+|fastflow\.\w+)(?: (.*))?")
-_ASSIGNED = re.compile(r"(\w+) = (.+)")
+_ASSIGNED = re.compile(r"(\w+(?:, \w+)*) = .+")
 _EACH = re.compile(r"each (\w+) in (.+?): (\|.*\|)")
 _PLACE = re.compile(r"\{([^{}]+?)(?::([^:{}\]\[()\"']*))?\}")
 _IMAGE = re.compile(r"!\[[^\]]*\]\((?:docs/)?([\w.]+\.svg)\)")
-_UNIT = (
-    r"%|x\b|/s\b|\s(?:[fpnumkMGTP]|[KMGT]i)?(?:B/s|flop/s|b/s|flop|Hz|Wh|s|B|J|W)\b|\s(?:h|min|USD|times|points/s)\b"
-)
-FIGURE = re.compile(rf"(?<![\w.,/-])\d[\d,]*(?:\.\d+)?(?:{_UNIT})")
+_UNIT = r"%|x\b|/s\b|\s(?:[fpnumkMGTP]|[KMGT]i)?(?:B/s|flop/s|b/s|flop|Hz|Wh|s|B|J|W)\b|\s(?:h|min|USD|times|points/s)\b"
+FIGURE = re.compile(rf"(?<![\w.,/-])\d+(?:,\d{{3}})*(?:\.\d+)?(?:{_UNIT})")
 """A number with a unit."""
 _CELL = re.compile(r"(?<=\| )-?(?:\d[\d,]*\.\d+|\d[\d,]*\d\d)(?= \|)")
 """A number of its own in a table, of three digits or with a point; the first column is what rows are called."""
@@ -96,7 +95,9 @@ def parse(text: str) -> list[Block]:
             if opened := _OPEN.match(line):
                 inner = [opened[3]] if opened[3] else []
                 inner += [one.strip() for one in lines[place + 1 : end] if one.strip()]
-                kind = opened[2] or (QUICK if opened[1] == "numbers" else LONG if opened[1] == "figure" else "")
+                kind = opened[2] or (
+                    QUICK if opened[1] == "numbers" else LONG if opened[1] == "figure" else ""
+                )
                 marks.append(Mark(place + 1, opened[1], kind, tuple(inner)))
             place = end + 1
         elif line.strip():
@@ -162,7 +163,9 @@ class Answer(list[Row]):
     def claim(self, words: str) -> "Said":
         """Return what was found on the claim that begins with some words."""
         (found,) = (one for one in self.claims if one.text.startswith(words))
-        return Said(re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?%?", found.figure), found.figure, found.holds)
+        return Said(
+            re.findall(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?%?", found.figure), found.figure, found.holds
+        )
 
 
 class Said(NamedTuple):
@@ -214,7 +217,7 @@ def span(values: Iterable[float], spec: str) -> str:
     return join(written(min(several), spec), written(max(several), spec))
 
 
-_HELPERS = {"span": span, "join": join, "rows": rows, "written": written}
+_HELPERS = {"span": span, "join": join, "rows": rows, "written": written, "re": re}
 
 
 # commands
@@ -298,7 +301,11 @@ class Runner:
 def _words(command: str) -> tuple[str, list[str]]:
     """Return the name of a command, and its arguments."""
     first, *rest = shlex.split(command)
-    return (rest[1].removeprefix("fastflow."), rest[2:]) if first == "python" else (first.removeprefix("fastflow."), rest)
+    return (
+        (rest[1].removeprefix("fastflow."), rest[2:])
+        if first == "python"
+        else (first.removeprefix("fastflow."), rest)
+    )
 
 
 # pages
@@ -315,7 +322,13 @@ class Template:
         if not self.places or not literals[-1].strip():
             raise DocError(f"no expression in braces with words behind it: {text}")
         parts = [r"\s+".join(map(re.escape, re.split(r"\s+", one))) for one in literals]
-        self.pattern = re.compile((r"([^\n]{1,90}?)" if text.startswith("|") else r"([^|]{1,90}?)").join(parts))
+        parts = [
+            re.sub(r"^(\\\.|,)", r"\1(?!\\d)", one) for one in parts
+        ]  # the end of a clause, no digits behind
+        parts[0] = parts[0] or r"\A"
+        self.pattern = re.compile(
+            (r"([^\n]{1,90}?)" if text.startswith("|") else r"([^|]{1,90}?)").join(parts)
+        )
 
     def find(self, block: str) -> re.Match[str]:
         """Return where the words stand; raises DocError unless they stand there once."""
@@ -400,11 +413,13 @@ class Page:
                 continue
             known = {one.strip() for mark in facts for one in mark.kind.split(";")}
             bound = [one for mark in block.marks for one in self._bound(block, mark)]
-            plain = re.sub(r"`[^`]*`|\]\([^)]*\)", lambda one: re.sub(r"[^\n]", "_", one[0]), text)
+            plain = re.sub(r"`[^`]*`|\]\([^)]*\)", lambda one: re.sub(r"[^\n]", " ", one[0]), text)
             figures = [*FIGURE.finditer(plain), *(_CELL.finditer(plain) if text.startswith("|") else ())]
             for one in figures:
                 said = " ".join(one[0].split())
-                if said not in known and not any(low < one.end() and one.start() < high for low, high in bound):
+                if said not in known and not any(
+                    low < one.end() and one.start() < high for low, high in bound
+                ):
                     yield block.first + 1 + text[: one.start()].count("\n"), said
 
     def refresh(self, runner: Runner, kinds: Iterable[str] = (QUICK,)) -> tuple[str, list[Stale]]:
@@ -435,8 +450,8 @@ class Page:
                 names[command[1]] = runner.answer(line.removeprefix(f"{command[1]}: "))
             elif each := _EACH.fullmatch(line):
                 text = _with_rows(text, each, names, where, stale)
-            elif assigned := _ASSIGNED.fullmatch(line):
-                names[assigned[1]] = eval(assigned[2], dict(names))
+            elif _ASSIGNED.fullmatch(line):
+                exec(line, names)
             else:
                 template = Template(line)
                 there = template.find(text)
@@ -459,9 +474,13 @@ def _with_rows(text: str, each: re.Match[str], names: dict[str, Any], where: str
     """Return a table with its rows as they are today."""
     head, rule, *shown = text.splitlines()
     template, made = each[3], []
+    literals, places = _literals(template), [(one[1], one[2] or "") for one in _PLACE.finditer(template)]
     for row in eval(each[2], dict(names)):
         known = names | {each[1]: row}
-        made.append(_PLACE.sub(lambda one: _value(one[1], one[2] or "", known, template), template))  # noqa: B023
+        parts = (_value(expression, spec, known, template) for expression, spec in places)
+        made.append(
+            " ".join("".join(chain.from_iterable(zip_longest(literals, parts, fillvalue=""))).split())
+        )
     stale += [Stale(where, old, new) for old, new in zip(shown, made, strict=False) if old != new]
     if len(shown) != len(made):
         stale.append(Stale(where, f"{len(shown)} rows", f"{len(made)} rows"))
@@ -487,23 +506,35 @@ def main() -> int:
     given = parser.parse_args()
     kinds = KINDS if given.all else (QUICK, LONG)
     chosen = [page for page in pages() if not given.pages or page.name in given.pages]
-    count = 0
+    count = wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(given.folder or folder).resolve())
         for path in chosen:
-            page = Page(path)
-            text, stale = page.refresh(runner, kinds)
-            for file, drawn in page.drawings(runner, kinds):
-                if not alike(file.read_text(encoding="utf-8"), drawn):
-                    stale.append(Stale(page.name, file.name, "another drawing"))
-                    if given.write:
-                        file.write_text(drawn, encoding="utf-8")
-            print(*stale, sep="\n", end="\n" if stale else "")
-            count += len(stale)
-            if given.write and text != page.text:
-                path.write_text(text, encoding="utf-8")
-    print(f"{count} figures {'mended' if given.write else 'stale'}")
-    return int(count > 0 and not given.write)
+            try:
+                found = _mend(Page(path), runner, kinds, write=given.write)
+            except DocError as error:
+                print(error)
+                wrong += 1
+            else:
+                print(*found, sep="\n", end="\n" if found else "", flush=True)
+                count += len(found)
+    print(
+        f"{count} figures {'mended' if given.write else 'stale'}, {wrong} pages with marks that do not suit"
+    )
+    return int(wrong > 0 or (count > 0 and not given.write))
+
+
+def _mend(page: Page, runner: Runner, kinds: Iterable[str], *, write: bool) -> list[Stale]:
+    """Return what of a page is stale, and write it as it is today."""
+    text, stale = page.refresh(runner, kinds)
+    for file, drawn in page.drawings(runner, kinds):
+        if not alike(file.read_text(encoding="utf-8"), drawn):
+            stale.append(Stale(page.name, file.name, "another drawing"))
+            if write:
+                file.write_text(drawn, encoding="utf-8")
+    if write and text != page.text:
+        page.path.write_text(text, encoding="utf-8")
+    return stale
 
 
 if __name__ == "__main__":
