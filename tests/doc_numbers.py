@@ -1,7 +1,8 @@
 """Figures in prose and tables of the pages, bound to the commands that they come from.
 
 `python -m tests.doc_numbers` says which are stale, `--write` mends them in place, drawings too.
-A comment before a paragraph, list or table, which neither Sphinx nor a code host shows, says what its figures are:
+A comment before a paragraph, list or table, which neither Sphinx nor a code host shows, says what its figures
+are:
 
     <!-- numbers
     grid: python -m fastflow.sweep -m tech=n12,n7 mem=hbm3 parallel.strategy=d512
@@ -9,11 +10,12 @@ A comment before a paragraph, list or table, which neither Sphinx nor a code hos
     each row in grid: | {row.tech} | {row.time_s:s} |
     -->
 
-`NAME: COMMAND` runs a command, `NAME = EXPRESSION` is Python, both for the rest of the page.
-Any other line is a template: words of the block, once there, and in braces Python expressions of what stands
-between them; braces come first only where the block begins. `each` makes all rows of the block's table. `<!-- numbers (long)` is left to long tests, `(by hand)`
-to `--all`. `<!-- figure: COMMAND -->` binds the drawing of the block. `<!-- facts: WHY -->` says that figures of
-the block are no results, `<!-- facts (20 ms; 9 us): WHY -->` that these are not.
+`NAME: COMMAND` runs a command, `NAME = EXPRESSION` is Python, both for the rest of the page. Any other line
+is a template: words of the block, once there, and in braces Python expressions of what stands between them;
+braces come first only where the block begins. `each` makes all rows of the block's table.
+`<!-- numbers (long)` is left to long tests, `(by hand)` to `--all`. `<!-- figure: COMMAND -->` binds the
+drawing of the block. `<!-- facts: WHY -->` says that figures of the block are no results,
+`<!-- facts (20 ms; 9 us): WHY -->` that these are not.
 """
 
 import os
@@ -43,11 +45,14 @@ _ASSIGNED = re.compile(r"(\w+(?:, \w+)*) = .+")
 _EACH = re.compile(r"each (\w+) in (.+?): (\|.*\|)")
 _PLACE = re.compile(r"\{([^{}]+?)(?::([^:{}\]\[()\"']*))?\}")
 _IMAGE = re.compile(r"!\[[^\]]*\]\((?:docs/)?([\w.]+\.svg)\)")
-_UNIT = r"%|x\b|/s\b|\s(?:[fpnumkMGTP]|[KMGT]i)?(?:B/s|flop/s|b/s|flop|Hz|Wh|s|B|J|W)\b|\s(?:h|min|USD|times|points/s)\b"
+_UNIT = (
+    r"%|x\b|/s\b|\s(?:[fpnumkMGTP]|[KMGT]i)?(?:B/s|flop/s|b/s|flop|Hz|Wh|s|B|J|W)\b"
+    r"|\s(?:h|min|USD|times|points/s)\b"
+)
 FIGURE = re.compile(rf"(?<![\w.,/-])\d+(?:,\d{{3}})*(?:\.\d+)?(?:{_UNIT})")
 """A number with a unit."""
 _CELL = re.compile(r"(?<=\| )-?(?:\d[\d,]*\.\d+|\d[\d,]*\d\d)(?= \|)")
-"""A number of its own in a table, of three digits or with a point; the first column is what rows are called."""
+"""A number of its own in a table, of three digits or with a point; the first column names rows."""
 
 
 class Mark(NamedTuple):
@@ -60,7 +65,7 @@ class Mark(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A paragraph, list or table with its marks; lines `first` to `last` of the page, from 0, the last left out."""
+    """A paragraph, list or table with its marks; lines `first` to `last`, from 0, without the last."""
 
     first: int
     last: int

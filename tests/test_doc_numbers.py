@@ -1,4 +1,4 @@
-"""Figures in prose, tables and drawings of the pages are what their commands say today; new ones are bound."""
+"""Figures in prose, tables and drawings of the pages are what commands say today; new ones are bound."""
 
 import pytest
 
