@@ -226,7 +226,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
         axes = figure.add_subplot(above[0, place])
         _draw_times(axes, case, nodes, memories, network)
         axes.set_ylim(0.0, most)
-        axes.set_title(written(network))
+        axes.set_title(f"network {written(network)}")
         if place:
             axes.tick_params(labelleft=False)
         else:
@@ -238,7 +238,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
         at = [key for node in nodes for key in [_any_network(case, node, memory, networks)] if key]
         shares = {name: [case.share[key][name] for key in at] for name in _LIMITERS}
         stack(axes, [written(key[0]) for key in at], shares)
-        axes.set_title(written(memory))
+        axes.set_title(f"memory {written(memory)}")
         if place:
             axes.tick_params(labelleft=False)
         else:
