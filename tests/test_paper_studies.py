@@ -13,7 +13,7 @@ import fastflow
 from fastflow.charts import FORMATS
 from fastflow.charts.overview import axes_of, shown_of
 from fastflow.charts.overview import draw as draw_overview
-from fastflow.charts.style import render
+from fastflow.charts.style import fitting, render
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.grid.plan import plan
@@ -45,14 +45,14 @@ def scaling(**changed):
             return {"l2": 0.6, "dram": 0.4}
         return {"dram": 0.7, "l2": 0.3} if node < 4 else {"l2": 0.3, "l1": 0.3, "dram": 0.4}
 
-    tell = {"time": time, "shares": shares} | changed
+    tell = {"time": time, "shares": shares, "feasible": lambda point: True} | changed
     rows = []
     places = product(enumerate(fig09.NODES), enumerate(fig09.MEMORIES), enumerate(fig09.NETWORKS))
     for point, ((i, node), (j, memory), (k, network)) in enumerate(places):
         share = {f"{name}_bound_frac": 0.0 for name in ("compute", "l0", "l1", "l2", "dram", "launch")}
         share |= {f"{name}_bound_frac": value for name, value in tell["shares"](i, j, k).items()}
         names = {"point": point, "tech": node, "mem": memory, "net": network}
-        rows.append(names | {"time_s": tell["time"](i, j, k)} | share)
+        rows.append(names | {"time_s": tell["time"](i, j, k), "feasible": tell["feasible"](point)} | share)
     return pd.DataFrame(rows)
 
 
@@ -127,6 +127,24 @@ def test_of_points_alike_the_first_counts():
     frame = scaling(**GOOD)
     other = frame.assign(time_s=7.0)
     assert fig09.claims(pd.concat([frame, other])) == fig09.claims(frame)
+
+
+@pytest.mark.parametrize(
+    ("feasible", "said"),
+    [
+        (lambda point: True, "84 points, all fit their memory"),
+        (lambda point: False, "84 points, none fits its memory"),
+        (lambda point: point > 2, "84 points, 3 do not fit their memory"),
+        (lambda point: point > 0, "84 points, 1 does not fit its memory"),
+    ],
+)
+def test_a_figure_says_how_many_points_fit(feasible, said):
+    frame = scaling(feasible=feasible)
+    assert said in fig09.draw(frame).texts[1].get_text().replace("\n", " ")
+    assert fitting(frame[:1]) == f"1 point, {'fits' if feasible(0) else 'none fits'} its memory"
+    about = draw_overview(axes_of(frame), "points").texts[1].get_text().replace("\n", " ")
+    count = sum(map(feasible, range(84)))
+    assert about.partition("; ")[2] == ("" if count == 84 else f"{count or 'none'} of 84 points feasible")
 
 
 # --- figure 1

@@ -1,7 +1,9 @@
 """Study files: lists that multiply, lists that are walked together, and grids one after the other."""
 
 import itertools
+import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from fastflow.configuration.library import hydra_rules, library_root
 from fastflow.errors import InputError
 from fastflow.grid import compose
 from fastflow.grid.plan import plan
+from fastflow.page.columns import spanned
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,11 +61,53 @@ zip: [{model.hidden: '1024,2048,4096', model.batch: [8, 16, 32]}]
 """)
     assert grid.points == 6
     assert grid.compositions == 2
-    assert grid.describe() == "6 points: 2 mem x 3 model.hidden & model.batch; 2 compositions"
+    assert grid.describe() == "6 points: 2 mem x 3 (model.hidden, model.batch); 2 compositions"
     pairs = [(1024, 8), (2048, 16), (4096, 32)]
     assert points_of(grid, "mem", "model.hidden", "model.batch") == [
         (mem, *pair) for mem in ("hbm2", "hbm3") for pair in pairs
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "by_rows"),
+    [
+        ("params: {tech: 'n12,n7', mem: 'hbm2,hbm3,hbm4'}", "2 tech x 3 mem", "2 tech x 3 mem"),
+        ("params: {tech: n7, model.batch: 'range(512,2049,512)'}", "4 model.batch", "4 model.batch"),
+        ("params: {tech: 'glob(n1*)'}", "3 tech", "3 tech"),
+        ("params: {parallel.strategy: 'auto,d512'}", "2 parallel.strategy", "2 parallel.strategy"),
+        (
+            "params: {tech: 'n12,n7'}\nzip: [{mem: 'hbm2,hbm3,hbm2', net: 'ndr_x8,ndr_x8,gdr_x8'}]",
+            "2 tech x 3 (mem, net)",
+            "2 tech x 3 (mem, net)",
+        ),
+        (
+            "zip: [{tech: 'n12,n7', model.batch: '512,1024'}, {mem: 'hbm2,hbm3', net: 'ndr_x8,gdr_x8'}]",
+            "2 (tech, model.batch) x 2 (mem, net)",
+            "2 (tech, model.batch) x 2 (mem, net)",
+        ),
+        (
+            "params: {mem: 'hbm2,hbm3'}\nunion: [{params: {tech: 'n12,n7'}}, {params: {tech: n5}}]",
+            "2 mem x 2 tech + 2 mem",
+            "2 mem x 3 tech",
+        ),
+        (
+            "union: [{params: {tech: 'n12,n7', mem: 'hbm2,hbm3'}}, {params: {tech: n5, mem: hbm4}}]",
+            "2 tech x 2 mem + 1",
+            "5 (tech, mem)",
+        ),
+        ("union: [{params: {tech: 'n12,n7'}}, {params: {tech: 'n12,n7'}}]", "2 tech + 2 tech", "tech"),
+    ],
+)  # fmt: skip
+def test_products_come_out(study, text, said, by_rows):
+    """What is said before a run, and on a page by the rows alone, is as many points as there are."""
+    grid = study(text)
+    shown = re.fullmatch(r"([\d,]+) points?: (.*); \d+ compositions?", grid.describe())
+    assert shown[2] == said
+    frame = pd.DataFrame(points_of(grid, *grid.keys), columns=list(grid.keys))
+    assert spanned(frame, grid.keys) == by_rows
+    for product in {said, by_rows} - {"tech"}:
+        factors = [re.findall(r"(?:^| x )(\d+)(?= |$)", part) for part in product.split(" + ")]
+        assert sum(math.prod(map(int, part)) for part in factors) == grid.points == len(frame)
 
 
 def test_a_zip_may_hold_groups_and_what_others_depend_on(study):
@@ -196,7 +241,7 @@ hydra:
     command = [sys.executable, "-m", "fastflow.sweep", "--config-dir", ".", "+sweeps=both", "output=out"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
-    begun = "10 points: 2 mem x 2 model.hidden & model.batch + 2 mem x 3 model.m; 4 compositions\n"
+    begun = "10 points: 2 mem x 2 (model.hidden, model.batch) + 2 mem x 3 model.m; 4 compositions\n"
     assert done.stderr == begun
     assert "model.hidden" in done.stdout
     frame = pd.read_parquet(tmp_path / "out")

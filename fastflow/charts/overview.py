@@ -158,11 +158,8 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
     rows, across = ceil(len(axes) / _ACROSS), min(len(axes), _ACROSS)
     height = _TOP + rows * _HEIGHT
     figure = Figure(figsize=(_WIDTH, height))
-    head(
-        figure,
-        title,
-        "best and median time along each axis, and what limits the kernels of the best points",
-    )
+    about = "best and median time along each axis, and what limits the kernels of the best points"
+    head(figure, title, f"{about}{_feasible(axes)}")
     scale = _scale(axes)
     for place, axis in zip(count(), axes, strict=False):
         row, column = divmod(place, _ACROSS)
@@ -185,6 +182,13 @@ def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
         figure.axes[0].legend(loc="best")
     limiters(figure, 0.75 / _WIDTH, 0.12 / height)
     return figure
+
+
+def _feasible(axes: Sequence[AxisSummary]) -> str:
+    """Say how many points are feasible; "" where all are."""
+    values = axes[0].choices if axes else []
+    points, feasible = sum(value.points for value in values), sum(value.feasible for value in values)
+    return f"; {feasible or 'none'} of {points:,} points feasible" if feasible < points else ""
 
 
 def _turn(panel: Axes, wide: float) -> None:

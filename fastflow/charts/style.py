@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fastflow.configuration.wording import counted
 from fastflow.figures.shapes import INK, QUIET
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCALE = ("#f2c14e", "#e8702a", "#b5179e", "#3a0ca3")
 """Colours of what comes in an order, as generations of a memory."""
@@ -54,6 +58,17 @@ def render(draw: Callable[[], Figure], kind: str = "svg") -> bytes:
     with styled():
         draw().savefig(file, format=kind, dpi=150, metadata=_METADATA[kind])
     return file.getvalue()
+
+
+def fitting(frame: pd.DataFrame) -> str:
+    """Say how many of the points that have a time fit their memory: "84 points, none fits its memory"."""
+    feasible = frame.loc[frame["time_s"].notna(), "feasible"].astype(bool)
+    points, fit = len(feasible), int(feasible.sum())
+    if fit in (0, points):
+        said = "fit their memory" if points > 1 and fit else "fits its memory"
+        return f"{counted(points, 'point')}, {'none ' if not fit else 'all ' if points > 1 else ''}{said}"
+    few = "1 does not fit its" if points - fit == 1 else f"{points - fit:,} do not fit their"
+    return f"{points:,} points, {few} memory"
 
 
 _LETTER = 0.068  # width of a letter at 9 pt, on average [in]

@@ -27,6 +27,11 @@ Unset = Mapping[str, Mapping[str, Scalar | None]]
 """A user's key or group, to the inputs that follow from it as they would be without it; None: none."""
 
 
+def together(keys: Sequence[str]) -> str:
+    """Name what varies together: one key, or several as "(mem, net)"."""
+    return keys[0] if len(keys) == 1 else f"({', '.join(keys)})"
+
+
 class Axis(NamedTuple):
     """What varies together over the grid: one key, or several that a study zips."""
 
@@ -146,7 +151,7 @@ class Grid(NamedTuple):
     def describe(self) -> str:
         """Say how many points there are, and what spans them."""
         products = [
-            " x ".join(f"{axis.size:,} {' & '.join(axis.keys)}" for axis in block.axes) or "1"
+            " x ".join(f"{axis.size:,} {together(axis.keys)}" for axis in block.axes) or "1"
             for block in self.blocks
         ]
         spanned = f": {' + '.join(products)}" if self.keys else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pandas as pd
 
 from fastflow.columns import find_input, find_result
 from fastflow.dataset.reader import Dataset
+from fastflow.grid.grid import together
 from fastflow.page.content import Quantity
 from fastflow.show.cost import prices_of, title_of_cost
 
@@ -62,6 +65,31 @@ def _quantity(dataset: Dataset, frame: pd.DataFrame, name: str) -> Quantity:
 def varying(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the columns that have several values."""
     return [name for name in names if name in frame and len(frame[name].dropna().unique()) > 1]
+
+
+def spanned(frame: pd.DataFrame, keys: Sequence[str]) -> str:
+    """Say what spans points, as a product that is their number: "2 tech x 6 (mem, net)".
+
+    Keys that vary together are one factor. Points that are no product (some are missing, or there twice) have
+    their keys alone. keys: those that vary.
+    """
+    groups = [[key] for key in keys]
+
+    def count(group: Sequence[str]) -> int:
+        return len(frame[[*group]].drop_duplicates())
+
+    while prod(map(count, groups)) != len(frame) and len(groups) > 1:
+        pairs = combinations(groups, 2)
+        bound = next(((a, b) for a, b in pairs if count([*a, *b]) != count(a) * count(b)), None)
+        groups = [[key for group in groups for key in group]] if bound is None else _merged(groups, *bound)
+    if prod(map(count, groups)) != len(frame):
+        return ", ".join(keys)
+    return " x ".join(f"{count(group):,} {together(group)}" for group in groups)
+
+
+def _merged(groups: list[list[str]], first: list[str], other: list[str]) -> list[list[str]]:
+    """Return groups of keys, two of them as one in the place of the first."""
+    return [[*first, *other] if group is first else group for group in groups if group is not other]
 
 
 def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.charts.style import SCALE, head, limiters, stack, written
+from fastflow.charts.style import SCALE, fitting, head, limiters, stack, written
 from fastflow.studies.claims import COUNTS, MUCH, SIGNIFICANT, Claim, gain, judge
 from fastflow.units import percent
 
@@ -19,7 +19,7 @@ NETWORKS = ("ndr_x8", "xdr_x8", "gdr_x8")
 _AXES = ("tech", "mem", "net")
 _ON_CHIP = ("l0", "l1", "l2")
 _LIMITERS = ("compute", *_ON_CHIP, "dram", "launch")
-COLUMNS = (*_AXES, "time_s", *(f"{name}_bound_frac" for name in _LIMITERS))
+COLUMNS = (*_AXES, "time_s", "feasible", *(f"{name}_bound_frac" for name in _LIMITERS))
 
 Point = tuple[str, str, str]
 """Logic node, memory, network."""
@@ -213,7 +213,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
     )
     figure = Figure(figsize=(13.0, 7.0))
     about = "time of one iteration by logic node, and limiters of the kernels of a device"
-    head(figure, title, about)
+    head(figure, title, f"{about}; {fitting(frame)}")
     above, below = (
         figure.add_gridspec(1, max(1, columns), left=0.055, right=0.985, bottom=bottom, top=top, wspace=space)
         for columns, bottom, top, space in (
@@ -226,7 +226,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
         axes = figure.add_subplot(above[0, place])
         _draw_times(axes, case, nodes, memories, network)
         axes.set_ylim(0.0, most)
-        axes.set_title(written(network))
+        axes.set_title(f"network {written(network)}")
         if place:
             axes.tick_params(labelleft=False)
         else:
@@ -238,7 +238,7 @@ def draw(frame: pd.DataFrame, title: str = TITLE) -> Figure:
         at = [key for node in nodes for key in [_any_network(case, node, memory, networks)] if key]
         shares = {name: [case.share[key][name] for key in at] for name in _LIMITERS}
         stack(axes, [written(key[0]) for key in at], shares)
-        axes.set_title(written(memory))
+        axes.set_title(f"memory {written(memory)}")
         if place:
             axes.tick_params(labelleft=False)
         else:

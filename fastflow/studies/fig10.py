@@ -134,6 +134,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     found = curves(frame)
     figure = Figure(figsize=(7.2 * max(1, len(found)) + 0.4, 4.6))
     about = "time of one iteration; every level adds one search to the level before"
+    if not frame.loc[frame["strategy"] == NAIVE, "own_feasible"].any():
+        about += f"; {NAIVE} fits its memory at no point"
     head(figure, "Strategy, architecture and model searched together (section 9.2)", about)
     width = figure.get_size_inches()[0]
     grid = figure.add_gridspec(

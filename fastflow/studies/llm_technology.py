@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fastflow.studies import fig09
 from fastflow.studies.claims import Claim
 
-COLUMNS = fig09.COLUMNS
+COLUMNS = (*fig09.COLUMNS, "model", "devices")
 
 
 def claims(frame: pd.DataFrame) -> list[Claim]:
@@ -22,4 +22,5 @@ def claims(frame: pd.DataFrame) -> list[Claim]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the iteration's time over nodes, and what limits kernels, as Figure 9 does."""
-    return fig09.draw(frame, "Technology under the best layout of a transformer (section 9.1)")
+    models, devices = (", ".join(map(str, frame[name].unique())) for name in ("model", "devices"))
+    return fig09.draw(frame, f"Technology under the best layout of {models} on {devices} devices")

@@ -13,7 +13,7 @@ from fastflow.charts.style import render
 from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
 from fastflow.page.again import details_of
-from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
+from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, spanned, varying
 from fastflow.page.content import SAID, VALIDATION, Details, Headline, Page, Parts, Said, View
 from fastflow.page.rows import Drawn, drawn_of
 from fastflow.show.tables import quantity
@@ -127,9 +127,9 @@ def told_of(drawn: Drawn, rows: int, best: str) -> str:
 def _what(dataset: Dataset, frame: pd.DataFrame, apart: list[str], study: str) -> str:
     """Say what the dataset is, and whether it is whole."""
     short = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
-    spanned = " x ".join(f"{frame[key].nunique():,} {key}" for key in apart)
+    axes = spanned(frame, apart) if apart else ""
     of_study = f"Study {study}: " if study else ""
-    return f"{of_study}{counted(len(frame), 'point')}{short}{f': {spanned}' if spanned else ''}"
+    return f"{of_study}{counted(len(frame), 'point')}{short}{f': {axes}' if axes else ''}"
 
 
 def _headlines(frame: pd.DataFrame, apart: list[str]) -> list[Headline]:
