@@ -19,9 +19,11 @@ from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of, tak
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
-SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
+_OF_FIRST_TOKENS = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
+_OF_FURTHER_TOKENS = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
+SIMULATED = (*_OF_FIRST_TOKENS, *_OF_FURTHER_TOKENS, "preemptions")
 """Columns of simulated points alone."""
-OF_FURTHER_TOKENS = ("tpot_s", "tpot_median_s", "tpot_p99_s", "tokens_per_s_per_user")
+OF_FURTHER_TOKENS = ("tpot_s", *_OF_FURTHER_TOKENS, "tokens_per_s_per_user")
 
 
 class Answer(NamedTuple):
@@ -229,10 +231,7 @@ def disaggregated(asked: Question) -> Answer:
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
         "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= {name: seen[name] for name in SIMULATED if name in seen}
-    for name in ("ttft_median_s", "ttft_p99_s"):
-        if name in columns:
-            columns[name] = columns[name] + request
+    columns |= _of_simulated(seen, request)
     columns |= _rates(rate * asked.osl, tpot, devices)
     columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
     return Answer(_whole(columns | _memory(asked)), found.reason)
@@ -289,15 +288,21 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= {name: seen[name] for name in SIMULATED if name in seen}
-    for name in ("ttft_median_s", "ttft_p99_s"):
-        if name in columns:
-            columns[name] = columns[name] + own["server.request"]
+    columns |= _of_simulated(seen, own["server.request"])
     columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
     columns |= _energy(
         spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
     )
     return _whole(columns | _memory(asked))
+
+
+def _of_simulated(seen: Columns, request: Floats) -> Columns:
+    """Return what simulated points alone have; request: what the host adds to a first token [s]."""
+    return {
+        name: seen[name] + request if name in _OF_FIRST_TOKENS else seen[name]
+        for name in SIMULATED
+        if name in seen
+    }
 
 
 def _devices(asked: Question) -> Ints:
