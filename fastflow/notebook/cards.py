@@ -52,8 +52,8 @@ def one(frame: pd.DataFrame) -> str:
     bands = [band_sheet(row)] if has_bands(row) else []
     more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row)])]
     if serves:
-        first, rates, *others = serving.served_sheets(row, {})
-        parts = [serving.title(row), *serving.conclusion(row, {}), first, rates, *bands]
+        first, rates, *others = serving.served_sheets(row, serving.NO_LIMITS)
+        parts = [serving.title(row), *serving.conclusion(row), first, rates, *bands]
         more[:0] = [("Where the time goes, memory", others)]
     else:
         chip = point.chip_sheet(row, _levels(row))
