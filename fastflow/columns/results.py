@@ -195,14 +195,18 @@ SERVED: tuple[Column, ...] = (
     Column("ttft_median_s", "float", "s", "median of it; of simulated points, as the next"),
     Column("ttft_p99_s", "float", "s", "99th percentile of it"),
     Column(
-        "ttft_slo_s", "float", "s",
+        "ttft_slo_s",
+        "float",
+        "s",
         "what serve.slo.ttft is compared with: it at serve.slo.percentile of simulated points, else ttft_s",
     ),
     Column("tpot_s", "float", "s", "time per output token after the first, mean of requests"),
     Column("tpot_median_s", "float", "s", "median of it; of simulated points, as the next"),
     Column("tpot_p99_s", "float", "s", "99th percentile of it"),
     Column(
-        "tpot_slo_s", "float", "s",
+        "tpot_slo_s",
+        "float",
+        "s",
         "what serve.slo.tpot is compared with: it at serve.slo.percentile of simulated points, else tpot_s",
     ),
     Column(
@@ -221,7 +225,10 @@ SERVED: tuple[Column, ...] = (
     Column("exchange_s", "float", "s", "part of time_s: waiting for the network"),
     Column("serve_host_s", "float", "s", "part of time_s: the host"),
     Column(
-        "simulated", "bool", "", "every iteration was: serve.simulate, serve.slo of a percentile, or where the fast form may be far off"
+        "simulated",
+        "bool",
+        "",
+        "every iteration was: serve.simulate, serve.slo of a percentile, or where the fast form may be far off",
     ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),

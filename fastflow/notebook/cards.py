@@ -17,7 +17,16 @@ from fastflow.notebook.reading import axes_of, served_of
 from fastflow.show import point, serving
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
-from fastflow.show.grid import Digest, lacking, results_of, title_of, with_bands, with_values, with_winners
+from fastflow.show.grid import (
+    Digest,
+    lacking,
+    results_of,
+    title_of,
+    with_bands,
+    with_limits,
+    with_values,
+    with_winners,
+)
 from fastflow.show.tables import Part, listing, quantity, records, validation_lines
 from fastflow.show.training import training_sheets
 
@@ -104,6 +113,7 @@ def several(frame: pd.DataFrame) -> str:
     is_long = len(frame) > _MOST
     best = [row(place) for place in digest.best]
     head = [row(place) for place in range(min(len(frame), _FIRST if is_long else _MOST))]
+    results = with_limits(results, [*head, *best])
     if serves:
         results = with_values(results, [*head, *best])
     winners = with_winners(axes_of(frame), [*head, *best])

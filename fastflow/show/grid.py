@@ -241,7 +241,7 @@ def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> li
     """Return the columns without what limits are compared with where no row has one, without means where all do."""
     left_out = set()
     for mean, compared in _COMPARED.items():
-        limited = [row[compared] is not None for row in rows if row.get(mean) is not None]
+        limited = [row.get(compared) is not None for row in rows if row.get(mean) is not None]
         left_out |= {*([] if any(limited) else [compared]), *([mean] if limited and all(limited) else [])}
     return [name for name in results if name not in left_out]
 
