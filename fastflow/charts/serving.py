@@ -58,7 +58,7 @@ def columns_of(names: Sequence[str]) -> list[str]:
 
 
 def latencies_of(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of latencies: what limits are compared with where all points have them, else means."""
+    """Return the columns of latencies: what limits are compared with where all points have some, or means."""
     has_limit = {
         mean: compared in frame and bool((frame[compared].notna() >= frame[mean].notna()).all())
         for mean, compared in _LATENCIES.items()
@@ -165,8 +165,8 @@ def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, join
     behind = 2 if colour == _OTHERS else 3
     if joined:
         axes.plot(rows[x], rows[y], color=colour, linewidth=1.5, zorder=behind)
-    for is_late, face in ((True, "white"), (False, colour)):
-        some = rows[rows["late"] == is_late]
+    for late, face in ((True, "white"), (False, colour)):
+        some = rows[rows["late"] == late]
         axes.plot(
             some[x], some[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
             zorder=behind + 1, clip_on=False,

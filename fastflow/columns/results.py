@@ -228,7 +228,7 @@ SERVED: tuple[Column, ...] = (
         "simulated",
         "bool",
         "",
-        "every iteration was: serve.simulate, serve.slo of a percentile, or where the fast form may be far off",
+        "every iteration was: serve.simulate, serve.slo at a percentile, or a fast form that may be far off",
     ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),

@@ -114,7 +114,10 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
 
 
 def _within_limits(results: Columns, settled: Columns, errors: Mapping[str, Floats]) -> Floats:
-    """Return 1 for samples that are feasible, 0 for others, (points, samples); errors: of times that have limits."""
+    """Return 1 for samples that are feasible, 0 for others, (points, samples).
+
+    errors: by what the model's own error multiplies times that may have limits.
+    """
     late = np.array([is_late(reason) for reason in results["reason"].tolist()])
     feasible = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
     for name, error in errors.items():

@@ -25,13 +25,13 @@ def has_limit(inputs: Inputs) -> Bools:
 
 
 def needs_requests(inputs: Inputs) -> Bools:
-    """Say at which points a percentile of requests is compared, which the fast form does not have; (points,)."""
+    """Say at which points a limit is of a percentile, which the fast form does not have; (points,)."""
     batched = np.isin(inputs["serve.mode"], BATCHED)
     return np.asarray(batched & has_limit(inputs) & (inputs[PERCENTILE] > 0.0), dtype=np.bool_)
 
 
 def with_compared(inputs: Inputs, columns: Columns) -> Columns:
-    """Return result columns with those of `COMPARED`, in place of percentiles; NaN where there is no limit."""
+    """Return result columns with those of `COMPARED` in place of percentiles; NaN where there is no limit."""
     found, nothing = dict(columns), np.full(inputs["serve.mode"].size, np.nan)
     for name, key in LIMITS.items():
         mean, percentile = found.get(f"{name}_s", nothing), found.pop(f"{name}_percentile_s", nothing)

@@ -238,7 +238,7 @@ def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> li
 
 
 def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns without what limits are compared with where no row has one, without means where all do."""
+    """Return the columns with what limits are compared with where some row has it, for means where all do."""
     left_out = set()
     for mean, compared in _COMPARED.items():
         limited = [row.get(compared) is not None for row in rows if row.get(mean) is not None]

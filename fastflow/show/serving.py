@@ -264,7 +264,7 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
 
 
 def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what limits servers and what they take, how far such answers were off, and if they are feasible."""
+    """Yield what limits servers, what they take, how far such answers were off, and if they are feasible."""
     bounds = []
     for phase in ("prefill", "decode"):
         by = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""

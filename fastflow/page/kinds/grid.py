@@ -48,7 +48,8 @@ _BEST = {
 }  # fmt: skip
 _RESULTS = (
     "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
-    "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu", "feasible", "reason",
+    "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "token_usd", "footprint_B", "mfu",
+    "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
 NO_EFFECT = "no_effect"
