@@ -36,7 +36,7 @@ TIMES = ("ttft", "tpot")
 
 @pytest.mark.parametrize("load", [CLOSED, OPEN, POOLS])
 def test_what_is_compared_is_the_percentile_that_is_asked_for(load):
-    """Percentiles of the kernels are numpy's of the oracle's requests in test_serving and test_disaggregated."""
+    """What kernels make of percentiles is compared with numpy in test_serving and test_disaggregated."""
     own = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100", "serve.simulate=true")
     fast = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100")
     for name in TIMES:

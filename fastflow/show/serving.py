@@ -112,7 +112,7 @@ def _form(inputs: Mapping[str, Any], simulated: bool) -> str:
     if inputs["serve.simulate"] or _followed(inputs):
         return "every iteration simulated"
     if _needs_requests(inputs):
-        return f"simulated for {PERCENTILE}={inputs[PERCENTILE]:g}"
+        return "simulated for serve.slo"
     return "simulated: the fast form may be far off"
 
 
