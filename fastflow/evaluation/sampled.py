@@ -11,7 +11,7 @@ from fastflow.columns import BANDED, OF_PREFILL, band_of, find_input
 from fastflow.evaluation.points import Predicted, predict_points, results_of, serves
 from fastflow.grid.grid import Grid, Share
 from fastflow.serving.slo import COMPARED, LIMITS, is_late
-from fastflow.tables import Columns, Floats, Ints, is_repeated, repeated
+from fastflow.tables import Bools, Columns, Floats, Ints, is_repeated, repeated
 from fastflow.uncertainty.bands import percentiles
 from fastflow.uncertainty.draws import Uncertainty, figure_factors, model_factors
 from fastflow.workload import OTHERS, family_of
@@ -119,7 +119,7 @@ def _within_limits(results: Columns, settled: Columns, errors: Mapping[str, Floa
     errors: by what the model's own error multiplies times that may have limits.
     """
     late = np.array([is_late(reason) for reason in results["reason"].tolist()])
-    feasible = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
+    feasible: Bools = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
     for name, error in errors.items():
         most = np.broadcast_to(settled[LIMITS[name]], error.shape[:1])[:, None]
         feasible &= ~((most > 0.0) & (results[COMPARED[name]].reshape(error.shape) * error > most))

@@ -19,11 +19,11 @@ from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of, tak
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
-_OF_FIRST_TOKENS = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
-_OF_FURTHER_TOKENS = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
-SIMULATED = (*_OF_FIRST_TOKENS, *_OF_FURTHER_TOKENS, "preemptions")
+_TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
+_TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
+SIMULATED = (*_TTFT, *_TPOT, "preemptions")
 """Columns of simulated points alone."""
-OF_FURTHER_TOKENS = ("tpot_s", *_OF_FURTHER_TOKENS, "tokens_per_s_per_user")
+OF_FURTHER_TOKENS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
 class Answer(NamedTuple):
@@ -299,7 +299,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
 def _of_simulated(seen: Columns, request: Floats) -> Columns:
     """Return what simulated points alone have; request: what the host adds to a first token [s]."""
     return {
-        name: seen[name] + request if name in _OF_FIRST_TOKENS else seen[name]
+        name: seen[name] + request if name in _TTFT else seen[name]
         for name in SIMULATED
         if name in seen
     }
