@@ -298,11 +298,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
 
 def _of_simulated(seen: Columns, request: Floats) -> Columns:
     """Return what simulated points alone have; request: what the host adds to a first token [s]."""
-    return {
-        name: seen[name] + request if name in _TTFT else seen[name]
-        for name in SIMULATED
-        if name in seen
-    }
+    return {name: seen[name] + request if name in _TTFT else seen[name] for name in SIMULATED if name in seen}
 
 
 def _devices(asked: Question) -> Ints:
