@@ -14,7 +14,7 @@ from fastflow.charts.overview import choices, label, swept
 from fastflow.charts.style import APART, head, written
 from fastflow.figures.shapes import INK, QUIET
 from fastflow.optimize.pareto import nondominated
-from fastflow.serving.slo import COMPARED, PERCENTILE, is_late
+from fastflow.serving.slo import COMPARED, is_late
 from fastflow.tables import Ints
 
 _LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
@@ -35,9 +35,9 @@ LOADS = {
 """What loads a server: a line runs through its values."""
 _TITLES = {
     "ttft_s": ("Time to the first token", "mean time to the first token"),
-    "ttft_slo_s": ("Time to the first token", f"time to the first token at {PERCENTILE}"),
+    "ttft_slo_s": ("Time to the first token", "time to the first token that serve.slo limits"),
     "tpot_s": ("Time per further token", "mean time per further token"),
-    "tpot_slo_s": ("Time per further token", f"time per further token at {PERCENTILE}"),
+    "tpot_slo_s": ("Time per further token", "time per further token that serve.slo limits"),
     PROMPTS: ("Prompts that a device reads", "tokens of prompts per second and device [1/s]"),
 }
 

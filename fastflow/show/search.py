@@ -23,8 +23,8 @@ _OF_ITERATIONS = {
     "iteration_usd": "of an iteration", "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _OF_SERVERS = {
-    "ttft_s": "first token", "ttft_slo_s": "  at serve.slo.percentile",
-    "tpot_s": "further token", "tpot_slo_s": "  at serve.slo.percentile",
+    "ttft_s": "first token", "ttft_slo_s": "  for serve.slo",
+    "tpot_s": "further token", "tpot_slo_s": "  for serve.slo",
     "tokens_per_s_per_device": "tokens of a device",
     "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "of a token",
     "kv_room_B": "room for caches",
