@@ -68,6 +68,12 @@ def test_a_limit_that_is_met_has_an_effect_where_there_is_its_time(load, percent
     assert said == (of_one_pass if load is DECODE else [])
 
 
+def test_answers_of_one_token_have_no_time_per_further_token():
+    frame = fastflow.evaluate(*CLOSED, "serve.osl=1", "serve.slo.tpot='1 us'", "serve.simulate=false,true")
+    assert frame[["tpot_slo_s", "tpot_s", "tpot_p99_s", "meets_slo"]].isna().all(axis=None)
+    assert frame["feasible"].tolist() == [True, True]
+
+
 def test_a_single_pass_has_one_time():
     frame = fastflow.evaluate(*DECODE, "serve.slo.tpot='1 us','1 s'", "serve.slo.percentile=50,99")
     assert frame["tpot_slo_s"].tolist() == frame["tpot_s"].tolist()

@@ -231,7 +231,7 @@ def disaggregated(asked: Question) -> Answer:
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
         "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= _of_simulated(seen, request)
+    columns |= _of_simulated(asked, seen)
     columns |= _rates(rate * asked.osl, tpot, devices)
     columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
     return Answer(_whole(columns | _memory(asked)), found.reason)
@@ -288,7 +288,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= _of_simulated(seen, own["server.request"])
+    columns |= _of_simulated(asked, seen)
     columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
     columns |= _energy(
         spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
@@ -296,9 +296,14 @@ def _served(asked: Question, seen: Columns) -> Columns:
     return _whole(columns | _memory(asked))
 
 
-def _of_simulated(seen: Columns, request: Floats) -> Columns:
-    """Return what simulated points alone have; request: what the host adds to a first token [s]."""
-    return {name: seen[name] + request if name in _TTFT else seen[name] for name in SIMULATED if name in seen}
+def _of_simulated(asked: Question, seen: Columns) -> Columns:
+    """Return what simulated points alone have; with what the host adds to a first token, as in the mean."""
+    found = {name: seen[name] for name in SIMULATED if name in seen}
+    for name in found.keys() & {*_TTFT}:
+        found[name] = found[name] + asked.inputs["server.request"]
+    for name in found.keys() & {*_TPOT}:
+        found[name] = np.where(asked.osl > 1.0, found[name], np.nan)
+    return found
 
 
 def _devices(asked: Question) -> Ints:

@@ -64,9 +64,9 @@ def lateness(inputs: Inputs, columns: Columns) -> Floats:
     """Return by how many e-folds points exceed their limits, both times together; (points,)."""
     total = np.zeros(inputs["serve.mode"].size)
     for name, key in LIMITS.items():
-        most = np.where(inputs[key] > 0.0, inputs[key], 1.0)
-        found = np.where(inputs[key] > 0.0, columns[COMPARED[name]] / most, 0.0)
-        total += np.log(np.maximum(np.nan_to_num(found, nan=1.0), 1.0))
+        most, found = inputs[key], columns[COMPARED[name]]
+        rows = np.flatnonzero(found > most)
+        total[rows] += np.log(found[rows]) - np.log(most[rows])
     return total
 
 
