@@ -115,6 +115,7 @@ OF_SERVERS = {
     **dict.fromkeys(["serve.slo.ttft", "serve.slo.tpot", "server.iteration", "server.row",
                      "server.request"], _TIMES),
     **dict.fromkeys(["serve.simulate", "server.mixes", "server.chunks", "server.reserves"], _SWITCH),
+    "serve.slo.percentile": ["0", "50", "99.9", "100", "101", "-1", "mean", "null", "50,95"],
     "serve.rate": ["'0 1/s'", "'2 1/s'", "'1e9 1/s'", "3", "'-1 1/s'", "'1e-9 1/s'"],
     "serve.accepted": ["1", "1.5", "3", "0.5", "66"], "serve.drafter": ["mtp", "model", "mtp,model", "x"],
     "serve.lengths": ["lengths.csv", "bad.csv", "no.csv", "folder", "null", "lengths.csv,null", "/dev/zero"],

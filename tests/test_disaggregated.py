@@ -46,6 +46,7 @@ def check(times, two, counts, way, load_):
         assert near(one[f"{name}_s"], np.mean(values), 1e-9)
         assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
         assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
     span = total["makespan"]
     assert near(one["requests_per_s"], len(requests) / span, 1e-9)
     assert near(one["tokens_per_s"], sum(r.osl for r in requests) / span, 1e-9)

@@ -276,6 +276,12 @@ def wrong_served(point, columns, asked):
     for name, value in row.items():
         if find_result(name).kind in ("str", "bool"):
             continue
+        if name.endswith("_slo_s"):
+            limit = f"serve.slo.{name[:4]}"
+            mean = row.get(f"{name[:4]}_s", np.nan)
+            if (value == value) != (point[limit] > 0.0 and mean == mean):
+                return f"{name}={value} with {limit}={point[limit]}"
+            continue
         missing = name == "tpot_s" or "per_user" in name or name.startswith("tpot_")
         if value != value:
             if not reason and not (

@@ -44,6 +44,10 @@ WORK = {
         "serve.concurrency=4", "serve.simulate=true",
     ),
     "prefill": ("model=llama3_8b", "chip=h100_sxm", "serve=prefill", "parallel.strategy=TP-1"),
+    "served, limits": (
+        "model=llama3_8b", "system=dgx_h100", "serve=continuous", "server=vllm", "parallel.strategy=TP-8",
+        "serve.concurrency=4", "serve.slo.ttft=1 s", "serve.slo.tpot=1 s",
+    ),
 }  # fmt: skip
 NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""

@@ -66,6 +66,7 @@ def random_load(random):
         "concurrency": int(random.integers(1, 12)) if is_closed else 0,
         "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
         "requests": int(random.integers(1, 30)),
+        "percentile": float(random.choice([0.0, 37.5, 50.0, 90.0, 99.9, 100.0])),
     } | random_file(random, is_closed)
 
 
@@ -142,6 +143,7 @@ def check(times, server, load_):
         assert near(one[f"{name}_s"], np.mean(values), 1e-9)
         assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
         assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
     assert near(one["requests_per_s"], len(requests) / makespan, 1e-9)
     assert near(one["tokens_per_s"], sum(r.osl for r in requests) / makespan, 1e-9)
     assert near(one["decoding"], total["decoding"] / makespan, 1e-9)

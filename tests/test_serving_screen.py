@@ -48,7 +48,7 @@ def test_a_grid_shows_its_rates_and_its_best_points(cli):
     assert (code, err) == (0, [line for line in err if "points" in line or "compiling" in line])
     at = next(i for i, line in enumerate(out) if line.startswith("Most tokens per second and device"))
     assert out[at + 1].split() == [
-        "point", "serve.concurrency", "strategy", "ttft", "tpot", "tokens_per_s_per_device",
+        "point", "serve.concurrency", "strategy", "ttft", "tpot_slo", "tokens_per_s_per_device",
         "tokens_per_s_per_user", "feasible",
     ]  # fmt: skip
     frame = find("o").read(["feasible", "tokens_per_s_per_device", "reason"])
@@ -105,14 +105,15 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
         == f"of at most {row['most_requests']:,.0f} that caches hold".split()
     )
     assert words(out, "Bound by")[2:5] == ["prefill", "by", row["prefill_bound_by"]]
-    assert words(out, "Not feasible")[2].startswith("ttft_s=")
+    assert words(out, "Not feasible")[2:7] == ["ttft", "at", "the", "99th", "percentile"]
     assert any(line.startswith("weights") for line in out)
 
 
 POINT = {
     "serve.mode": "continuous", "serve.isl": 1000.0, "serve.osl": 100.0, "serve.spread": 0.2,
     "serve.concurrency": 8, "serve.rate": 0.0, "serve.requests": 0, "serve.simulate": False,
-    "serve.context": 0, "serve.batch": 0,
+    "serve.context": 0, "serve.batch": 0, "serve.slo.ttft": 0.0, "serve.slo.tpot": 0.0,
+    "serve.slo.percentile": 99.0,
 }  # fmt: skip
 TRACE = "tests/data/trace_vidur.csv"
 

@@ -15,15 +15,16 @@ from fastflow.charts.overview import choices, label, swept
 from fastflow.charts.style import APART, head, written
 from fastflow.figures.shapes import INK, QUIET
 from fastflow.optimize.pareto import nondominated
+from fastflow.serving.slo import COMPARED, is_late
 from fastflow.tables import Ints
 
-LATENCIES = ("ttft_s", "tpot_s")
+_LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
+"""A time's mean, and what its limit is compared with."""
 USER, DEVICE, PROMPTS = "tokens_per_s_per_user", "tokens_per_s_per_device", "prefill_tokens_per_s_per_device"
 NEEDED = (
-    "point", "time_s", *LATENCIES, USER, DEVICE, "prefill_tokens_per_s", "joules_per_token", "devices",
+    "point", "time_s", *_LATENCIES, USER, DEVICE, "prefill_tokens_per_s", "joules_per_token", "devices",
     "feasible", "reason",
 )  # fmt: skip
-_LATE = "serve.slo"  # in the reason of a point that is late alone
 _MOST_TICKS = 10
 _FRONT = "#f2e3bd"
 _OTHERS = "#c9d3dc"
@@ -35,7 +36,9 @@ LOADS = {
 """What loads a server: a line runs through its values."""
 _TITLES = {
     "ttft_s": ("Time to the first token", "mean time to the first token"),
+    "ttft_slo_s": ("Time to the first token", "time to the first token that serve.slo limits"),
     "tpot_s": ("Time per further token", "mean time per further token"),
+    "tpot_slo_s": ("Time per further token", "time per further token that serve.slo limits"),
     PROMPTS: ("Prompts that a device reads", "tokens of prompts per second and device [1/s]"),
 }
 
@@ -51,7 +54,17 @@ class Lines(NamedTuple):
 
 def columns_of(names: Sequence[str]) -> list[str]:
     """Return the columns of a dataset that figures and tables of served points read."""
-    return list(dict.fromkeys([*choices(names), *NEEDED]))
+    compared = (name for name in COMPARED.values() if name in names)
+    return list(dict.fromkeys([*choices(names), *NEEDED, *compared]))
+
+
+def latencies_of(frame: pd.DataFrame) -> list[str]:
+    """Return the columns of latencies: what limits are compared with where all points have some, or means."""
+    has_limit = {
+        mean: compared in frame and bool((frame[compared].notna() >= frame[mean].notna()).all())
+        for mean, compared in _LATENCIES.items()
+    }
+    return [compared if has_limit[mean] else mean for mean, compared in _LATENCIES.items()]
 
 
 def lines_of(frame: pd.DataFrame) -> Lines:
@@ -59,7 +72,7 @@ def lines_of(frame: pd.DataFrame) -> Lines:
     ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
     keys = swept(ordered)  # of a chip and the memory that comes with it the chip
     load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
-    late = ~frame["feasible"] & frame["reason"].astype(str).str.contains(_LATE, regex=False)
+    late = ~frame["feasible"] & frame["reason"].astype(str).map(is_late)
     usable = frame["time_s"].notna() & (frame["feasible"] | late)
     told = [frame[key].map(lambda value, key=key: written(label(key, value))).astype(str) for key in keys]
     line = pd.concat(told, axis=1).agg(", ".join, axis=1) if told else "all points"
@@ -76,8 +89,9 @@ def draw(lines: Lines, title: str) -> Figure:
     frame = lines.frame
     has_front = bool(frame[USER].notna().any())
     panels = [USER] if has_front else [PROMPTS] if lines.load else []
+    latencies = latencies_of(frame)
     panels += [
-        name for name in LATENCIES[: 1 if has_front and frame["ttft_s"].notna().any() else 2] if lines.load
+        name for name in latencies[: 1 if has_front and frame["ttft_s"].notna().any() else 2] if lines.load
     ]
     panels = [name for name in panels if name in (USER, PROMPTS) or frame[name].notna().any()]
     width = 1.0 + 4.9 * max(len(panels), 1) + 1.6
@@ -152,8 +166,8 @@ def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, join
     behind = 2 if colour == _OTHERS else 3
     if joined:
         axes.plot(rows[x], rows[y], color=colour, linewidth=1.5, zorder=behind)
-    for is_late, face in ((True, "white"), (False, colour)):
-        some = rows[rows["late"] == is_late]
+    for late, face in ((True, "white"), (False, colour)):
+        some = rows[rows["late"] == late]
         axes.plot(
             some[x], some[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
             zorder=behind + 1, clip_on=False,

@@ -52,6 +52,9 @@ SERVING: tuple[Column, ...] = (
     nonnegative("serve.bandwidth", "B/s", "of a cache's way between devices; 0: that of their links"),
     nonnegative("serve.slo.ttft", "s", "longest time to the first token that is allowed; 0: any"),
     nonnegative("serve.slo.tpot", "s", "longest time per further token that is allowed; 0: any"),
+    Column(
+        "serve.slo.percentile", "float", "", "of requests, at which both must hold; 0: their mean", 0.0, 100.0
+    ),
     _overhead("server.iteration", "what the host adds to each iteration"),
     _overhead("server.row", "what the host adds for each request of an iteration"),
     _overhead("server.request", "from the client to the queue and back, of a first token"),

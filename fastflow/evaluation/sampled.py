@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from fastflow.accuracy.classes import typical_errors
 from fastflow.columns import BANDED, OF_PREFILL, band_of, find_input
 from fastflow.evaluation.points import Predicted, predict_points, results_of, serves
 from fastflow.grid.grid import Grid, Share
-from fastflow.tables import Columns, Floats, Ints, is_repeated, repeated
+from fastflow.serving.slo import COMPARED, LIMITS, is_late
+from fastflow.tables import Bools, Columns, Floats, Ints, is_repeated, repeated
 from fastflow.uncertainty.bands import percentiles
 from fastflow.uncertainty.draws import Uncertainty, figure_factors, model_factors
 from fastflow.workload import OTHERS, family_of
@@ -107,7 +108,22 @@ def _sampled(grid: Grid, one: Predicted, some: Ints) -> dict[str, Floats]:
         if name in results:
             values = np.ma.filled(np.ma.asarray(results[name], dtype=np.float64), np.nan)
             found[name] = values.reshape(model.shape) * own.get(name, model) ** BANDED.get(name, 0)
+    if serves(settled):
+        found[_FEASIBLE] = _within_limits(results, settled, {"ttft": own["ttft_s"], "tpot": model})
     return found
+
+
+def _within_limits(results: Columns, settled: Columns, errors: Mapping[str, Floats]) -> Floats:
+    """Return 1 for samples that are feasible, 0 for others, (points, samples).
+
+    errors: by what the model's own error multiplies times that may have limits.
+    """
+    late = np.array([is_late(reason) for reason in results["reason"].tolist()])
+    feasible: Bools = (np.asarray(results[_FEASIBLE]) | late).reshape(errors["ttft"].shape)
+    for name, error in errors.items():
+        most = np.broadcast_to(settled[LIMITS[name]], error.shape[:1])[:, None]
+        feasible &= ~((most > 0.0) & (results[COMPARED[name]].reshape(error.shape) * error > most))
+    return feasible.astype(np.float64)
 
 
 def _rows(grid: Grid, share: Share) -> tuple[int, Ints]:

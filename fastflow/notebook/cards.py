@@ -17,7 +17,16 @@ from fastflow.notebook.reading import axes_of, served_of
 from fastflow.show import point, serving
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet, prices_of
-from fastflow.show.grid import Digest, lacking, results_of, title_of, with_bands, with_values, with_winners
+from fastflow.show.grid import (
+    Digest,
+    lacking,
+    results_of,
+    title_of,
+    with_bands,
+    with_limits,
+    with_values,
+    with_winners,
+)
 from fastflow.show.tables import Part, assumption_lines, listing, quantity, records, validation_lines
 from fastflow.show.training import training_sheets
 
@@ -52,8 +61,8 @@ def one(frame: pd.DataFrame) -> str:
     bands = [band_sheet(row)] if has_bands(row) else []
     more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, _prices(frame, row))])]
     if serves:
-        first, rates, *others = serving.served_sheets(row, {})
-        parts = [serving.title(row), *serving.conclusion(row, {}), first, rates, *bands]
+        first, rates, *others = serving.served_sheets(row, serving.NO_LIMITS)
+        parts = [serving.title(row), *serving.conclusion(row), first, rates, *bands]
         more[:0] = [("Where the time goes, memory", others)]
     else:
         chip = point.chip_sheet(row, _levels(row))
@@ -115,6 +124,7 @@ def several(frame: pd.DataFrame) -> str:
     is_long = len(frame) > _MOST
     best = [row(place) for place in digest.best]
     head = [row(place) for place in range(min(len(frame), _FIRST if is_long else _MOST))]
+    results = with_limits(results, [*head, *best])
     if serves:
         results = with_values(results, [*head, *best])
     winners = with_winners(axes_of(frame), [*head, *best])

@@ -20,6 +20,7 @@ from fastflow.optimize.objective import (
     devices_short,
 )
 from fastflow.serving.serve import Served
+from fastflow.serving.slo import lateness
 from fastflow.tables import Columns, Floats, Inputs, take
 
 _WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design that is so many e-folds late is still nearer
@@ -55,7 +56,7 @@ def score_served(
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
     late = np.flatnonzero((served.short != "") & (served.reason == ""))
-    value[late] = LACKS_MEMORY + _lateness(inputs, served.columns)[late]
+    value[late] = LACKS_MEMORY + lateness(inputs, served.columns)[late]
     has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
     lacks = np.flatnonzero((served.reason != "") & has_weights)
     if lacks.size:
@@ -65,16 +66,6 @@ def score_served(
     if rest.size:
         value[rest] = NO_CHIP + shortage(take(dict(inputs), rest))
     return value
-
-
-def _lateness(inputs: Inputs, columns: Columns) -> Floats:
-    """Return by how many e-folds points miss what `serve.slo` allows, both times together."""
-    late = np.zeros(inputs["serve.slo.ttft"].size)
-    for name in ("ttft", "tpot"):
-        most, nothing = inputs[f"serve.slo.{name}"], np.full(late.size, np.nan)
-        found = np.where(most > 0.0, columns.get(f"{name}_s", nothing) / np.where(most > 0.0, most, 1.0), 0.0)
-        late += np.log(np.maximum(np.nan_to_num(found, nan=1.0), 1.0))
-    return late
 
 
 def _needed(inputs: Inputs, columns: Columns) -> Floats:

@@ -66,6 +66,8 @@ class Apart(NamedTuple):
     prefill_iterations: Floats  # all units
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
+    ttft_percentile_s: Floats  # at `loads.percentile`, of 0 the least
+    tpot_percentile_s: Floats
 
 
 class _Done(NamedTuple):
@@ -111,7 +113,7 @@ def apart_point(
     done = _run(prefill, decode, first, second, before, after, requests, way, at_once)
     out[0] = TAKEN
     makespan = requests.end.max()
-    statistics(requests.first - requests.sent, out[1:4])
+    out[18] = statistics(requests.first - requests.sent, loads.percentile[point], out[1:4])
     tpot, answered, moving, waiting, decoding, held = np.empty(count), 0, 0.0, 0.0, 0.0, 0.0
     for i in range(count):
         if osl[i] > 1:
@@ -121,7 +123,7 @@ def apart_point(
             waiting += requests.placed[i] - requests.first[i]
             decoding += requests.end[i] - requests.arrive[i]
             held += (requests.end[i] - requests.arrive[i]) * (isl[i] + 0.5 * (1 + osl[i]))
-    statistics(tpot[:answered], out[4:7])
+    out[19] = statistics(tpot[:answered], loads.percentile[point], out[4:7])
     out[7], out[8] = count / makespan, osl.sum() / makespan
     out[9], out[10] = decoding / makespan, (requests.admitted - requests.sent).sum() / makespan
     out[11], out[12] = moving / max(answered, 1), waiting / max(answered, 1)

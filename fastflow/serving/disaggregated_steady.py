@@ -52,6 +52,7 @@ class SteadyApart(NamedTuple):
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
     near: Bools  # the simulation says nearly the same, or would take too long
+    long: Bools  # it would take too long
 
 
 class _Pool(NamedTuple):
@@ -78,7 +79,7 @@ def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loa
     """Return what requests of every point see; as `disaggregated.simulate_apart`."""
     out = np.zeros((len(SteadyApart._fields), loads.isl.size))
     _steady(prefill, decode, pools, loads, out)
-    return SteadyApart._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
+    return SteadyApart._make([out[0].astype(np.int64), *out[1:-2], *(out[-2:] > 0.0)])
 
 
 @kernel
@@ -115,6 +116,7 @@ def steady_apart_point(
     out[13] = min(1.0, out[5] * answer.context / (second.ranks * two.capacity))
     takes_long = out[11] * one.ranks + out[12] * two.ranks > MOST_STEPS
     out[14] = 1.0 if takes_long or _is_near(second, loads, point, out) else 0.0
+    out[15] = 1.0 if takes_long else 0.0
 
 
 @lean_kernel

@@ -1,4 +1,8 @@
-"""Both forms of a prediction: the fast one, or the simulation where asked for or the fast one is not near."""
+"""Both forms of a prediction: the fast one, or the simulation.
+
+That is taken where it is asked for, where the fast form is not near, and where a limit is of a percentile of
+requests, which the fast form does not have.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 
 from fastflow.serving.lengths import arrivals_of_files, in_blocks
 from fastflow.serving.load import TAKEN, Loads
+from fastflow.serving.slo import needs_requests
 from fastflow.tables import Bools, Columns, Inputs, Ints
 
 
@@ -23,7 +28,8 @@ def predict_requests(
     """Return what requests of points see, `refused` and `simulated` among it; NaN of points that cannot.
 
     servers: that share a point's requests. steady, simulate: tables of both forms for some rows; the first
-    one says which it is `near`. What arrives when a file says is always simulated.
+    one says which it is `near`, and whose simulation takes too `long`. What arrives when a file says is
+    always simulated.
     """
     walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}
@@ -36,10 +42,12 @@ def predict_requests(
     if rows.size:
         fast = steady(rows)
         write(fast._asdict(), rows)
-        walks[rows[(fast.refused == TAKEN) & ~fast.near]] = True
+        needed = ~fast.near | (needs_requests(inputs)[rows] & ~fast.long)
+        walks[rows[(fast.refused == TAKEN) & needed]] = True
     rows = np.flatnonzero(can & walks)
     if rows.size:
         for block, sent in in_blocks(inputs, loads, servers, rows):
             write(simulate(block, sent)._asdict(), block)
-    columns.pop("near", None)
+    for name in ("near", "long"):
+        columns.pop(name, None)
     return columns | {"simulated": 1.0 * walks} if columns else columns

@@ -43,6 +43,7 @@ class Loads(NamedTuple):
     known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
     lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
     arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
+    percentile: Floats  # of requests' times that is asked for beside the median and the 99th
 
 
 @lean_kernel

@@ -51,7 +51,7 @@ class Slot(NamedTuple):
 def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> bool:
     """Say whether the fast form of a slot is near its simulation, or that would take too long."""
     requests = slot.slots * slot.requests
-    if requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS:
+    if takes_long(batch, request, slot):
         return True
     if not slot.is_uniform or request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
         return False
@@ -72,6 +72,12 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
     token_s = shared_time(times, batch.times, budget) / budget + request.whole_s / request.prompt
     work = max(seen.group.total, token_s * request.prompt * on_rank(batch, seen.together))
     return bool(work / seen.together * slot.requests <= MOST_WORK * seen.makespan * seen.busy)
+
+
+@lean_kernel
+def takes_long(batch: Batch, request: Request, slot: Slot) -> bool:
+    """Say whether the simulation of a slot would take too long, where nobody asks for it."""
+    return bool(slot.slots * slot.requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS)
 
 
 @lean_kernel

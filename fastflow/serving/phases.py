@@ -19,9 +19,11 @@ from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of, tak
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
-SIMULATED = ("ttft_median_s", "ttft_p99_s", "tpot_median_s", "tpot_p99_s", "preemptions")
+_TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
+_TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
+SIMULATED = (*_TTFT, *_TPOT, "preemptions")
 """Columns of simulated points alone."""
-OF_FURTHER_TOKENS = ("tpot_s", "tpot_median_s", "tpot_p99_s", "tokens_per_s_per_user")
+OF_FURTHER_TOKENS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
 class Answer(NamedTuple):
@@ -229,10 +231,7 @@ def disaggregated(asked: Question) -> Answer:
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
         "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= {name: seen[name] for name in SIMULATED if name in seen}
-    for name in ("ttft_median_s", "ttft_p99_s"):
-        if name in columns:
-            columns[name] = columns[name] + request
+    columns |= _of_simulated(asked, seen)
     columns |= _rates(rate * asked.osl, tpot, devices)
     columns |= _energy(spent, np.ones(batch.size), asked.osl, 1.0 / rate, devices)
     return Answer(_whole(columns | _memory(asked)), found.reason)
@@ -289,15 +288,22 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
     }  # fmt: skip
-    columns |= {name: seen[name] for name in SIMULATED if name in seen}
-    for name in ("ttft_median_s", "ttft_p99_s"):
-        if name in columns:
-            columns[name] = columns[name] + own["server.request"]
+    columns |= _of_simulated(asked, seen)
     columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))
     columns |= _energy(
         spent * layouts.stage, np.ones(batch.size), asked.osl, 1.0 / requests_per_s, _devices(asked)
     )
     return _whole(columns | _memory(asked))
+
+
+def _of_simulated(asked: Question, seen: Columns) -> Columns:
+    """Return what simulated points alone have; with what the host adds to a first token, as in the mean."""
+    found = {name: seen[name] for name in SIMULATED if name in seen}
+    for name in found.keys() & {*_TTFT}:
+        found[name] = found[name] + asked.inputs["server.request"]
+    for name in found.keys() & {*_TPOT}:
+        found[name] = np.where(asked.osl > 1.0, found[name], np.nan)
+    return found
 
 
 def _devices(asked: Question) -> Ints:

@@ -14,6 +14,7 @@ from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, fullest
 from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
 from fastflow.serving.reading import between
+from fastflow.serving.slo import PERCENTILE
 from fastflow.serving.stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.tables import Floats, Inputs, Ints, take
 from fastflow.workload.request_lengths import KEY as LENGTHS
@@ -122,7 +123,7 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
         requests=requests, known=known_of(inputs), lengths=np.zeros((points, 2, 0), dtype=np.int64),
-        arrivals=np.zeros((points, 0)),
+        arrivals=np.zeros((points, 0)), percentile=inputs[PERCENTILE],
     )  # fmt: skip
     return active, loads, np.maximum(asked, 1)
 

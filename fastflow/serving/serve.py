@@ -26,6 +26,7 @@ from fastflow.serving.question import (
     ask,
     some_of,
 )
+from fastflow.serving.slo import late, with_compared
 from fastflow.tables import Columns, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload import family_of, in_blocks, unsuited
 from fastflow.workload.request_lengths import KEY as LENGTHS
@@ -83,9 +84,8 @@ def serve(inputs: Inputs) -> Served:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
-    columns |= served_costs(inputs, columns)
-    late = _late(inputs, columns)
-    return Served(asked_for, layouts, columns, reason.astype(np.str_), late, Need(*need))
+    columns = with_compared(inputs, columns | served_costs(inputs, columns))
+    return Served(asked_for, layouts, columns, reason.astype(np.str_), late(inputs, columns), Need(*need))
 
 
 def _need(asked: Question, found: Columns) -> Need:
@@ -95,17 +95,6 @@ def _need(asked: Question, found: Columns) -> Need:
         one_pass = np.isin(asked.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
         cache = np.where(one_pass, found["kv_B"], cache)
     return need_of(asked.inputs, asked.room, asked.passes.chip.dram.capacity[asked.server], cache)
-
-
-def _late(inputs: Inputs, columns: Columns) -> Texts:
-    """Say for every point which of its times is above what `serve.slo` allows; or ""."""
-    points = inputs["serve.mode"].size
-    reason, nothing = Reasons(points), np.full(points, np.nan)
-    for name in ("ttft", "tpot"):
-        most, found = inputs[f"serve.slo.{name}"], columns.get(f"{name}_s", nothing)
-        for i in reason.without((most > 0.0) & (found > most)):
-            reason.add(i, f"{name}_s={found[i]:.4g} s is above serve.slo.{name}={most[i]:.4g} s")
-    return reason.texts()
 
 
 def misasked(inputs: Inputs) -> Texts:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.iterations import Servers
 from fastflow.serving.load import TAKEN, TOO_LONG, Loads, lengths_sent, sent_at
 from fastflow.serving.pass_times import PassTimes
@@ -66,6 +66,8 @@ class Simulated(NamedTuple):
     host: Floats  # of the host
     draft: Floats  # of proposing tokens
     cache: Floats  # share of the cache that is held, mean over time
+    ttft_percentile_s: Floats  # at `loads.percentile`, of 0 the least
+    tpot_percentile_s: Floats
 
 
 def simulate(times: PassTimes, servers: Servers, loads: Loads) -> Simulated:
@@ -114,8 +116,8 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
                 tpot[answered] = (own.end[i] - own.first[i]) / (own.osl[i] - 1)
                 answered += 1
     out[0] = TAKEN
-    statistics(ttft, out[1:4])
-    statistics(tpot[:answered], out[4:7])
+    out[22] = statistics(ttft, loads.percentile[point], out[1:4])
+    out[23] = statistics(tpot[:answered], loads.percentile[point], out[4:7])
     out[7], out[8] = requests / makespan, osl.sum() / makespan
     out[9], out[10] = decoding / makespan, wait / makespan
     out[11] = totals[WITH_PREFILL] / totals[ITERATIONS]
@@ -125,16 +127,23 @@ def simulate_point(times: PassTimes, servers: Servers, loads: Loads, point: int,
 
 
 @kernel
-def statistics(values: Floats, out: Floats) -> None:
-    """Write mean, median and 99th percentile, between neighbours as a straight line; 0 of nothing."""
-    if values.size:
-        ordered = np.sort(values)
-        out[0] = ordered.mean()
-        for i, rank in ((1, 0.5), (2, 0.99)):
-            place = rank * (ordered.size - 1)
-            low = int(place)
-            high = min(low + 1, ordered.size - 1)
-            out[i] = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+def statistics(values: Floats, percentile: float, out: Floats) -> float:
+    """Write mean, median and 99th percentile, and return another percentile; 0 of nothing."""
+    if values.size == 0:
+        return 0.0
+    ordered = np.sort(values)
+    out[0] = ordered.mean()
+    out[1], out[2] = percentile_of(ordered, 50.0), percentile_of(ordered, 99.0)
+    return percentile_of(ordered, percentile)
+
+
+@lean_kernel
+def percentile_of(ordered: Floats, percentile: float) -> float:
+    """Return a percentile of values, the least first; between neighbours as a straight line."""
+    place = percentile / 100.0 * (ordered.size - 1)
+    low = int(place)
+    high = min(low + 1, ordered.size - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
 
 
 @kernel

@@ -14,7 +14,7 @@ from fastflow.serving.closed_loop import closed
 from fastflow.serving.iterations import Servers
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, pass_parts, plus, request_of, scaled, total_of
-from fastflow.serving.near import Slot, is_near
+from fastflow.serving.near import Slot, is_near, takes_long
 from fastflow.serving.open_loop import opened
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen
@@ -42,13 +42,14 @@ class Steady(NamedTuple):
     draft: Floats  # of proposing tokens
     cache: Floats  # share of the cache that is held, mean over time
     near: Bools  # the simulation says nearly the same, or would take too long
+    long: Bools  # it would take too long
 
 
 def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
     """Return what every point's requests see."""
     out = np.zeros((len(Steady._fields), loads.isl.size))
     _steady(times, servers, loads, out)
-    return Steady._make([out[0].astype(np.int64), *out[1:-1], out[-1] > 0.0])
+    return Steady._make([out[0].astype(np.int64), *out[1:-2], *(out[-2:] > 0.0)])
 
 
 @kernel
@@ -96,6 +97,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     held = out[5] * request.context + prefilling * request.held
     out[15] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
     out[16] = 1.0 if is_near(times, batch, request, slot, seen) else 0.0
+    out[17] = 1.0 if takes_long(batch, request, slot) else 0.0
 
 
 @lean_kernel

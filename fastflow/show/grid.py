@@ -19,6 +19,7 @@ from fastflow.grid.grid import Grid
 from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
+from fastflow.serving.slo import COMPARED
 from fastflow.show.bands import alike
 from fastflow.show.cost import title_of_cost
 from fastflow.show.tables import (
@@ -56,7 +57,9 @@ _OF_SERVERS = {
 """The same of points that serve."""
 _BANDED = ("time_s", "tokens_per_s_per_device", "tpot_s")
 """Columns whose bands are shown."""
-_LATENCIES = ("ttft_s", "tpot_s")
+_COMPARED = {f"{name}_s": column for name, column in COMPARED.items()}
+"""A time's mean, and what its limit is compared with, which is shown in place of it where all have one."""
+_LATENCIES = tuple(name for pair in _COMPARED.items() for name in pair)
 _RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
 
 
@@ -133,6 +136,8 @@ def show(grid: Grid, store: Store, progress: Progress, chosen: Sequence[str] = (
     head = [row(point) for point in range(min(grid.points, _MOST_ROWS))]
     best = [row(point) for point in digest.best]
     shown = [*head[: _FIRST if grid.points > _MOST_ROWS else None], *best]
+    if not chosen:
+        results = with_limits(results, shown)
     if serves and not chosen:
         results = with_values(results, shown)
     columns = list(dict.fromkeys([*with_winners(columns, shown), *results]))
@@ -260,6 +265,15 @@ def with_values(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> li
     return found if found != ["feasible"] else [name for name in results if name != _RATES[2]]
 
 
+def with_limits(results: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns with what limits are compared with where some row has it, for means where all do."""
+    left_out = set()
+    for mean, compared in _COMPARED.items():
+        limited = [row.get(compared) is not None for row in rows if row.get(mean) is not None]
+        left_out |= {*([] if any(limited) else [compared]), *([mean] if limited and all(limited) else [])}
+    return [name for name in results if name not in left_out]
+
+
 def title_of(serves: bool, is_feasible: bool) -> str:
     """Return the title of the best points of a grid."""
     if serves:
@@ -295,7 +309,8 @@ def show_ranking(
     if "tpot_s" in rows.column_names:
         best = rows.slice(0, _FIRST).to_pylist()
         _add_chances(best, chances)
-        columns = ["strategy", *with_values([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)]
+        results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)
+        columns = ["strategy", *with_values(results, best)]
         out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
         print(f"Ranking: {shown}")
         return

@@ -32,7 +32,9 @@ _OF_ITERATIONS = {
     "iteration_usd": "cost of an iteration", "mfu": "mfu", "bound_by": "bound by",
 }  # fmt: skip
 _OF_SERVERS = {
-    "ttft_s": "first token", "tpot_s": "further token", "tokens_per_s_per_device": "tokens of a device",
+    "ttft_s": "first token", "ttft_slo_s": "  for serve.slo",
+    "tpot_s": "further token", "tpot_slo_s": "  for serve.slo",
+    "tokens_per_s_per_device": "tokens of a device",
     "joules_per_token": "energy of a token", "device_usd": "cost of a device", "token_usd": "cost of tokens",
     "kv_room_B": "room for caches",
     "prefill_bound_by": "prompts bound by", "decode_bound_by": "decoding bound by",
@@ -44,7 +46,9 @@ _LESS = (
     "iteration_usd",
     "token_usd",
     "ttft_s",
+    "ttft_slo_s",
     "tpot_s",
+    "tpot_slo_s",
     "joules_per_token",
 )
 """What is better where there is less of it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastflow.charts.serving import DEVICE, LATENCIES, PROMPTS, USER, Lines, columns_of, draw, lines_of
+from fastflow.charts.serving import DEVICE, PROMPTS, USER, Lines, columns_of, draw, latencies_of, lines_of
 from fastflow.configuration.wording import counted
 from fastflow.show.tables import assumptions_of, console, new_sheet, quantity, records
 
@@ -70,7 +70,7 @@ def _front(lines: Lines, chosen: Sequence[str], beside: pd.DataFrame | None) -> 
     load = [lines.load] if lines.load and lines.load not in chosen else []
     rows = lines.frame.loc[lines.front]
     rows = rows if beside is None else rows.join(beside, on="point")
-    shown = chosen or [*LATENCIES, DEVICE, USER, "joules_per_token"]
+    shown = chosen or [*latencies_of(rows), DEVICE, USER, "joules_per_token"]
     title = f"Front of {counted(len(rows), 'point')}" + (f", the first {_MOST}" if len(rows) > _MOST else "")
     names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]
     sheet = new_sheet(title, names)
@@ -83,7 +83,7 @@ def _front(lines: Lines, chosen: Sequence[str], beside: pd.DataFrame | None) -> 
 def _lines(lines: Lines) -> Sheet:
     """Return what every line comes to, of its points that are not late where there are any."""
     rate = DEVICE if lines.frame[DEVICE].notna().any() else PROMPTS
-    names = ["line", "points", "late", rate, USER, *LATENCIES, "joules_per_token"]
+    names = ["line", "points", "late", rate, USER, *latencies_of(lines.frame), "joules_per_token"]
     names = [name for name in names if name not in lines.frame or lines.frame[name].notna().any()]
     best = [name for name in names if name not in ("line", "points", "late")]
     sheet = new_sheet("Best of each line", [(name, name != "line") for name in names])

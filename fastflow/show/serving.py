@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table as Sheet
@@ -12,6 +12,7 @@ from fastflow import units
 from fastflow.serving.lengths import arrivals_of_files
 from fastflow.serving.load import longest
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
+from fastflow.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.tables import (
@@ -24,6 +25,7 @@ from fastflow.show.tables import (
     tell,
     validation_lines,
 )
+from fastflow.tables import Inputs
 from fastflow.workload.request_lengths import KEY as LENGTHS
 from fastflow.workload.request_lengths import read_lengths
 
@@ -50,14 +52,29 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     out.print(title(row))
     for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
         out.print(line)
-    limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
+    limits = limits_of(inputs)
     tell(served_sheets(row, limits))
     out.print(cost_sheet(row, inputs))
     if has_bands(row):
         out.print(band_sheet(row))
     out.print()
-    tell(conclusion(row, limits))
+    tell(conclusion(row))
     out.print()
+
+
+class Limits(NamedTuple):
+    """What `serve.slo` allows of a point."""
+
+    most: Mapping[str, float]  # of each latency [s]; 0: any
+    percentile: float  # of requests; 0: their mean
+
+
+NO_LIMITS = Limits(dict.fromkeys(_LATENCIES, 0.0), 0.0)
+
+
+def limits_of(inputs: Mapping[str, Any]) -> Limits:
+    """Return what `serve.slo` allows; inputs: of one point."""
+    return Limits({name: float(inputs[LIMITS[name]]) for name in _LATENCIES}, float(inputs[PERCENTILE]))
 
 
 def title(row: Mapping[str, Any]) -> str:
@@ -68,11 +85,8 @@ def title(row: Mapping[str, Any]) -> str:
     )
 
 
-def served_sheets(row: Mapping[str, Any], limits: Mapping[str, float]) -> tuple[Sheet, ...]:
-    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
-
-    limits: the most that each latency may be [s], 0 for any; none where they are not known.
-    """
+def served_sheets(row: Mapping[str, Any], limits: Limits) -> tuple[Sheet, ...]:
+    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves."""
     return _latencies(row, limits), _rates(row), _time(row), _memory(row)
 
 
@@ -92,13 +106,33 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
         context = inputs["serve.context"] or isl + osl / 2.0
         yield f"One pass that decodes {batch:,} requests with {context:,.0f} tokens each in the cache"
     else:
-        how = "every iteration simulated" if simulated else "fast form"
-        if simulated and not inputs["serve.simulate"] and not _followed(inputs):
-            how = "simulated: the fast form may be far off"
         *first, last = _lengths(inputs)
         yield from first
-        yield f"{last}, {_pace(inputs)}; {_BATCHES[mode]}, {how}"
+        yield f"{last}, {_pace(inputs)}; {_BATCHES[mode]}, {_form(inputs, simulated)}"
+        if _needs_requests(inputs) and not simulated:
+            yield "serve.slo is compared with means: percentiles need a long simulation (serve.simulate=true)"
     yield from unused_arrivals(inputs)
+
+
+def _form(inputs: Mapping[str, Any], simulated: bool) -> str:
+    """Say in which form a point is predicted, and why."""
+    if not simulated:
+        return "fast form"
+    if inputs["serve.simulate"] or _followed(inputs):
+        return "every iteration simulated"
+    if _needs_requests(inputs):
+        return "simulated for serve.slo"
+    return "simulated: the fast form may be far off"
+
+
+def _needs_requests(inputs: Mapping[str, Any]) -> bool:
+    """Say whether a limit is of a percentile of requests."""
+    return bool(needs_requests(_serving(inputs))[0])
+
+
+def _serving(inputs: Mapping[str, Any]) -> Inputs:
+    """Return what is asked of a point's servers as columns."""
+    return {key: np.array([value]) for key, value in inputs.items() if key.startswith("serve.")}
 
 
 def unused_arrivals(inputs: Mapping[str, Any]) -> Iterator[str]:
@@ -117,8 +151,7 @@ def _arrivals(inputs: Mapping[str, Any]) -> int:
 
 def _followed(inputs: Mapping[str, Any]) -> int:
     """Return how many requests a point sends when its file says, 0 where it does not."""
-    own = {key: np.array([value]) for key, value in inputs.items() if key.startswith("serve.")}
-    return int(arrivals_of_files(own)[0])
+    return int(arrivals_of_files(_serving(inputs))[0])
 
 
 def _pace(inputs: Mapping[str, Any]) -> str:
@@ -154,22 +187,25 @@ def _has(row: Mapping[str, Any], name: str) -> bool:
     return value is not None and value is not np.ma.masked and value == value
 
 
-def _latencies(row: Mapping[str, Any], limits: Mapping[str, float]) -> Sheet:
+def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
+    """Tell how long requests take; what limits are compared with stands last, beside what is allowed."""
     is_simulated = any(_has(row, f"{name}_p99_s") for name in _LATENCIES)
-    more = [("median", True), ("99%", True)] if is_simulated else []
-    limited = any(most > 0.0 for most in limits.values())
-    sheet = new_sheet(
-        "Time that a request takes",
-        [("", False), ("mean", True), *more, *([("allowed", True), ("", False)] if limited else [])],
-    )
+    parts = {"mean": "", "median": "_median", "99%": "_p99"} if is_simulated else {"mean": ""}
+    limited = any(most > 0.0 for most in limits.most.values())
+    if limited:
+        at = f"{limits.percentile:g}%" if is_simulated and limits.percentile > 0.0 else "mean"
+        at = "median" if at == "50%" else at
+        parts[at] = parts.pop(at, "_slo")
+    allowed = [("allowed", True), ("", False)] if limited else []
+    names = [("", False), *((name, True) for name in parts), *allowed]
+    sheet = new_sheet("Time that a request takes", names)
     for name, what in _LATENCIES.items():
         if not _has(row, f"{name}_s"):
             continue
-        parts = ("", "_median", "_p99") if is_simulated else ("",)
-        cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts]
+        cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts.values()]
         if limited:
-            most = limits[name]
-            met = "met" if row[f"{name}_s"] <= most else "[bold red]missed[/]"
+            most = limits.most[name]
+            met = "met" if row[COMPARED[name]] <= most else "[bold red]missed[/]"
             cells += [units.show(most, "s"), met] if most > 0.0 else ["any", ""]
         sheet.add_row(f"{what} ({name}_s)", *cells)
     return sheet
@@ -236,11 +272,8 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[Part]:
-    """Yield what limits servers and what they take, how far such answers were off, and if they are feasible.
-
-    limits: of latencies [s].
-    """
+def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what limits servers, what they take, how far such answers were off, and if they are feasible."""
     bounds = []
     for phase in ("prefill", "decode"):
         by = str(row[f"{phase}_bound_by"]) if f"{phase}_bound_by" in row else ""
@@ -250,7 +283,7 @@ def conclusion(row: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[
     each = "a token of a prompt" if _of_prompts(row) else "an output token"
     power = f"{quantity('power_W', row['power_W'])} a device"
     yield f"Energy       {quantity('joules_per_token', row['joules_per_token'])} for {each}, {power}"
-    if row["feasible"] and any(most > 0.0 for most in limits.values()):
+    if _has(row, "meets_slo") and row["meets_slo"]:
         yield "Times        within serve.slo"
     yield from assumption_lines([row])
     yield from no_effect(row)

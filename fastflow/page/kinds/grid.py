@@ -47,8 +47,8 @@ _BEST = {
     "ttft_s": "Soonest first token", "usd_per_million_tokens": "Cheapest million tokens",
 }  # fmt: skip
 _RESULTS = (
-    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user",
-    "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
+    "time_s", "ttft_s", "ttft_slo_s", "tpot_s", "tpot_slo_s", "tokens_per_s", "tokens_per_s_per_device",
+    "tokens_per_s_per_user", "bound_by", "energy_J", "iteration_usd", "usd_per_million_tokens", "train_usd",
     "footprint_B", "mfu", "feasible", "reason",
 )  # fmt: skip
 _MOST_HEADLINES = 5
