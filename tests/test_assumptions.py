@@ -8,12 +8,13 @@ import yaml
 
 import fastflow
 from fastflow.cli.application import run_application
-from fastflow.columns import find_input
+from fastflow.columns import OF_PREFILL, find_input
 from fastflow.columns.results import BETWEEN
 from fastflow.configuration import shelf
 from fastflow.configuration.assumptions import INSTEAD, OF, ORIGIN, assumptions
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.inputs import MACHINE, PUBLISHED, convert, is_of_model
+from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
 
 CONF = shelf.library_root() / "conf"
@@ -125,6 +126,21 @@ def test_a_file_of_the_user_brings_a_machine_and_one_that_does_not_exist_is_refu
         InputError, match=r"chip.machine=nowhere .* is invalid: expected null or one of cluster"
     ):
         composer.compose(["chip=h100_sxm", *MODEL, "chip.machine=nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("chip", "links"), [("pathfinding", (450e9, None)), ("b200_sxm", (50e9, 450e9)), ("mi210", (450e9, None))]
+)
+def test_a_chip_that_prefills_has_a_machine_where_the_one_that_decodes_has(composer, chip, links):
+    asked = (
+        "serve=disaggregated",
+        *MODEL,
+        f"chip={chip}",
+        "serve.prefill.chip=h100_sxm",
+        "system.devices=16",
+    )
+    inputs = point_inputs(composer, composer.compose(asked), asked)
+    assert tuple(inputs.get(f"{OF_PREFILL}chip.pinned.{name}_Bps") for name in ("inter", "intra")) == links
 
 
 # --- figures of the paper

@@ -9,19 +9,20 @@ from fastflow.configuration.chiplets import with_chiplets
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition
 from fastflow.configuration.inputs import Scalar, is_of_model, model_inputs
+from fastflow.configuration.machine import SYSTEM
 from fastflow.errors import InputError
 
 KEY = f"{OF_PREFILL}chip"
 
 
 def with_prefill_chip(
-    composer: Composer, overrides: Sequence[str], inputs: Mapping[str, Scalar]
+    composer: Composer, composition: Composition, overrides: Sequence[str], inputs: Mapping[str, Scalar]
 ) -> dict[str, Scalar]:
     """Return inputs, with those of the chip that they name for prefill, which have a prefix.
 
     Raises InputError where there is none of that name. It is the chip as the library has it, with what is
     chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
-    that decode.
+    that decode. It has the links of its own machine where those that decode have; else the system is theirs.
     """
     name = inputs.get(KEY)
     if name is None:
@@ -31,6 +32,8 @@ def with_prefill_chip(
         for text, read in zip(overrides, composer.read(overrides), strict=True)
         if read.key_or_group != "chip" and not _is_of_chip(read.key_or_group)
     ]
+    if not composition.machine and not any(text.startswith(f"{SYSTEM}=") for text in kept):
+        kept.append(f"{SYSTEM}={composition.choices[SYSTEM]}")
     try:
         other = composer.compose([*kept, f"chip={name}"])
     except InputError as error:
@@ -50,4 +53,4 @@ def point_inputs(composer: Composer, composition: Composition, overrides: Sequen
     overrides: what it was composed of.
     """
     inputs = model_inputs(composer.resolved(composition, is_of_model))
-    return with_prefill_chip(composer, overrides, with_chiplets(composer, inputs))
+    return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))
