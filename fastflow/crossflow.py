@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.cost.rent import unrented
+from fastflow.cost.rent import is_rented, unrented
 from fastflow.distinct import once_a_kind
 from fastflow.errors import CompositionError
 from fastflow.hardware.chip import Chip, generate
@@ -172,9 +172,10 @@ def _admit(inputs: Inputs, refused: Texts) -> tuple[_Given, Texts, Ints, _Given]
     every_count, crowded = _microbatches(inputs, parallelism, misfits)
     unable = once_a_kind(_untrainable, inputs, *TYPES, "model.name")
     reason = first_of(
-        faults, misfits, crowded, unsuited(inputs), undivided(inputs, parallelism.strategies), unable,
-        unrented(inputs), refused,
-    )  # fmt: skip
+        faults, misfits, crowded, unsuited(inputs), undivided(inputs, parallelism.strategies), unable, refused
+    )
+    if is_rented(inputs):
+        reason = first_of(reason, unrented(inputs))
     timed = np.flatnonzero(reason == "")
     every = _Given(dict(inputs), every_chip, parallelism, every_count)
     return every, reason, timed, every if timed.size == reason.size else take(every, timed)

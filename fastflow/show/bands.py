@@ -14,7 +14,7 @@ _NAMES = {
     "time_s": "time", "energy_J": "energy", "tokens_per_s": "tokens",
     "tokens_per_s_per_device": "tokens of a device", "train_s": "training", "ttft_s": "first token",
     "tpot_s": "further token", "compute_flops": "peak rate", "dram_Bps": "main memory",
-    "device_usd": "device", "iteration_usd": "iteration", "token_usd": "token",
+    "device_usd": "device", "iteration_usd": "iteration", "token_usd": "tokens", "train_usd": "cost to train",
     "joules_per_token": "energy of a token",
 }  # fmt: skip
 
