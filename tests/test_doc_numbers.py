@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.doc_numbers import BY_HAND, LONG, QUICK, DocError, Page, Runner, alike, join, written
+from tests.doc_answers import DocError, Runner, join, written
+from tests.doc_numbers import BY_HAND, LONG, QUICK, Page, alike
 from tests.documents import ROOT, pages
 
 FREE = {
