@@ -82,6 +82,7 @@ def test_another_name_is_one_line_before_anything_is_computed(cli, tmp_path, res
     assert not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
 
 
+@pytest.mark.long
 def test_a_report_shows_them_of_every_kind_of_grid(cli):
     fastflow.sweep("model=gemm", "model.m=64,128", output="g")
     fastflow.sweep(
