@@ -207,13 +207,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
     """Return what follows from a time; of the timed points."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     levels = len(prediction.chip.levels)
-    kernel_s = prediction.launches * timing.time
+    slowest, stages = prediction.bottleneck, prediction.pipeline.stages
+    kernel_s = slowest.launches * timing.time  # of the stage that sets the pace
     names = limiter_names(levels)
     by_limiter = sum_by_kind(graph.offset, timing.limiter, kernel_s, len(names))
-    all_stages_s = by_limiter.sum(axis=1)
-    compute_s = prediction.pipeline.busiest
-    own = by_limiter * (compute_s / all_stages_s)[:, None]
-    waits = np.column_stack([own, timeline.exposed, timeline.bubble])
+    compute_s = by_limiter.sum(axis=1)
+    waits = np.column_stack([by_limiter, timeline.exposed, timeline.bubble])
     flop = model_flop(graph)
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
@@ -230,6 +229,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "comm_s": communication.total,
         "exposed_comm_s": timeline.exposed,
         "bubble_s": timeline.bubble,
+        "bottleneck_stage": np.ma.MaskedArray(slowest.stage, mask=stages == 1),
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
         "intensity": _over(
@@ -251,9 +251,9 @@ def _timed_columns(prediction: Prediction) -> Columns:
     if prediction.stacks is not None:
         columns |= stacked_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
-    columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
+    columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction, kernel_s)
+    return columns | _longest_gemm(prediction, prediction.launches * timing.time)
 
 
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
