@@ -305,17 +305,20 @@ def _written(tiles: Ints) -> Texts:
     return take(np.array(names, dtype=np.str_), place)
 
 
-def explain(prediction: Prediction, point: int) -> Columns:
+def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Columns:
     """Return the kernels of one point in their order, each column of shape (kernels,).
 
-    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches.
+    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches, on all stages of
+    a pipeline. of_stage: on the stage that sets the pace alone, which `time_s` of all sum up to `compute_s` of.
     Empty for a point without a time.
     """
     place = np.flatnonzero(prediction.timed == point)
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
+    every = prediction.bottleneck.launches if of_stage else prediction.launches
+    rows = rows[every[rows] > 0]
     shards, took = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
-    launches, tiling = prediction.launches[rows], timing.tiling[rows]
+    launches, tiling = every[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0

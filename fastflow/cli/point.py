@@ -70,7 +70,8 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
     inputs = {key: column[found.place].item() for key, column in prediction.inputs.items() if key in SHOWN}
-    point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
+    kernels = explain(prediction, found.place, of_stage=True)
+    point.breakdown(row | inputs, kernels, layouts, run.grid.levels)
 
 
 def _refuse_files(run: Run) -> None:
