@@ -73,7 +73,7 @@ class LayerTimes(NamedTuple):
     update: Floats  # without gathers of what it makes [s]
     gather: Floats  # of the weights that are updated by parts [s]
     core: Floats  # of the forward pass, what selective recomputation runs again [s]
-    waits: Floats  # how much longer it is for what it waits for, [s], (2 phases, waits, layers)
+    waits: Floats  # how much longer it is for what it waits for, [s], (3 phases, waits, layers)
 
 
 @lean_kernel
@@ -169,7 +169,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
         update=np.zeros(layers),
         gather=np.zeros(layers),
         core=np.zeros(layers),
-        waits=np.zeros((2, _KINDS, layers)),
+        waits=np.zeros((3, _KINDS, layers)),
     )
     launched = kernel_s * graph.repeat
     most = 0
@@ -199,7 +199,13 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             for kind in range(_KINDS):
                 sums[kind] = waiting[kind, : row - begin].sum()
             if phase == UPDATE:
-                out.update[at] += _walk(wait, level, begin, row, launched, waiting, WEIGHTS, due)
+                waiting[WEIGHTS, : row - begin] = 0.0  # gathers are beside the iteration after
+                total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
+                for kind in range(WEIGHTS):
+                    if sums[kind] > 0.0:
+                        without = _walk(wait, level, begin, row, launched, waiting, kind, due)
+                        out.waits[phase, kind, at] += total - without
+                out.update[at] += total
                 out.gather[at] += sums[WEIGHTS]
                 continue
             if overlap.expert[p]:

@@ -14,7 +14,7 @@ from fastflow.iteration.schedule import Timeline
 from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.layer_memory import LayerMemory, Offload
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, Graph
+from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, UPDATE, Graph
 from fastflow.workload.precision import Precision
 
 
@@ -83,7 +83,7 @@ def run_stacks(
         tail_s=np.zeros(virtual),
     )
     own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, blocks)
-    stage, waits, update, idle, offload = _wait(chunks, layers, plan, own)
+    stage, waits, update, idle, offload = _wait(chunks, layers, plan, copies, own)
     return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, stage, idle, waits, offload)
 
 
@@ -161,7 +161,7 @@ def _hold(
 
 @kernel
 def _wait(
-    chunks: Chunks, layers: LayerTimes, plan: BlockPlan, own: _Stages
+    chunks: Chunks, layers: LayerTimes, plan: BlockPlan, copies: Bools, own: _Stages
 ) -> tuple[Ints, Floats, Floats, Floats, Floats]:
     """Return every point's stage that has most to do, its waits, the update, its idle time in it, and what the
     host adds to it [s].
@@ -185,9 +185,10 @@ def _wait(
             for layer in range(count):
                 at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
                 held, again = chunks.held[which], chunks.again[which]
+                copied = copies[p] and stages > 1 and j == end - begin - 1 and layer == 0
                 for kind in range(kinds):
                     run = held if kind == WEIGHTS else held + again
-                    waits[kind, p] += run * layers.waits[FORWARD, kind, at]
-                    waits[kind, p] += held * layers.waits[BACKWARD, kind, at]
-        waits[:, p] *= plan.microbatches[p]
+                    turn = run * layers.waits[FORWARD, kind, at] + held * layers.waits[BACKWARD, kind, at]
+                    waits[kind, p] += plan.microbatches[p] * turn
+                    waits[kind, p] += (held + copied) * layers.waits[UPDATE, kind, at]
     return found, waits, update, idle, offload
