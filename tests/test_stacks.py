@@ -169,12 +169,15 @@ def test_a_layer_is_a_walk_through_its_rows(table):
     summed = sum(row[1][GRADIENTS] for row in table)  # no row waits for it, but the layer's end
     assert near(got.forward[0], whole + summed)
     assert got.waits[FORWARD, GRADIENTS, 0] == pytest.approx(summed)
-    for kind in range(GRADIENTS):
-        free = [
-            (time, sum(waits[:kind] + waits[kind + 1 : GRADIENTS]), level, reader)
-            for time, waits, level, reader in table
+    left = whole
+    for kind in range(GRADIENTS):  # one after the other is left out
+        rest = [
+            (time, sum(waits[kind + 1 : GRADIENTS]), level, reader) for time, waits, level, reader in table
         ]
-        assert got.waits[FORWARD, kind, 0] == pytest.approx(whole - naive.walk(free), abs=1e-12)
+        without = naive.walk(rest)
+        assert got.waits[FORWARD, kind, 0] == pytest.approx(left - without, abs=1e-12)
+        left = without
+    assert got.forward[0] == pytest.approx(sum(row[0] for row in table) + got.waits[FORWARD, :, 0].sum())
     update = walked(UPDATE, table)
     without = [
         (time, sum(waits[:WEIGHTS]) + waits[GRADIENTS], level, reader) for time, waits, level, reader in table

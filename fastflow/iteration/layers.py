@@ -127,12 +127,13 @@ def _walk(
     end: int,
     launched: Floats,
     waiting: Floats,
-    without: int,
+    kinds_from: int,
     due: Floats,
 ) -> float:
-    """Return how long the rows of one layer and phase take [s]; waiting: (waits, rows).
+    """Return how long the rows of one layer and phase take [s].
 
-    due: room for when what a row waits for is there, at least (rows,).
+    waiting: (waits, rows), of which the kinds from `kinds_from` on count; due: room for when what a row waits
+    for is there, at least (rows,).
     """
     now, tail, free, other = 0.0, 0.0, 0.0, 0.0
     due[: end - begin] = 0.0
@@ -140,9 +141,8 @@ def _walk(
         i = row - begin
         now = max(now, due[i]) + launched[row]
         sent = 0.0
-        for kind in range(_KINDS):
-            if kind != without:
-                sent += waiting[kind, i]
+        for kind in range(kinds_from, _KINDS):
+            sent += waiting[kind, i]
         if sent > 0.0:
             if level[row] == 0:
                 free = done = max(free, now) + sent
@@ -152,6 +152,25 @@ def _walk(
                 due[i + wait[row]] = max(due[i + wait[row]], done)
             tail = max(tail, done)
     return float(max(now, tail))
+
+
+@kernel
+def _attribute(
+    wait: Ints, level: Ints, begin: int, end: int, launched: Floats, waiting: Floats, due: Floats,
+    waits: Floats,
+) -> float:  # fmt: skip
+    """Return what `_walk` does of all waits, and add how much longer that is for each kind [s].
+
+    Kinds are left out one after the other, so that kernels and waits add up to what rows take, whatever hides
+    behind what. waits: by kind, (waits,).
+    """
+    total = left = _walk(wait, level, begin, end, launched, waiting, 0, due)
+    for kind in range(GRADIENTS):
+        if waiting[kind, : end - begin].any():
+            without = _walk(wait, level, begin, end, launched, waiting, kind + 1, due)
+            waits[kind] += left - without
+            left = without
+    return total
 
 
 @kernel
@@ -200,13 +219,10 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
                 sums[kind] = waiting[kind, : row - begin].sum()
             if phase == UPDATE:
                 waiting[WEIGHTS, : row - begin] = 0.0  # gathers are beside the iteration after
-                total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
-                for kind in range(WEIGHTS):
-                    if sums[kind] > 0.0:
-                        without = _walk(wait, level, begin, row, launched, waiting, kind, due)
-                        out.waits[phase, kind, at] += total - without
-                out.update[at] += total
                 out.gather[at] += sums[WEIGHTS]
+                out.update[at] += _attribute(
+                    wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at]
+                )
                 continue
             if overlap.expert[p]:
                 waiting[EXPERT, : row - begin] *= _left(sums[EXPERT], busy, overlap.taken[p])
@@ -214,11 +230,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             left = _left(shared, busy, overlap.taken[p]) if overlap.weights[p] else 1.0
             waiting[WEIGHTS, : row - begin] *= left
             waiting[GRADIENTS, : row - begin] = 0.0  # no row waits for them, but the end of the layer
-            total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
-            for kind in range(GRADIENTS):
-                if sums[kind] > 0.0:
-                    without = _walk(wait, level, begin, row, launched, waiting, kind, due)
-                    out.waits[phase, kind, at] += total - without
+            total = _attribute(wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at])
             out.waits[phase, GRADIENTS, at] += left * sums[GRADIENTS]
             total += left * sums[GRADIENTS]
             if phase == FORWARD:

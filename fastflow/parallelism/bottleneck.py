@@ -1,7 +1,7 @@
 """The pipeline stage that sets the pace of each point, and what it launches.
 
-A pipelined iteration takes as many turns as there are micro-batches, each as long as the slowest stage's (PipeDream,
-Narayanan et al., SOSP 2019, section 3.1). So an iteration's time is made of the kernels of that stage alone.
+A pipelined iteration takes as many turns as there are micro-batches, each as long as the slowest stage's. So
+its time is made of the kernels and waits of that stage alone; what the stage idles is the bubble.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def bottleneck(
 ) -> Bottleneck:
     """Return the stage of every point that sets the pace.
 
-    Where layers stand for several: the one with most work for a micro-batch, what it waits for inside its blocks
-    included. Else, where exchanges are between stages' kernels: the one whose kernels take longest.
+    Where layers stand for several, it is the one with most work for a micro-batch, with what its kernels wait
+    for; else the one whose kernels take longest.
 
-    copies: whether the last one of several stages has a copy of the first layer's weights, (points,); launches: of
-    every kernel in an iteration, on all stages, kernel_s: what one takes [s], (kernels,).
+    copies: whether the last one of several stages has a copy of the first layer's weights, (points,);
+    launches: of every kernel in an iteration, on all stages, kernel_s: what one takes [s], (kernels,).
     """
     several = bool((pipe.stages > 1).any())
     if stacks is None or pipe.chunks is None:
@@ -67,7 +67,7 @@ def _longest(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Ints:
 def _launched(
     graph: Graph, chunks: Chunks, stages: Ints, microbatches: Ints, stage: Ints, copies: Bools
 ) -> tuple[Ints, Ints]:
-    """Return how often a stage of each point launches every kernel, and how many of these again, (kernels,)."""
+    """Return how often a stage of each point launches every kernel, and how often of these again, (kernels,)."""
     found, repeated = np.zeros((2, graph.point.size), dtype=np.int64)
     for p in range(stages.size):
         layers, virtual = chunks.layers[p], chunks.offset[p + 1] - chunks.offset[p]

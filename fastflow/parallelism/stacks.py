@@ -163,8 +163,8 @@ def _hold(
 def _wait(
     chunks: Chunks, layers: LayerTimes, plan: BlockPlan, copies: Bools, own: _Stages
 ) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-    """Return every point's stage that has most to do, its waits, the update, its idle time in it, and what the
-    host adds to it [s].
+    """Return the stage of every point that has most to do, its waits, the update, how long the stage is idle
+    in that, and what the host adds to the stage [s].
     """
     points, kinds = plan.stages.size, layers.waits.shape[1]
     waits, (update, idle, offload) = np.zeros((kinds, points)), np.zeros((3, points))

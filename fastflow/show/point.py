@@ -167,7 +167,9 @@ def _kernels(kernels: Mapping[str, Any], stage: str, wide: bool) -> Sheet:
     launches = [("count", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
-    sheet = new_sheet(f"Kernels{' of ' if stage else ''}{stage}, all launches", [*names, *size, ("communication", False)])
+    sheet = new_sheet(
+        f"Kernels{' of ' if stage else ''}{stage}, all launches", [*names, *size, ("communication", False)]
+    )
     total = kernels["time_s"].sum()
     shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):

@@ -1,13 +1,16 @@
-"""A pipelined iteration kernel by kernel: every stage launches every kernel of every micro-batch, and each launch
-is added to its part. The stage with most work names itself; what it does not do is its bubble.
+"""A pipelined iteration kernel by kernel: every stage launches every kernel of every micro-batch.
 
-A model is a list of layers. A layer has its forward and backward pass and its update, each as runs of neighbouring
-rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time` (one launch), `repeat`, `part`, `waits` (by WAITS), `level`, `reader` (rows later), `collective`, `ranks`,
-`product`, `selective`, `side`, `sum` (of gradients, once an iteration) and `send`; `nexts` are the rows after it
-in the whole model, itself first.
+Each launch is added to its part. The stage with most work sets the pace; the rest of the time is its bubble.
+
+A model is a list of layers. A layer has its forward and backward pass and its update, each as runs of
+neighbouring rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time` (one
+launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`, `product`,
+`selective`, `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are the rows of the
+whole model from itself on.
 """
 
 from collections import Counter
+from itertools import pairwise
 
 from tests.naive import block_schedule
 from tests.naive.stacks import both, in_parts, laid_out, walk
@@ -31,10 +34,12 @@ def behind(busy, exchanged, taken):
 
 
 def waits_of(rows, phase, point):
-    """Return what each row of a layer waits for, by kind, where some of it hides; and what its end waits for."""
+    """Return what each row waits for, by kind, where some of it hides; and what the end of the rows waits for."""
     found = [[row["repeat"] * wait for wait in row["waits"]] for row in rows]
     if phase == UPDATE:  # gathers are those of the next iteration
-        return [[0.0 if kind in (WEIGHTS, GRADIENTS) else wait[kind] for kind in range(5)] for wait in found], 0.0
+        return [
+            [0.0 if kind in (WEIGHTS, GRADIENTS) else wait[kind] for kind in range(5)] for wait in found
+        ], 0.0
     for kind, hides in ((TENSOR, point["hides"]["tensor"]), (CONTEXT, point["hides"]["context"])):
         for row, wait in zip(rows, found, strict=True):
             if not hides or wait[kind] == 0.0 or row["collective"] not in ("reduce-scatter", "all-gather"):
@@ -61,20 +66,18 @@ def layer_s(layer, phase, point):
 
 
 def run_s(rows, phase, point):
-    """Return how long neighbouring rows of a layer take, and how much longer they are for each kind of wait."""
+    """Return how long neighbouring rows take, and how much longer they are for each kind of wait."""
     waits, at_end = waits_of(rows, phase, point)
 
-    def took(without=None):
+    def took(kinds):
         table = [
-            (busy_of([row]), sum(one for kind, one in enumerate(wait) if kind != without), row["level"],
-             row["reader"])
+            (busy_of([row]), sum(wait[kind] for kind in kinds), row["level"], row["reader"])
             for row, wait in zip(rows, waits, strict=True)
-        ]  # fmt: skip
+        ]
         return walk(table)
 
-    every = took()
-    kinds = [every - took(kind) if any(wait[kind] for wait in waits) else 0.0 for kind in range(GRADIENTS)]
-    return every + at_end, [*kinds, at_end]
+    every = [took(range(first, 5)) for first in range(5)]  # kinds are left out one after the other
+    return every[0] + at_end, [*(a - b for a, b in pairwise(every)), at_end]
 
 
 class Stage:
@@ -95,12 +98,12 @@ class Stage:
 
 
 def run(point):
-    """Run an iteration; returns its time, the stages, and which one sets the pace and how long it idles.
+    """Run an iteration; returns its time, the stages, which one sets the pace, and how long that idles.
 
-    point: `virtual` (the layers of every virtual stage), `again` (how many hidden ones of each are computed again),
-    `core` (whether the core of attention is), and what `block_schedule` takes.
+    point: `virtual` (the layers of every virtual stage), `again` (how many hidden ones of each are computed
+    again), `core` (whether the core of attention is), and what `block_schedule` takes.
     """
-    stages, count = point["stages"], point["microbatches"]
+    stages = point["stages"]
     done, blocks = [Stage() for _ in range(stages)], {name: [] for name in (*TIMES, "layers")}
     for v, layers in enumerate(point["virtual"]):
         stage, left = done[v % stages], point["again"]
