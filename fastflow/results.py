@@ -308,8 +308,8 @@ def _written(tiles: Ints) -> Texts:
 def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Columns:
     """Return the kernels of one point in their order, each column of shape (kernels,).
 
-    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches on all stages of a
-    pipeline, or with of_stage on the one that sets the pace, where every `time_s` is a part of `compute_s`.
+    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches on all stages of
+    a pipeline, or with of_stage on the one that sets the pace, where every `time_s` is a part of `compute_s`.
     Empty for a point without a time.
     """
     place = np.flatnonzero(prediction.timed == point)

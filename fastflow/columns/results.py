@@ -67,8 +67,8 @@ RESULTS: tuple[Column, ...] = (
         "bottleneck_stage",
         "int",
         "",
-        "pipeline stage that sets the pace, counted from 0: it has most work for a micro-batch; null without a"
-        " pipeline",
+        "pipeline stage that sets the pace, counted from 0: it has most work for a micro-batch; null: there"
+        " is no pipeline",
     ),
     Column("bound_by", "str", "", "limiter of the iteration"),
     Column("compute_bound_frac", "float", "", "share of compute_s limited by compute"),

@@ -67,7 +67,7 @@ def _longest(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Ints:
 def _launched(
     graph: Graph, chunks: Chunks, stages: Ints, microbatches: Ints, stage: Ints, copies: Bools
 ) -> tuple[Ints, Ints]:
-    """Return how often a stage of each point launches every kernel, and how often of these again, (kernels,)."""
+    """Return how often a stage of each point launches every kernel, and how often again, (kernels,)."""
     found, repeated = np.zeros((2, graph.point.size), dtype=np.int64)
     for p in range(stages.size):
         layers, virtual = chunks.layers[p], chunks.offset[p + 1] - chunks.offset[p]

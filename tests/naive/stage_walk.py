@@ -3,8 +3,8 @@
 Each launch is added to its part. The stage with most work sets the pace; the rest of the time is its bubble.
 
 A model is a list of layers. A layer has its forward and backward pass and its update, each as runs of
-neighbouring rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time` (one
-launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`, `product`,
+neighbouring rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time`
+(one launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`, `product`,
 `selective`, `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are the rows of the
 whole model from itself on.
 """
