@@ -218,6 +218,7 @@ SERVED: tuple[Column, ...] = (
     Column("prefill_bound_by", "str", "", "what limits passes over prompts: a limiter, network or host"),
     Column("decode_bound_by", "str", "", "what limits passes that decode: a limiter, network or host"),
     Column("exchange_s", "float", "s", "part of time_s: waiting for the network"),
+    Column("pipeline_stall_s", "float", "s", "part of time_s: a batch waits for the slowest pipeline stage"),
     Column("serve_host_s", "float", "s", "part of time_s: the host"),
     Column(
         "simulated", "bool", "", "every iteration was: serve.simulate, or where the fast form may be far off"

@@ -4,9 +4,9 @@ Each launch is added to its part. The stage with most work sets the pace; the re
 
 A model is a list of layers. A layer has its forward and backward pass and its update, each as runs of
 neighbouring rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time`
-(one launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`, `product`,
-`selective`, `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are the rows of the
-whole model from itself on.
+(one launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`,
+`product`, `selective`, `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are the
+rows of the whole model from itself on.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def behind(busy, exchanged, taken):
 
 
 def waits_of(rows, phase, point):
-    """Return what each row waits for, by kind, where some of it hides; and what the end of the rows waits for."""
+    """Return what each row waits for, by kind, where some of it hides; and what the rows' end waits for."""
     found = [[row["repeat"] * wait for wait in row["waits"]] for row in rows]
     if phase == UPDATE:  # gathers are those of the next iteration
         return [
