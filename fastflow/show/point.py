@@ -39,9 +39,12 @@ _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
 def breakdown(
-    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int
+    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, advice: str
 ) -> None:
-    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory."""
+    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory.
+
+    advice: on its pipeline stages, "" for none.
+    """
     out = console()
     tell(title_parts(row))
     if is_stacked(row):
@@ -61,6 +64,8 @@ def breakdown(
     out.print(_bytes(alike, levels))
     out.print(_tiles(alike, levels))
     out.print()
+    if advice:
+        out.print(f"Stages       {advice}")
     tell(conclusion(row))
     out.print()
 
