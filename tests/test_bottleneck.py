@@ -5,7 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fastflow import results
+import fastflow
+from fastflow import results, units
+from fastflow.evaluation.uneven import uneven_stages
 from fastflow.iteration.layers import GRADIENTS, WAITS, WEIGHTS
 from fastflow.iteration.overlap import MOST_TAKEN
 from fastflow.parallelism.chunks import layer_kinds, recomputed
@@ -133,7 +135,7 @@ def check(prediction):
 
 
 @given(points())
-@cases(8)
+@cases(6)
 def test_parts_are_those_of_a_walk_kernel_by_kernel(compose, predict, arguments):
     check(predict([compose(*arguments)]))
 
@@ -211,3 +213,34 @@ def test_kernels_of_the_stage_are_its_parts(compose, predict):
     assert own["time_s"][head & ~in_update].sum() == pytest.approx(got["head_s"][0])
     assert own["time_s"][in_update].sum() == pytest.approx(got["optimizer_s"][0])
     assert not any(name.startswith("embedding") for name in own["kernel"])
+
+
+UNEVEN = ("model=llama3_8b", "system=superpod_h100", "system.devices=64")
+
+
+@pytest.mark.parametrize("strategy", ["TP-1-d8-p8", "TP-2-d8-p4x2"])
+def test_what_is_said_of_unequal_stages_is_right_when_followed(compose, predict, strategy):
+    asked = (*UNEVEN, f"parallel.strategy={strategy}")
+    prediction = predict([compose("model=llama3_8b", "system=superpod_h100"), compose(*asked)])
+    said = uneven_stages(prediction, 1)
+    even, balanced = fastflow.evaluate(*asked, "parallel.split=even,balanced")["time_s"]
+    assert said.startswith(f"stage {prediction.bottleneck.stage[1]} takes 1.")
+    assert said.endswith(
+        f"; parallel.split=balanced takes {units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
+    )
+    works = stage_walk.run(walked(predict([compose(*asked)])))[1]
+    most, *others = sorted((stage.work for stage in works), reverse=True)
+    assert f"takes {most / np.mean(others):.1f} times" in said
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("parallel.strategy=TP-1-d64",),
+        ("parallel.strategy=TP-1-d8-p8", "parallel.split=balanced"),
+        ("parallel.strategy=TP-1-d8-p8", "model.vocabulary=1000"),  # even as it is
+        ("parallel.strategy=TP-1-d2-p32", "model.vocabulary=4000000"),  # the head alone takes longest
+    ],
+)
+def test_nothing_is_said_where_nothing_helps(compose, predict, more):
+    assert uneven_stages(predict([compose(*UNEVEN, *more)]), 0) == ""
