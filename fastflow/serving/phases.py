@@ -45,9 +45,9 @@ def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
     own, along = asked.passes.parts[part], asked.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    read = (own.time, own.exchange, own.energy, own.by)
-    found = [between(table, along, asked.server, floats) for table in read]
-    return _Pass(*found, stall=np.zeros(asked.server.size))
+    tables = (own.time, own.exchange, own.energy, own.by)
+    time, exchange, energy, by = (between(table, along, asked.server, floats) for table in tables)
+    return _Pass(time, exchange, energy, by, stall=np.zeros(asked.server.size))
 
 
 def _sum(*parts: _Pass) -> _Pass:
