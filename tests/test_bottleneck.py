@@ -226,7 +226,7 @@ def test_what_is_said_of_unequal_stages_is_right_when_followed(compose, predict,
     even, balanced = fastflow.evaluate(*asked, "parallel.split=even,balanced")["time_s"]
     assert said.startswith(f"stage {prediction.bottleneck.stage[1]} takes 1.")
     assert said.endswith(
-        f"; parallel.split=balanced takes {units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
+        f";\nparallel.split=balanced takes {units.show(balanced, 's')}, {1 - balanced / even:.0%} less"
     )
     works = stage_walk.run(walked(predict([compose(*asked)])))[1]
     most, *others = sorted((stage.work for stage in works), reverse=True)

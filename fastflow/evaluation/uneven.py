@@ -15,9 +15,9 @@ _WORTH = 0.03  # of an iteration, which is worth a line
 
 
 def uneven_stages(prediction: Prediction, point: int) -> str:
-    """Return what to do where one stage of a point takes much longer than the others; "" where nothing helps.
+    """Return what to do where one stage of a point takes much longer than the others, in two lines.
 
-    The other cut is predicted with all else as it is, and named where it is faster and fits as well.
+    "" where nothing helps. The other cut is predicted with all else as it is, and named where it is faster and fits as well.
     """
     place = int(np.flatnonzero(prediction.timed == point)[0])
     stacks, total = prediction.stacks, float(prediction.timeline.total[place])
@@ -36,7 +36,7 @@ def uneven_stages(prediction: Prediction, point: int) -> str:
     if took > (1.0 - _WORTH) * total or (fits and other.footprint.total[0] > other.chip.dram.capacity[0]):
         return ""
     less = f"{SPLIT}={BALANCED} takes {units.show(took, 's')}, {1.0 - took / total:.0%} less"
-    return f"stage {slowest} takes {ratio:.1f} times as long as the mean of the others; {less}"
+    return f"stage {slowest} takes {ratio:.1f} times as long as the mean of the others;\n{less}"
 
 
 def _work(prediction: Prediction, place: int) -> Floats:

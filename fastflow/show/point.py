@@ -65,7 +65,7 @@ def breakdown(
     out.print(_tiles(alike, levels))
     out.print()
     if advice:
-        out.print(f"Stages       {advice}")
+        out.print("Stages       " + advice.replace("\n", "\n" + 13 * " "))
     tell(conclusion(row))
     out.print()
 
