@@ -17,8 +17,8 @@ _WORTH = 0.03  # of an iteration, which is worth a line
 def uneven_stages(prediction: Prediction, point: int) -> str:
     """Return what to do where one stage of a point takes much longer than the others, in two lines.
 
-    "" where nothing helps. The other cut is predicted with all else as it is, and named where it is faster and
-    fits as well.
+    "" where nothing helps. The other cut is predicted with all else as it is, and named where it is faster
+    and fits as well.
     """
     place = int(np.flatnonzero(prediction.timed == point)[0])
     stacks, total = prediction.stacks, float(prediction.timeline.total[place])
