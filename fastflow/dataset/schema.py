@@ -215,8 +215,8 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     """Return result columns as the DataFrame that `to_frame` makes of them as Arrow tables.
 
     A few rows without gaps, but in whole numbers, go there directly, in a quarter of the time: as blocks of
-    one type each, which pandas takes since version 3, rather than as so many columns that it looks at and puts
-    together.
+    one type each, which pandas takes since version 3, rather than as so many columns that it looks at and
+    puts together.
     """
     import pandas as pd
 
