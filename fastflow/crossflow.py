@@ -23,6 +23,7 @@ from fastflow.network.communication import collective_times, communicate
 from fastflow.network.peer import EXCHANGE, libraries
 from fastflow.network.prices import Wires
 from fastflow.network.routes import network_faults
+from fastflow.parallelism.bottleneck import bottleneck
 from fastflow.parallelism.chunks import dealing_of, undealt
 from fastflow.parallelism.cuts import uncut
 from fastflow.parallelism.footprint import footprint
@@ -84,6 +85,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
     held = _held(own, graph, shards, pipe)
     stacks = stacked(own, chip, graph, pipe, timing, communication, held, numbers)
     timeline, kernels, plan = scheduled(own, graph, pipe, timing, communication, stacks)
+    slowest = bottleneck(graph, pipe, stacks, copies_embedding(own), launches, timing.time)
     memory = footprint(own, graph, shards, pipe, held, numbers)
     # a stage has its own kernels alone
     used = energy(chip, rate, graph, launches, timing, communication.sent, pipe.stages, timeline.total)
@@ -107,6 +109,7 @@ def predict(inputs: Inputs, refused: Texts) -> Prediction:
         plan=plan,
         stacks=stacks,
         timeline=timeline,
+        bottleneck=slowest,
         energy=used,
     )
 

@@ -8,6 +8,7 @@ from fastflow.hardware.chip import Chip
 from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
 from fastflow.iteration.schedule import Timeline
 from fastflow.network.communication import Communication
+from fastflow.parallelism.bottleneck import Bottleneck
 from fastflow.parallelism.footprint import Footprint
 from fastflow.parallelism.layout import Layouts
 from fastflow.parallelism.shards import Supergraph
@@ -48,4 +49,5 @@ class Prediction(NamedTuple):
     plan: PipelinePlan | None
     stacks: Stacks | None  # in place of both, where layers of the graph stand for several
     timeline: Timeline
+    bottleneck: Bottleneck  # the stage whose kernels and waits an iteration is made of
     energy: Floats  # of one device, on average over the stages [J]

@@ -210,13 +210,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
     """Return what follows from a time; of the timed points."""
     graph, timing, timeline = prediction.graph, prediction.timing, prediction.timeline
     levels = len(prediction.chip.levels)
-    kernel_s = prediction.launches * timing.time
+    slowest, stages = prediction.bottleneck, prediction.pipeline.stages
+    kernel_s = slowest.launches * timing.time  # of the stage that sets the pace
     names = limiter_names(levels)
     by_limiter = sum_by_kind(graph.offset, timing.limiter, kernel_s, len(names))
-    all_stages_s = by_limiter.sum(axis=1)
-    compute_s = prediction.pipeline.busiest
-    own = by_limiter * (compute_s / all_stages_s)[:, None]
-    waits = np.column_stack([own, timeline.exposed, timeline.bubble])
+    compute_s = by_limiter.sum(axis=1)
+    waits = np.column_stack([by_limiter, timeline.exposed, timeline.bubble])
     flop = model_flop(graph)
     moved = prediction.launches * timing.bytes[:, levels]  # by main memory
     devices = prediction.parallelism.strategies.devices[prediction.timed]
@@ -233,6 +232,7 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "comm_s": communication.total,
         "exposed_comm_s": timeline.exposed,
         "bubble_s": timeline.bubble,
+        "bottleneck_stage": np.ma.MaskedArray(slowest.stage, mask=stages == 1),
         "bound_by": np.array([*names, "network", "pipeline"])[waits.argmax(axis=1)],
         "flop": flop,
         "intensity": _over(
@@ -254,9 +254,9 @@ def _timed_columns(prediction: Prediction) -> Columns:
     if prediction.stacks is not None:
         columns |= stacked_columns(prediction, kernel_s)
     columns["microbatches"] = prediction.pipeline.microbatches
-    columns |= {f"{name}_bound_frac": by_limiter[:, i] / all_stages_s for i, name in enumerate(names)}
+    columns |= {f"{name}_bound_frac": by_limiter[:, i] / compute_s for i, name in enumerate(names)}
     columns["candidates"] = sum_by_point(graph, timing.candidates.astype(np.float64)).astype(np.int64)
-    return columns | _longest_gemm(prediction, kernel_s)
+    return columns | _longest_gemm(prediction, prediction.launches * timing.time)
 
 
 def _longest_gemm(prediction: Prediction, kernel_s: Floats) -> Columns:
@@ -308,17 +308,20 @@ def _written(tiles: Ints) -> Texts:
     return take(np.array(names, dtype=np.str_), place)
 
 
-def explain(prediction: Prediction, point: int) -> Columns:
+def explain(prediction: Prediction, point: int, of_stage: bool = False) -> Columns:
     """Return the kernels of one point in their order, each column of shape (kernels,).
 
-    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches.
+    Times and bytes of a level are those of one launch; `time_s` and `comm_s` of all launches on all stages of
+    a pipeline, or with of_stage on the one that sets the pace, where every `time_s` is a part of `compute_s`.
     Empty for a point without a time.
     """
     place = np.flatnonzero(prediction.timed == point)
     graph, timing = prediction.graph, prediction.timing
     rows = np.arange(*graph.offset[place[0] : place[0] + 2]) if place.size else np.zeros(0, dtype=np.int64)
+    every = prediction.bottleneck.launches if of_stage else prediction.launches
+    rows = rows[every[rows] > 0]
     shards, took = take((prediction.shards.numbers, prediction.communication.exchanges), rows)
-    launches, tiling = prediction.launches[rows], timing.tiling[rows]
+    launches, tiling = every[rows], timing.tiling[rows]
     levels = len(prediction.chip.levels)
     names = limiter_names(levels)
     gradient = shards.gradient.collective > 0

@@ -17,11 +17,11 @@ from fastflow.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_
 def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     """Return what is known of points whose layers stand for several; of the timed points.
 
-    kernel_s: of all launches of every kernel [s], (kernels,).
+    kernel_s: of all launches of every kernel on the stage that sets the pace [s], (kernels,).
     """
-    stacks, pipe = prediction.stacks, prediction.pipeline
+    stacks, pipe, again = prediction.stacks, prediction.pipeline, prediction.bottleneck.again
     assert stacks is not None
-    assert pipe.again is not None
+    assert again is not None
     graph, timing, total = prediction.graph, prediction.timing, prediction.timeline.total
     own = take(dict(prediction.inputs), prediction.timed)
     devices = prediction.parallelism.strategies.devices[prediction.timed]
@@ -45,9 +45,8 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     }
     part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)
     by_part = sum_by_kind(graph.offset, part, kernel_s, len(PARTS) + 1)
-    share = pipe.busiest / by_part.sum(axis=1)  # that of the busiest stage
-    columns |= {f"{name}_s": by_part[:, i] * share for i, name in enumerate((*PARTS, "optimizer"))}
-    columns["again_s"] = sum_by_point(graph, pipe.again * timing.time) * share
+    columns |= {f"{name}_s": by_part[:, i] for i, name in enumerate((*PARTS, "optimizer"))}
+    columns["again_s"] = sum_by_point(graph, again * timing.time)
     exchanged = zip(WAITS[:WEIGHTS], stacks.waits[:WEIGHTS], strict=True)
     columns |= {f"{name}_wait_s": wait for name, wait in exchanged}
     columns |= {

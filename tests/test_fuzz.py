@@ -125,7 +125,7 @@ LAYOUTS = (
 )  # fmt: skip
 OF_SERVERS = ("serve.", "server.", "model.", "parallel.split", "parallel.zero", "precision.")
 LONG_NAMES = re.compile(r"([a-z_]+(?:\.[a-z_]+)+)=\S+ is invalid")
-NULLABLE = {"intensity", *(f"{name}_Bps" for name in AXES)}
+NULLABLE = {"intensity", "bottleneck_stage", *(f"{name}_Bps" for name in AXES)}
 """Results that are null where there is nothing to speak of."""
 
 

@@ -50,6 +50,17 @@ def test_page_of_a_grid_has_all_points_and_their_kernels(grid: Path) -> None:
     assert page.headlines[0].value == f"{int(frame['feasible'].sum())} of 12"
 
 
+def test_kernels_of_a_pipeline_are_those_of_the_stage_that_sets_the_pace(tmp_path: Path) -> None:
+    fastflow.sweep("system.devices=16", "parallel.strategy=d4-p4,d16", output=tmp_path / "staged")
+    page = page_of(find(str(tmp_path / "staged")))
+    frame = pd.read_parquet(tmp_path / "staged")
+    assert page.details is not None
+    kernels = page.details.kernels
+    sums = np.add.reduceat(kernels.numbers["time_s"], kernels.offset[:-1])
+    np.testing.assert_allclose(sums, frame["compute_s"], rtol=1e-9)
+    assert frame["bottleneck_stage"].isna().tolist() == [False, True]
+
+
 def test_a_point_that_comes_out_otherwise_today_has_no_kernels(grid: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

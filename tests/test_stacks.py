@@ -42,6 +42,7 @@ from fastflow.workload.graph import (
     FORWARD,
     HIDDEN,
     ON_ACTIVATIONS,
+    PARTS,
     PRODUCT,
     REDUCE_SCATTER,
     SOFTMAX,
@@ -169,12 +170,15 @@ def test_a_layer_is_a_walk_through_its_rows(table):
     summed = sum(row[1][GRADIENTS] for row in table)  # no row waits for it, but the layer's end
     assert near(got.forward[0], whole + summed)
     assert got.waits[FORWARD, GRADIENTS, 0] == pytest.approx(summed)
-    for kind in range(GRADIENTS):
-        free = [
-            (time, sum(waits[:kind] + waits[kind + 1 : GRADIENTS]), level, reader)
-            for time, waits, level, reader in table
+    left = whole
+    for kind in range(GRADIENTS):  # one after the other is left out
+        rest = [
+            (time, sum(waits[kind + 1 : GRADIENTS]), level, reader) for time, waits, level, reader in table
         ]
-        assert got.waits[FORWARD, kind, 0] == pytest.approx(whole - naive.walk(free), abs=1e-12)
+        without = naive.walk(rest)
+        assert got.waits[FORWARD, kind, 0] == pytest.approx(left - without, abs=1e-12)
+        left = without
+    assert got.forward[0] == pytest.approx(sum(row[0] for row in table) + got.waits[FORWARD, :, 0].sum())
     update = walked(UPDATE, table)
     without = [
         (time, sum(waits[:WEIGHTS]) + waits[GRADIENTS], level, reader) for time, waits, level, reader in table
@@ -316,6 +320,14 @@ layers:
 """
 
 
+def of_parts(prediction):
+    """Return what the stage that sets the pace takes for each part, and to update its weights; of a point."""
+    graph, rows = prediction.graph, slice(*prediction.graph.offset[:2])
+    own = prediction.bottleneck.launches[rows] * prediction.timing.time[rows]
+    part = np.where(graph.phase == UPDATE, len(PARTS), graph.part)[rows]
+    return np.bincount(part, own, len(PARTS) + 1)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize(
     "strategy", ["TP-1", "TP-2-d2", "TP-1-d4", "TP-1-d2-p2", "TP-2-p4", "RC-2-2-p2", "CR-2-d2"]
@@ -354,6 +366,9 @@ def test_layers_that_stand_for_several_are_those_written_out(tmp_path, monkeypat
     assert got.graph.point.size < expected.graph.point.size / 6
     assert got.timeline.total[0] == pytest.approx(expected.timeline.total[0], rel=0.03)
     assert got.pipeline.busiest[0] == pytest.approx(expected.pipeline.busiest[0])
+    assert got.bottleneck.stage[0] == expected.bottleneck.stage[0]
+    spent = [of_parts(one) for one in (got, expected)]
+    assert spent[0] == pytest.approx(spent[1])
     assert got.communication.total[0] == pytest.approx(expected.communication.total[0], rel=0.1)
     assert got.energy[0] == pytest.approx(expected.energy[0], rel=1e-2)
     for part in ("weights", "gradients", "optimizer"):

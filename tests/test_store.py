@@ -343,6 +343,8 @@ def test_a_column_of_another_kind_is_refused():
         ("tech=n12,n7", "mem=hbm2,hbm3", "parallel.strategy=auto"),
         ("chip.area.core=0.0,0.2", "parallel.strategy=d512,d7"),  # points without a time
         ("model=gemm,lstm_lm",),  # columns that a point lacks
+        ("system.devices=16", "parallel.strategy=d4-p4,d16"),  # whole numbers with gaps
+        ("system.devices=16", "parallel.strategy=d4-p4,d2-p8"),
         ("model.batch=range(512,66049,512)",),  # many rows
     ],
 )

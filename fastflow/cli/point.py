@@ -68,6 +68,7 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
         asked = with_lengths(run.grid.first_inputs())
         show_served(row, {key: column[0] for key, column in asked.items()})
         return
+    from fastflow.evaluation.uneven import uneven_stages
     from fastflow.results import explain, explain_layout
     from fastflow.show import point
     from fastflow.show.point import SHOWN
@@ -77,7 +78,9 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     inputs = {
         key: column[found.place].item() for key, column in prediction.inputs.items() if key.startswith(SHOWN)
     }
-    point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
+    kernels = explain(prediction, found.place, of_stage=True)
+    advice = "" if found.ranking is not None else uneven_stages(prediction, found.place)
+    point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice)
 
 
 def _refuse_files(run: Run) -> None:

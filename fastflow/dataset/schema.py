@@ -214,8 +214,9 @@ def to_frame(tables: list[pa.Table]) -> pd.DataFrame:
 def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
     """Return result columns as the DataFrame that `to_frame` makes of them as Arrow tables.
 
-    A few rows without gaps go there directly, in a quarter of the time: as blocks of one type each, which
-    pandas takes since version 3, rather than as so many columns that it looks at and puts together.
+    A few rows without gaps, but in whole numbers, go there directly, in a quarter of the time: as blocks of
+    one type each, which pandas takes since version 3, rather than as so many columns that it looks at and
+    puts together.
     """
     import pandas as pd
 
@@ -229,6 +230,7 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
         or not all(map(_is_whole, columns, schema.types))
     ):
         return to_frame([to_arrow(table, schema) for table in tables])
+    columns = [_with_gaps(column) for column in columns]
     places: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
         places.setdefault("text" if column.dtype.kind in _TEXTS else column.dtype, []).append(i)
@@ -246,13 +248,21 @@ def frame_of(tables: list[ResultTable], schema: pa.Schema) -> pd.DataFrame:
 
 
 def _is_whole(column: NDArray[Any], kind: pa.DataType) -> bool:
-    """Say whether a column has a value of its type in every row."""
-    if isinstance(column, np.ma.MaskedArray):
+    """Say whether a column has a value of its type in every row, or whole numbers in some."""
+    if isinstance(column, np.ma.MaskedArray) and column.dtype.kind != "i":
         return False
     if column.dtype.kind in _TEXTS:
         is_filled = column.dtype.kind == "U" or all(isinstance(text, str) for text in column)
         return is_filled and bool(kind == TYPES["str"])
     return bool(_OF_STORED.get(column.dtype) == kind)
+
+
+def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column as pandas has it: whole numbers with gaps are floats."""
+    if not isinstance(column, np.ma.MaskedArray):
+        return column
+    plain: NDArray[Any] = column.data
+    return np.where(column.mask, np.nan, plain) if np.any(column.mask) else plain
 
 
 def _about(schema: pa.Schema, units: dict[str, str]) -> dict[Hashable | None, Any]:

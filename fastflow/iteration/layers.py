@@ -73,7 +73,7 @@ class LayerTimes(NamedTuple):
     update: Floats  # without gathers of what it makes [s]
     gather: Floats  # of the weights that are updated by parts [s]
     core: Floats  # of the forward pass, what selective recomputation runs again [s]
-    waits: Floats  # how much longer it is for what it waits for, [s], (2 phases, waits, layers)
+    waits: Floats  # how much longer it is for what it waits for, [s], (3 phases, waits, layers)
 
 
 @lean_kernel
@@ -127,12 +127,13 @@ def _walk(
     end: int,
     launched: Floats,
     waiting: Floats,
-    without: int,
+    kinds_from: int,
     due: Floats,
 ) -> float:
-    """Return how long the rows of one layer and phase take [s]; waiting: (waits, rows).
+    """Return how long the rows of one layer and phase take [s].
 
-    due: room for when what a row waits for is there, at least (rows,).
+    waiting: (waits, rows), of which the kinds from `kinds_from` on count; due: room for when what a row waits
+    for is there, at least (rows,).
     """
     now, tail, free, other = 0.0, 0.0, 0.0, 0.0
     due[: end - begin] = 0.0
@@ -140,9 +141,8 @@ def _walk(
         i = row - begin
         now = max(now, due[i]) + launched[row]
         sent = 0.0
-        for kind in range(_KINDS):
-            if kind != without:
-                sent += waiting[kind, i]
+        for kind in range(kinds_from, _KINDS):
+            sent += waiting[kind, i]
         if sent > 0.0:
             if level[row] == 0:
                 free = done = max(free, now) + sent
@@ -152,6 +152,25 @@ def _walk(
                 due[i + wait[row]] = max(due[i + wait[row]], done)
             tail = max(tail, done)
     return float(max(now, tail))
+
+
+@kernel
+def _attribute(
+    wait: Ints, level: Ints, begin: int, end: int, launched: Floats, waiting: Floats, due: Floats,
+    waits: Floats,
+) -> float:  # fmt: skip
+    """Return what `_walk` does of all waits, and add how much longer that is for each kind [s].
+
+    Kinds are left out one after the other, so that kernels and waits add up to what rows take, whatever hides
+    behind what. waits: by kind, (waits,).
+    """
+    total = left = _walk(wait, level, begin, end, launched, waiting, 0, due)
+    for kind in range(GRADIENTS):
+        if waiting[kind, : end - begin].any():
+            without = _walk(wait, level, begin, end, launched, waiting, kind + 1, due)
+            waits[kind] += left - without
+            left = without
+    return total
 
 
 @kernel
@@ -169,7 +188,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
         update=np.zeros(layers),
         gather=np.zeros(layers),
         core=np.zeros(layers),
-        waits=np.zeros((2, _KINDS, layers)),
+        waits=np.zeros((3, _KINDS, layers)),
     )
     launched = kernel_s * graph.repeat
     most = 0
@@ -199,8 +218,11 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             for kind in range(_KINDS):
                 sums[kind] = waiting[kind, : row - begin].sum()
             if phase == UPDATE:
-                out.update[at] += _walk(wait, level, begin, row, launched, waiting, WEIGHTS, due)
+                waiting[WEIGHTS, : row - begin] = 0.0  # gathers are beside the iteration after
                 out.gather[at] += sums[WEIGHTS]
+                out.update[at] += _attribute(
+                    wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at]
+                )
                 continue
             if overlap.expert[p]:
                 waiting[EXPERT, : row - begin] *= _left(sums[EXPERT], busy, overlap.taken[p])
@@ -208,11 +230,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             left = _left(shared, busy, overlap.taken[p]) if overlap.weights[p] else 1.0
             waiting[WEIGHTS, : row - begin] *= left
             waiting[GRADIENTS, : row - begin] = 0.0  # no row waits for them, but the end of the layer
-            total = _walk(wait, level, begin, row, launched, waiting, _KINDS, due)
-            for kind in range(GRADIENTS):
-                if sums[kind] > 0.0:
-                    without = _walk(wait, level, begin, row, launched, waiting, kind, due)
-                    out.waits[phase, kind, at] += total - without
+            total = _attribute(wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at])
             out.waits[phase, GRADIENTS, at] += left * sums[GRADIENTS]
             total += left * sums[GRADIENTS]
             if phase == FORWARD:

@@ -127,7 +127,7 @@ class _Found:
             if self.room <= 0:
                 self.crowded += 1
                 continue
-            self.kernels[row] = merged(explain(prediction, point))
+            self.kernels[row] = merged(explain(prediction, point, of_stage=True))
             self.room -= self.kernels[row]["kernel"].size
             self.levels |= dict.fromkeys(_levels_of(self.kernels[row]))
             number = int(self.wanted[row])

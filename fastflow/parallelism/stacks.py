@@ -14,7 +14,7 @@ from fastflow.iteration.schedule import Timeline
 from fastflow.parallelism.chunks import Chunks
 from fastflow.parallelism.layer_memory import LayerMemory, Offload
 from fastflow.tables import Bools, Floats, Ints
-from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, Graph
+from fastflow.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, UPDATE, Graph
 from fastflow.workload.precision import Precision
 
 
@@ -25,8 +25,10 @@ class Stacks(NamedTuple):
     plan: BlockPlan
     times: BlockTimes  # (points,)
     update: Floats  # of the stage that takes longest [s], (points,)
-    waits: Floats  # of the busiest stage in an iteration, by iteration.layers.WAITS [s], (waits, points)
-    offload: Floats  # how much longer that stage takes for what the host has [s], (points,)
+    stage: Ints  # the busiest one, which has most work for a micro-batch and sets the pace, (points,)
+    idle: Floats  # how long it waits for the update of another stage [s], (points,)
+    waits: Floats  # of that stage in an iteration, by iteration.layers.WAITS [s], (waits, points)
+    offload: Floats  # how much longer it takes for what the host has [s], (points,)
 
     @property
     def timeline(self) -> Timeline:
@@ -37,7 +39,8 @@ class Stacks(NamedTuple):
             + self.offload
             + np.maximum(times.total - times.bubble - times.busiest, 0.0)
         )
-        return Timeline(times.turn, times.total - times.turn, self.update, exposed, times.bubble)
+        bubble = times.bubble + self.idle
+        return Timeline(times.turn, times.total - times.turn, self.update, exposed, bubble)
 
 
 class Streamed(NamedTuple):
@@ -80,8 +83,8 @@ def run_stacks(
         tail_s=np.zeros(virtual),
     )
     own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, blocks)
-    waits, update, offload = _wait(chunks, layers, plan, own)
-    return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, waits, offload)
+    stage, waits, update, idle, offload = _wait(chunks, layers, plan, copies, own)
+    return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, stage, idle, waits, offload)
 
 
 class _Stages(NamedTuple):
@@ -157,10 +160,15 @@ def _hold(
 
 
 @kernel
-def _wait(chunks: Chunks, layers: LayerTimes, plan: BlockPlan, own: _Stages) -> tuple[Floats, Floats, Floats]:
-    """Return the waits of every point's stage that has most to do, the update, and what the host adds [s]."""
+def _wait(
+    chunks: Chunks, layers: LayerTimes, plan: BlockPlan, copies: Bools, own: _Stages
+) -> tuple[Ints, Floats, Floats, Floats, Floats]:
+    """Return the stage of every point that has most to do, its waits, the update, how long the stage is idle
+    in that, and what the host adds to the stage [s].
+    """
     points, kinds = plan.stages.size, layers.waits.shape[1]
-    waits, update, offload = np.zeros((kinds, points)), np.zeros(points), np.zeros(points)
+    waits, (update, idle, offload) = np.zeros((kinds, points)), np.zeros((3, points))
+    found = np.zeros(points, dtype=np.int64)
     for p in range(points):
         begin, end, stages = chunks.offset[p], chunks.offset[p + 1], plan.stages[p]
         most, busiest = -1.0, 0
@@ -169,15 +177,18 @@ def _wait(chunks: Chunks, layers: LayerTimes, plan: BlockPlan, own: _Stages) -> 
             update[p] = max(update[p], updated, states)
             if own.work[begin + stage] > most:
                 most, busiest = own.work[begin + stage], stage
-                offload[p] = own.beside[begin + stage] + max(0.0, states - updated)
+        updated, states = own.update[begin + busiest], own.states[begin + busiest]
+        found[p], idle[p] = busiest, update[p] - max(updated, states)
+        offload[p] = own.beside[begin + busiest] + max(0.0, states - updated)
         count = chunks.layers[p]
         for j in range(busiest, end - begin, stages):
             for layer in range(count):
                 at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
                 held, again = chunks.held[which], chunks.again[which]
+                copied = copies[p] and stages > 1 and j == end - begin - 1 and layer == 0
                 for kind in range(kinds):
                     run = held if kind == WEIGHTS else held + again
-                    waits[kind, p] += run * layers.waits[FORWARD, kind, at]
-                    waits[kind, p] += held * layers.waits[BACKWARD, kind, at]
-        waits[:, p] *= plan.microbatches[p]
-    return waits, update, offload
+                    turn = run * layers.waits[FORWARD, kind, at] + held * layers.waits[BACKWARD, kind, at]
+                    waits[kind, p] += plan.microbatches[p] * turn
+                    waits[kind, p] += (held + copied) * layers.waits[UPDATE, kind, at]
+    return found, waits, update, idle, offload

@@ -40,14 +40,16 @@ class _Pass(NamedTuple):
     exchange: Floats  # [s]
     energy: Floats  # of a device of one stage [J]
     by: Floats  # time by limiter, (points, limiters) [s]
+    stall: Floats  # of the time, what a batch waits for the slowest pipeline stage [s]
 
 
 def read(asked: Question, part: str, *sizes: Floats) -> _Pass:
     """Read a part of passes at sizes of each point."""
     own, along = asked.passes.parts[part], asked.passes.axes.of(part)
     floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    read = (own.time, own.exchange, own.energy, own.by)
-    return _Pass(*(between(table, along, asked.server, floats) for table in read))
+    tables = (own.time, own.exchange, own.energy, own.by)
+    time, exchange, energy, by = (between(table, along, asked.server, floats) for table in tables)
+    return _Pass(time, exchange, energy, by, stall=np.zeros(asked.server.size))
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -67,7 +69,8 @@ def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
     slowest = np.maximum(servers.widest * layers, servers.last * layers + head.time)
     whole = _sum(tokens, head, core)
     waits = (servers.in_flight > 1.0) & (servers.in_flight * slowest > whole.time)
-    return whole._replace(time=np.where(waits, servers.in_flight * slowest, whole.time))
+    time = np.where(waits, servers.in_flight * slowest, whole.time)
+    return whole._replace(time=time, stall=time - whole.time)
 
 
 def prompt_passes(asked: Question, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
@@ -156,8 +159,8 @@ def one_prefill(asked: Question) -> Answer:
         "ttft_s": seen, "time_s": took, "requests_per_s": own["serve.batch"] / took,
         "prefill_tokens_per_s": own["serve.batch"] * computed / took,
         "prefill_bound_by": bound_by(asked, one, own["server.iteration"]), "exchange_s": one.exchange,
-        "serve_host_s": own["server.iteration"], "batch_in_flight": 1.0 * own["serve.batch"],
-        "kv_B": asked.cache.of(asked.isl) * prompts,
+        "pipeline_stall_s": one.stall, "serve_host_s": own["server.iteration"],
+        "batch_in_flight": 1.0 * own["serve.batch"], "kv_B": asked.cache.of(asked.isl) * prompts,
     }  # fmt: skip
     columns |= _energy(
         one.energy * layouts.stage * layouts.replicas, own["serve.batch"], asked.isl, took, _devices(asked)
@@ -177,7 +180,7 @@ def one_decode(asked: Question) -> Answer:
     columns = {
         "tpot_s": took / asked.servers.per_pass, "time_s": took,
         "decode_bound_by": bound_by(asked, one, host), "exchange_s": one.exchange, "serve_host_s": host,
-        "batch_in_flight": 1.0 * own["serve.batch"],
+        "pipeline_stall_s": one.stall, "batch_in_flight": 1.0 * own["serve.batch"],
         "kv_B": asked.cache.of(context) * requests * layouts.slots,
     } | _rates(tokens / took, took / asked.servers.per_pass, _devices(asked))  # fmt: skip
     columns |= _energy(
@@ -226,7 +229,7 @@ def disaggregated(asked: Question) -> Answer:
         "ttft_s": seen["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate, "time_s": one.time + host,
         "batch_in_flight": seen["decoding"], "queue": seen["queue"], "transfer_s": seen["transfer_s"],
         "prefill_share": seen["prefill_iterations"] / iterations, "serve_host_s": host,
-        "exchange_s": one.exchange, "prefill_tokens_per_s": rate * computed,
+        "exchange_s": one.exchange, "pipeline_stall_s": one.stall, "prefill_tokens_per_s": rate * computed,
         "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
         "simulated": seen["simulated"],
@@ -283,7 +286,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "ttft_s": ttft, "tpot_s": tpot, "requests_per_s": requests_per_s, "time_s": one.time + host,
         "batch_in_flight": decoding, "queue": seen["queue"] * active,
         "prefill_share": seen["prefill_share"], "serve_host_s": host, "exchange_s": one.exchange,
-        "prefill_tokens_per_s": requests_per_s * computed,
+        "pipeline_stall_s": one.stall, "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": seen["cache"] * asked.room.caches,
         "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],

@@ -22,6 +22,7 @@ from fastflow.show.tables import (
     new_sheet,
     no_effect,
     quantity,
+    stage_of,
     tell,
     validation_lines,
 )
@@ -40,9 +41,12 @@ _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
 def breakdown(
-    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int
+    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, advice: str
 ) -> None:
-    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory."""
+    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory.
+
+    advice: on its pipeline stages, "" for none.
+    """
     out = console()
     tell(title_parts(row))
     if is_stacked(row):
@@ -57,11 +61,13 @@ def breakdown(
     if not is_stacked(row):
         out.print(phase_sheet(row))
     alike = merged(kernels)
-    out.print(_kernels(alike, wide=out.width >= 110))
+    out.print(_kernels(alike, stage_of(row), wide=out.width >= 110))
     out.print(_launches(alike, levels))
     out.print(_bytes(alike, levels))
     out.print(_tiles(alike, levels))
     out.print()
+    if advice:
+        out.print("Stages       " + advice.replace("\n", "\n" + 13 * " "))
     tell(conclusion(row))
     out.print()
 
@@ -134,10 +140,11 @@ def placement_sheet(row: Mapping[str, Any]) -> Sheet:
 def phase_sheet(row: Mapping[str, Any]) -> Sheet:
     """Tell what the time of an iteration is made of."""
     sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
-    total = row["time_s"]
+    total, stage = row["time_s"], stage_of(row)
     notes = {
+        "compute_s": f"of {stage}, which sets the pace" if stage else "",
         "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
-        "bubble_s": f"busiest pipeline stage, over {row['microbatches']} micro-batches",
+        "bubble_s": f"of the pipeline, {row['microbatches']} micro-batches",
     }
     for name in ("forward_s", "backward_s", "update_s"):
         if row[name] > 0:
@@ -162,12 +169,14 @@ def merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[order] for name, values in found.items()}
 
 
-def _kernels(kernels: Mapping[str, Any], wide: bool) -> Sheet:
-    """Tell where the time goes: the largest kernels of each phase."""
+def _kernels(kernels: Mapping[str, Any], stage: str, wide: bool) -> Sheet:
+    """Tell where the time goes: the largest kernels of each phase; stage: of a pipeline, which runs them."""
     launches = [("count", True)] if wide else []
     names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
     size = [("m x k x n", True)] if wide else []
-    sheet = new_sheet("Kernels, all launches", [*names, *size, ("communication", False)])
+    sheet = new_sheet(
+        f"Kernels{' of ' if stage else ''}{stage}, all launches", [*names, *size, ("communication", False)]
+    )
     total = kernels["time_s"].sum()
     shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
     for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):

@@ -242,10 +242,14 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
     parts = {"exchange": "waits for the network", "serve_host": "the server's own work"}
+    is_stalled = row.get("pipeline_stall_s", 0.0) > 0.0
+    if is_stalled:
+        parts["pipeline_stall"] = "waits for the slowest stage, until it is done with the other batches"
     rest = total - sum(row[f"{name}_s"] for name in parts)
-    sheet.add_row("kernels", units.show(float(rest), "s"), f"{rest / total:.1%}", "")
+    note = "of all pipeline stages, one after the other" if is_stalled else ""
+    sheet.add_row("kernels", units.show(float(rest), "s"), f"{rest / total:.1%}", note)
     for name, note in parts.items():
-        label = name.removeprefix("serve_")
+        label = name.removeprefix("serve_").replace("_", " ")
         sheet.add_row(label, quantity(f"{name}_s", row[f"{name}_s"]), f"{row[f'{name}_s'] / total:.1%}", note)
     sheet.add_section()
     sheet.add_row("total", quantity("time_s", total), "", "" if of_prompts else "without prompts")

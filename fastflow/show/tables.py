@@ -16,6 +16,7 @@ from rich.text import Text
 from fastflow import units
 from fastflow.columns import find_input, find_result
 from fastflow.columns.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
+from fastflow.parallelism.strategy import parse
 from fastflow.show.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -106,6 +107,14 @@ def new_sheet(title: str, columns: Sequence[tuple[str, bool]]) -> Sheet:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame."""
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def stage_of(row: Mapping[str, Any]) -> str:
+    """Return words that name the pipeline stage which sets the pace of a point; "" without a pipeline."""
+    stage = row.get("bottleneck_stage")
+    if stage is None or stage is np.ma.masked or stage != stage:
+        return ""
+    return f"stage {stage} of 0 to {parse(row['strategy']).lp - 1}"
 
 
 def listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sheet:

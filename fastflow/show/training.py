@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table as Sheet
 
-from fastflow.show.tables import new_sheet, quantity
+from fastflow.show.tables import new_sheet, quantity, stage_of
 
 _KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
 _WAITS = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
@@ -41,7 +41,9 @@ def training_sheets(row: Mapping[str, Any]) -> tuple[Sheet, ...]:
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
-    sheet = new_sheet("Where the time goes", [("", False), ("time", True), ("share", True), ("", False)])
+    stage = stage_of(row)
+    title = f"Where the time goes{f', in {stage}, which sets the pace' if stage else ''}"
+    sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
     total = row["time_s"]
 
     def add(label: str, name: str, note: str = "") -> None:

@@ -100,18 +100,17 @@ class PointDetails {
 
   // The iteration, its phases, their kernels, and what limits each of them, from top to bottom.
   async icicle(box, kernels, room) {
-    const total = this.value("time_s"), busy = this.value("compute_s"), sum = kernels.reduce((all, row) => all + row.time_s, 0);
-    const scale = sum > 0 && busy > 0 ? busy / sum : 1, width = room - 20, tall = 30, boxes = [];
+    const total = this.value("time_s"), stage = this.value("bottleneck_stage"), width = room - 20, tall = 30, boxes = [];
     const add = (x, time, depth, fill, name, more = "") => boxes.push({ x0: (x / total) * width, x1: ((x + time) / total) * width, y0: depth * tall, y1: (depth + 1) * tall, fill, ink: inkFor(fill), t: name, tip: `${name}: ${show(time, "s")}, ${digits((100 * time) / total)}% of the iteration${more}` });
     add(0, total, 0, "#3d4f60", `iteration ${show(total, "s")}`);
     let x = 0;
     const limits = new Set();
     for (const phase of Object.keys(PHASES)) {
-      const own = kernels.filter((row) => row.phase === phase && row.time_s > 0).sort((a, b) => b.time_s - a.time_s), time = own.reduce((all, row) => all + row.time_s, 0) * scale;
+      const own = kernels.filter((row) => row.phase === phase && row.time_s > 0).sort((a, b) => b.time_s - a.time_s), time = own.reduce((all, row) => all + row.time_s, 0);
       if (!time) continue;
       add(x, time, 1, PHASES[phase], `${phase} kernels`);
       for (const row of own) {
-        const part = row.time_s * scale, more = `\n${digits(row.launches)} launches; limited by ${row.bound}${row.comm_s > 0 ? `\nits communication takes ${show(row.comm_s, "s")}` : ""}`;
+        const part = row.time_s, more = `\n${digits(row.launches)} launches; limited by ${row.bound}${row.comm_s > 0 ? `\nits communication takes ${show(row.comm_s, "s")}` : ""}`;
         add(x, part, 2, GREY, row.name, more);
         add(x, part, 3, LIMITERS[row.bound] ?? OTHERS, row.bound, `\nof ${row.name}`);
         limits.add(row.bound);
@@ -125,8 +124,8 @@ class PointDetails {
       if (name !== "bubble") this.waits(x, time, add);
       x += time;
     }
-    const several = this.value("bubble_s") > 0 ? " (kernels of all pipeline stages, in proportion)" : "";
-    const chart = this.part(box, `Where the time goes: phases, kernels, limiters${several}`, true);
+    const where = stage >= 0 ? `, in pipeline stage ${stage}, which sets the pace` : "";
+    const chart = this.part(box, `Where the time goes${where}: phases, kernels, limiters`, true);
     await this.chart(chart, boxSpec(width, 4 * tall, boxes.filter((one) => one.x1 - one.x0 > 0.4)), `Time of one iteration, ${show(total, "s")}: ${boxes.filter((one) => one.y0 === tall).map((one) => one.tip).join("; ")}`);
     this.key(chart, [...limits], LIMITERS);
   }
