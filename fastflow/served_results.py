@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastflow.distinct import once_a_kind
+from fastflow.hardware.chip import generate, peak_flops
+from fastflow.kernel_times import HARDWARE
+from fastflow.results import generated_columns
+from fastflow.serving.apart import has_prefill_chip, with_prefill_chip
 from fastflow.serving.serve import Served
 from fastflow.tables import Columns, Inputs, repeated
 
@@ -13,7 +18,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     meets = served.short == ""
     has_limit = (inputs["serve.slo.ttft"] > 0.0) | (inputs["serve.slo.tpot"] > 0.0)
     reason = np.where(served.reason != "", served.reason, served.short)
-    columns: Columns = dict(served.columns) | {
+    columns: Columns = dict(served.columns) | generated_columns(served.chip) | {
         "devices": inputs["system.devices"],
         "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~has_limit),
         "feasible": reason == "",
@@ -24,3 +29,12 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         simulated = columns["simulated"]
         columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))
     return columns
+
+
+def prefill_chip_columns(inputs: Inputs) -> Columns | None:
+    """Return what the generator made of the chips that prefill alone; None where there are no such chips."""
+    if not has_prefill_chip(inputs):
+        return None
+    others = with_prefill_chip(inputs)
+    chip = once_a_kind(generate, others, *HARDWARE)
+    return generated_columns(chip) | {"compute_flops": peak_flops(others, chip, others["model.dtype"])}

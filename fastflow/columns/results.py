@@ -230,7 +230,8 @@ SERVED: tuple[Column, ...] = (
 SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
-    "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", NO_EFFECT.name,
+    "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
+    "core_V", "core_Hz", "mcus", "bundles", "devices", "feasible", "reason", NO_EFFECT.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""
