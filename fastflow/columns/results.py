@@ -254,6 +254,7 @@ SEARCH: tuple[Column, ...] = (
     Column("own_objective", "float", "", "objective of the chip's own breakdown"),
     Column("own_feasible", "bool", "", "whether the chip's own breakdown is feasible"),
     Column("gain", "float", "", "improvement: own_objective over objective"),
+    Column("gap", "float", "", "objective over that of the best candidate of those that compete, less 1"),
     Column("designs", "int", "", "number of designs scored for the candidate"),
 )
 

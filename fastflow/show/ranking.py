@@ -12,7 +12,8 @@ from fastflow.charts.search import telling
 from fastflow.configuration.wording import counted
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.space import BUDGETS
-from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.ranges import as_good, range_parts, ranges_of
+from fastflow.show.tables import console, new_sheet, quantity, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +27,8 @@ _MOST = 10  # candidates of one problem
 _MOST_PROBLEMS = 20
 _MOST_OF_FRONT = 16
 _FIGURES = (
-    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "designs", "bound_by",
-    "feasible",
+    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "gap", "designs",
+    "bound_by", "feasible",
 )  # fmt: skip
 
 
@@ -54,7 +55,9 @@ def sheet_of(title: str, frame: pd.DataFrame, rows: pd.DataFrame, schema: pa.Sch
     for number, row in enumerate(rows[names].itertuples(index=False, name=None), start=1):
         cells = []
         for name, value in zip(names, row, strict=True):
-            if name in about:
+            if name == "gap":
+                cells.append(units.percent(value) if value == value else "-")
+            elif name in about:
                 cells.append(units.show(value, about[name][b"unit"].decode()))
             else:
                 cells.append(f"{value:.2f}x" if name == "gain" and value == value else quantity(name, value))
@@ -110,6 +113,18 @@ def report(dataset: Dataset) -> None:
         out.print(sheet_of(title, frame, best, dataset.schema) if len(best) else "no design has a time")
     else:
         out.print(front_sheet(frame, dataset.schema))
+    _tell_ranges(dataset, frame)
+
+
+def _tell_ranges(dataset: Dataset, frame: pd.DataFrame) -> None:
+    """Print what else is as good as the best design of a search, where it has one problem."""
+    found = ranges_of(dataset, [])
+    if found is None or len(found[0]) != 1:
+        return
+    (row,), within = found
+    if "gap" in frame:
+        print(as_good(frame, labels_of(list(map(str, frame))), within.tolerance, "candidate"))
+    tell(range_parts(row, within))
 
 
 def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:

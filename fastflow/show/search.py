@@ -15,7 +15,8 @@ from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
 from fastflow.show.progress import Progress
-from fastflow.show.ranking import front_sheet, ranking_sheet
+from fastflow.show.ranges import as_good, range_parts
+from fastflow.show.ranking import front_sheet, labels_of, ranking_sheet
 from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell, validation_lines
 
 _OF_ITERATIONS = {
@@ -53,8 +54,12 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         options = answer.options
         out.print(title(row, int(answer.spent.sum()), options.rules.method))
         tell(best_parts(own, row, (options.objective, options.pareto), answer.candidates.space.keys))
+        tell(range_parts(row, answer.ranges))
     if answer.candidates.point.size > 1:
-        out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
+        frame = to_frame([ranking])
+        out.print(ranking_sheet(frame, ranking.schema))
+        if heads.num_rows == 1:
+            out.print(as_good(frame, labels_of(ranking.schema.names), answer.ranges.tolerance, "candidate"))
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
     for line in validation_lines(ranking.select([CLASS]).to_pylist()):

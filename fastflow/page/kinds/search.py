@@ -14,14 +14,15 @@ from fastflow.dataset.reader import Dataset
 from fastflow.optimize.space import BUDGETS
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
-from fastflow.page.content import Headline, Page, Parts, View
-from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, best_of, first_reason, told_of
+from fastflow.page.content import SAID, Headline, Page, Parts, View
+from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, SERVED, best_of, first_reason, told_of
 from fastflow.page.rows import drawn_of
 from fastflow.show.ranking import labels_of
 
 _LISTED = (
-    "objective", "second_objective", "gain", "own_objective", "time_s", "bound_by", "energy_J",
-    "iteration_usd", "feasible", "reason",
+    "objective", "second_objective", "gain", "own_objective", "time_s", "ttft_s", "tpot_s",
+    "tokens_per_s_per_device", "tokens_per_s_per_user", "bound_by", "decode_bound_by", "energy_J",
+    "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason",
 )  # fmt: skip
 
 
@@ -139,13 +140,14 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
     several = varying(frame, ["second_objective"])
     x = several[0] if several else "chip.area.core" if "chip.area.core" in shares else number
     few = [label for label in labels if frame[label].nunique() <= COLOURS]
-    colour = first_of(few, names) or "bound_by"
+    limiter = first_of(("bound_by", "decode_bound_by", "prefill_bound_by"), varying(frame, names))
+    colour = first_of(few, names) or limiter or "feasible"
     rows, across = (*labels, "", "")[:2]
     return View(
         x=x,
         y="objective",
         colour=colour,
-        bars="bound_by",
+        bars=limiter or "feasible",
         histogram="objective",
         sort="objective",
         rows=rows if across else "",
@@ -155,6 +157,7 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
             *labels,
             *(name for name in _LISTED if name in names and frame[name].notna().any()),
         ),
+        said=SERVED if "tpot_s" in names else SAID,
         named=tuple(dict.fromkeys((*([number] if number else []), *labels, "strategy"))),
         parts=tuple(_shares_of(budget, shares) for budget in BUDGETS if _shares_of(budget, shares).columns),
     )
