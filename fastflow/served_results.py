@@ -18,13 +18,17 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     meets = served.short == ""
     has_limit = (inputs["serve.slo.ttft"] > 0.0) | (inputs["serve.slo.tpot"] > 0.0)
     reason = np.where(served.reason != "", served.reason, served.short)
-    columns: Columns = dict(served.columns) | generated_columns(served.chip) | {
-        "devices": inputs["system.devices"],
-        "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~has_limit),
-        "feasible": reason == "",
-        "reason": reason,
-        "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
-    }
+    columns: Columns = (
+        dict(served.columns)
+        | generated_columns(served.chip)
+        | {
+            "devices": inputs["system.devices"],
+            "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~has_limit),
+            "feasible": reason == "",
+            "reason": reason,
+            "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
+        }
+    )
     if "simulated" in columns:
         simulated = columns["simulated"]
         columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))

@@ -79,9 +79,9 @@ def search(
 
 def ranges_frame(within: WithinTolerance, ranking: pd.DataFrame) -> pd.DataFrame:
     """Return ranges with a row a share: the candidate, the share, its best, lowest and highest value."""
-    best = ranking.set_index("candidate")
+    best = ranking.set_index("candidate").to_dict("index")
     rows = [
-        (candidate, key, float(best.at[candidate, key]), low, high)
+        (candidate, key, best[candidate][key], low, high)
         for candidate, ranges in within.of.items()
         for key, (low, high) in ranges.items()
     ]

@@ -72,8 +72,7 @@ def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
 
 def _tolerance(section: Mapping[str, Any]) -> float:
     value = section.get("tolerance")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0.0 <= value < 1.0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
         allowed = "a number from 0 to 1, without 1: relative to the best objective; 0 for no ranges"
         raise InputError("tolerance", "null" if value is None else value, allowed)
     return float(value)

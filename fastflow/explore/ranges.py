@@ -29,6 +29,8 @@ class WithinTolerance(NamedTuple):
     """Candidate to key of a share to its lowest and its highest value."""
     least: Mapping[int, float]
     """Candidate to the least objective that was found beside its search."""
+    tried: int = 0
+    """Designs that were scored for it."""
 
     @property
     def written(self) -> str:
@@ -51,6 +53,7 @@ def read_ranges(text: str) -> WithinTolerance:
             for candidate, ranges in held["of"].items()
         },
         {int(candidate): float(least) for candidate, least in held["least"].items()},
+        int(held["tried"]),
     )
 
 
@@ -93,7 +96,11 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
     np.minimum.at(low, place[whose[near]], shares[near])
     np.maximum.at(high, place[whose[near]], shares[near])
 
+    tried = 0
+
     def measure(problem: Ints, designs: Floats) -> Floats:
+        nonlocal tried
+        tried += problem.size
         zeros = np.zeros_like(problem)
         scored = scorer.scored(DesignBatch(heads[problem], zeros, zeros, designs))
         is_feasible = np.asarray(scored["score"]) < LACKS_MEMORY
@@ -101,7 +108,7 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
 
     spent = int(scorer.spent.sum()) // heads.size
     found = ranges_of(best, objective[rows], (low, high), candidates.space, spent, tolerance, measure)
-    return _named(heads, candidates.space.keys, found, tolerance)
+    return _named(heads, candidates.space.keys, found, tolerance)._replace(tried=tried)
 
 
 def in_order(group: Ints, score: Floats, left_out: Bools) -> Ints:
@@ -112,8 +119,6 @@ def in_order(group: Ints, score: Floats, left_out: Bools) -> Ints:
 def _named(heads: Ints, keys: tuple[str, ...], found: Ranges, tolerance: float) -> WithinTolerance:
     of = {
         candidate: dict(zip(keys, zip(low, high, strict=True), strict=True))
-        for candidate, low, high in zip(
-            heads.tolist(), found.low.tolist(), found.high.tolist(), strict=True
-        )
+        for candidate, low, high in zip(heads.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
     }
     return WithinTolerance(tolerance, of, dict(zip(heads.tolist(), found.least.tolist(), strict=True)))

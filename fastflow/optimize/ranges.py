@@ -1,9 +1,11 @@
-"""How far each share of a best design can move alone while the objective stays within a tolerance of the best.
+"""How far each share of a best design can move alone while its objective stays within a tolerance.
 
 A search scores designs near its path, so that what it has scored says little of other designs that are as
 good. After a search each share is varied by itself: one that grows takes what is unused of its budget first,
 then of the others in proportion; what a smaller one leaves goes to the others in proportion. A few values on
-either side of the best one are scored together, then the ends of what is within the tolerance are bisected.
+either side of the best one are scored together, each four times as far away as the one before, then the ends
+of what is within the tolerance are bisected. How far a value is away is said by the logarithm of the odds of
+a share, so that from 1% to 2% is as far as from 98% to 99%.
 """
 
 from __future__ import annotations
@@ -16,8 +18,14 @@ import numpy as np
 from fastflow.optimize.space import Space
 from fastflow.tables import Floats, Ints
 
+TOLERANCE = 0.01
+"""Relative, of an objective: what is so near to the best is as good. What one model says of two neighbours has
+nearly the same error, so that their ratio is much surer than either of their times (`typical_error`)."""
 LOWEST, HIGHEST = 0.002, 0.98
-"""Shares that are tried at most: below and above, a component or all of the others are hardly there."""
+"""Shares that are tried at most, unless the best is near: beyond, a part or all others are hardly there."""
+_NEAR = 8.0  # times nearer to 0 or 1 than the best share is tried, too
+_APART = 4.0  # times as far away is the next value
+_HARDLY = 1e-6  # of a share that is none, for its odds
 FEWEST, VALUES, ROUNDS = 2, 8, 3
 """Values of a share that are tried at first, half on either side; and how often both ends are bisected."""
 ALWAYS = 256
@@ -55,9 +63,12 @@ def varied(designs: Floats, shares: Ints, values: Floats, space: Space) -> Float
 class _Ends:
     """The ends of what is within the tolerance, of every share of every problem; (problems x shares,)."""
 
-    def __init__(self, low: Floats, high: Floats, limit: Floats) -> None:
-        """Begin with what is known; limit: the objective that is just within the tolerance."""
-        self.low, self.high, self.limit = low.copy(), high.copy(), limit
+    def __init__(self, own: Floats, low: Floats, high: Floats, limit: Floats) -> None:
+        """Begin with the best shares and the ends that are known.
+
+        limit: the objective that is just within the tolerance.
+        """
+        self.own, self.low, self.high, self.limit = _odds(own), low.copy(), high.copy(), limit
         self.below, self.above = np.full((2, low.size), np.nan)  # the nearest beyond them that are not within
 
     def tell(self, rows: Ints, values: Floats, found: Floats) -> None:
@@ -73,11 +84,12 @@ class _Ends:
     def ask(self) -> tuple[Ints, Floats]:
         """Return the middles between the ends and what is beyond them, and of which rows they are."""
         lower, upper = (np.flatnonzero(~np.isnan(beyond)) for beyond in (self.below, self.above))
-        middles = [
-            _share((_logit(one[rows]) + _logit(other[rows])) / 2.0)
-            for one, other, rows in ((self.below, self.low, lower), (self.high, self.above, upper))
-        ]
-        return np.concatenate([lower, upper]), np.concatenate(middles)
+        rows = np.concatenate([lower, upper])
+        inner = _odds(np.concatenate([self.low[lower], self.high[upper]])) - self.own[rows]
+        outer = _odds(np.concatenate([self.below[lower], self.above[upper]])) - self.own[rows]
+        far = np.abs(outer) / _APART  # where nothing within is known on this side, or hardly
+        far = np.maximum(far, np.sqrt(np.abs(inner * outer)))
+        return rows, _share(self.own[rows] + np.copysign(far, outer))
 
 
 def ranges_of(
@@ -93,10 +105,11 @@ def ranges_of(
     problem, share = (places.ravel() for places in np.indices(best.shape))
     own, least = best.ravel(), objective.copy()
     limit = (objective * (1.0 + tolerance))[problem]
-    ends = _Ends(np.minimum(own, known[0].ravel()), np.maximum(own, known[1].ravel()), limit)
+    ends = _Ends(own, np.minimum(own, known[0].ravel()), np.maximum(own, known[1].ravel()), limit)
     most = max(spent, min(ALWAYS, 2 * spent))
     count = min(max(most // best.shape[1], FEWEST), VALUES) // 2
-    ladder = np.concatenate([_ladder(own, end, count) for end in (LOWEST, HIGHEST)])
+    far_ends = np.minimum(LOWEST, own / _NEAR), np.maximum(HIGHEST, 1.0 - (1.0 - own) / _NEAR)
+    ladder = np.concatenate([_ladder(own, end, count) for end in far_ends])
     rows, values = np.tile(np.arange(own.size), len(ladder)), ladder.ravel()
     used = 0
     for _ in range(1 + ROUNDS):
@@ -110,19 +123,21 @@ def ranges_of(
     return Ranges(ends.low.reshape(best.shape), ends.high.reshape(best.shape), least)
 
 
-def _logit(share: Floats | float) -> Floats:
-    return np.asarray(np.log(share) - np.log1p(-np.asarray(share)))
+def _odds(share: Floats) -> Floats:
+    """Return the logarithm of the odds of shares."""
+    kept = np.clip(share, _HARDLY, 1.0 - _HARDLY)
+    return np.asarray(np.log(kept / (1.0 - kept)))
 
 
-def _share(logit: Floats) -> Floats:
-    return np.asarray(1.0 / (1.0 + np.exp(-logit)))
+def _share(odds: Floats) -> Floats:
+    return np.asarray(1.0 / (1.0 + np.exp(-odds)))
 
 
-def _ladder(own: Floats, end: float, count: int) -> Floats:
-    """Return some values from each share towards an end, evenly by the logarithm of odds; (count, shares).
+def _ladder(own: Floats, end: Floats, count: int) -> Floats:
+    """Return some values from each share towards an end, each further away than the last; (count, shares).
 
-    A single one is half-way there.
+    A single one is a part of the way.
     """
-    start, stop = _logit(np.clip(own, LOWEST / 2.0, (1.0 + HIGHEST) / 2.0)), _logit(end)
-    steps = np.arange(1, count + 1)[:, None] / max(count, 2)
+    start, stop = _odds(own), _odds(end)
+    steps = _APART ** (np.arange(1.0, count + 1.0) - max(count, 2))[:, None]
     return _share(start + steps * (stop - start))

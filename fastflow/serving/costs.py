@@ -35,4 +35,3 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     rates = [columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s")]
     costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(rates[0]), rates[1], rates[0])
     return costs
-

@@ -18,8 +18,9 @@ from fastflow.grid.grid import Grid
 from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
+from fastflow.show.as_good import layouts_as_good
 from fastflow.show.bands import alike
-from fastflow.show.tables import CLASS, console, listing, validation_lines, without_effect
+from fastflow.show.tables import CLASS, console, listing, tell, validation_lines, without_effect
 from fastflow.uncertainty.bands import TOLD_APART, chance
 from fastflow.workload.graph import LAYER_KINDS
 
@@ -270,6 +271,7 @@ def show_ranking(
         _add_chances(best, chances)
         columns = ["strategy", *with_values([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)]
         out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
+        tell(layouts_as_good(rows, ["strategy"]))
         print(f"Ranking: {shown}")
         return
     chosen = ["microbatch", "recompute", "zero"] if search else ["placement"]
@@ -287,6 +289,7 @@ def show_ranking(
         of_all = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     title = f"Best of {of_all}, identical results shown once"
     out.print(listing(title, columns, best))
+    tell(layouts_as_good(rows, ["strategy", *chosen]))
     if search:
         print(_searched(search, rows.num_rows))
     print(f"Ranking: {shown}")

@@ -12,8 +12,9 @@ from fastflow.charts.search import telling
 from fastflow.configuration.wording import counted
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.space import BUDGETS
-from fastflow.show.ranges import as_good, range_parts, ranges_of
-from fastflow.show.tables import console, new_sheet, quantity, tell
+from fastflow.show.as_good import as_good
+from fastflow.show.ranges import range_parts, ranges_of
+from fastflow.show.tables import console, new_sheet, quantity, records, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,13 +119,11 @@ def report(dataset: Dataset) -> None:
 
 def _tell_ranges(dataset: Dataset, frame: pd.DataFrame) -> None:
     """Print what else is as good as the best design of a search, where it has one problem."""
-    found = ranges_of(dataset, [])
-    if found is None or len(found[0]) != 1:
-        return
-    (row,), within = found
-    if "gap" in frame:
-        print(as_good(frame, labels_of(list(map(str, frame))), within.tolerance, "candidate"))
-    tell(range_parts(row, within))
+    rows, within = ranges_of(dataset, [])
+    if len(rows) == 1:
+        if "gap" in frame:
+            tell(as_good(records(frame), labels_of(list(map(str, frame))), within.tolerance, "candidate"))
+        tell(range_parts(rows[0], within))
 
 
 def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,10 +14,11 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
+from fastflow.show.as_good import as_good
 from fastflow.show.progress import Progress
-from fastflow.show.ranges import as_good, range_parts
+from fastflow.show.ranges import range_parts
 from fastflow.show.ranking import front_sheet, labels_of, ranking_sheet
-from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, tell, validation_lines
+from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, records, tell, validation_lines
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
@@ -59,7 +60,9 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         frame = to_frame([ranking])
         out.print(ranking_sheet(frame, ranking.schema))
         if heads.num_rows == 1:
-            out.print(as_good(frame, labels_of(ranking.schema.names), answer.ranges.tolerance, "candidate"))
+            tell(
+                as_good(records(frame), labels_of(ranking.schema.names), answer.ranges.tolerance, "candidate")
+            )
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
     for line in validation_lines(ranking.select([CLASS]).to_pylist()):
@@ -155,8 +158,10 @@ def speed(answer: Answer, progress: Progress) -> None:
     """Print how many designs were scored, and how fast."""
     fresh = answer.history.told - answer.history.there
     if fresh:
-        rate = fresh / max(progress.seconds, 1e-9)
-        print(f"{counted(fresh, 'design')} scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
+        tried = answer.ranges.tried
+        rate = (fresh + tried) / max(progress.seconds, 1e-9)
+        beside = f", and {tried:,} beside the best," if tried else ""
+        print(f"{counted(fresh, 'design')} scored{beside} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
         known = answer.history.told
         print(f"{counted(known, 'design')} {'was' if known == 1 else 'were'} scored before")
