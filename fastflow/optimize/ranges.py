@@ -19,7 +19,7 @@ from fastflow.optimize.space import Space
 from fastflow.tables import Floats, Ints
 
 TOLERANCE = 0.01
-"""Relative, of an objective: what is so near to the best is as good. What one model says of two neighbours has
+"""Relative, of an objective: what is so near to the best is as good. What a model says of two neighbours has
 nearly the same error, so that their ratio is much surer than either of their times (`typical_error`)."""
 LOWEST, HIGHEST = 0.002, 0.98
 """Shares that are tried at most, unless the best is near: beyond, a part or all others are hardly there."""

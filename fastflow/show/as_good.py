@@ -47,11 +47,12 @@ def layouts_as_good(ranking: pa.Table, labels: Sequence[str]) -> Iterator[str]:
     rows = ranking.select([*labels, "footprint_B", "feasible", *names]).to_pylist()
     by = next(name for name in names if rows[0][name] is not None)
     first = rows[0][by]
+    different: dict[tuple[Any, Any], dict[str, Any]] = {}
     for row in rows:
+        different.setdefault((row[by], row["footprint_B"]), row)
         is_comparable = row["feasible"] == rows[0]["feasible"] and row[by] is not None
         row["gap"] = _gap(first, row[by], by in _RATES) if is_comparable else None
-    different = list({(row[by], row["footprint_B"]): row for row in reversed(rows)}.values())[::-1]
-    yield from as_good(different, labels, TOLERANCE, "layout")
+    yield from as_good(list(different.values()), labels, TOLERANCE, "layout")
 
 
 def _gap(first: float, other: float, is_rate: bool) -> float:
