@@ -40,6 +40,7 @@ _MOST_PICTURES = 6  # each takes half a second
 _PLACED = ("system", "strategy", "placement", "devices")
 """What a drawing follows from."""
 _STRATEGY = CHOSEN[0]
+_PER_LAYER = "parallel.per_layer"
 _COMPETE = re.compile(r"\bcompete=(\w+)")
 
 
@@ -102,8 +103,8 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
     for places, share in grid.among(points):
         inputs = grid.inputs(share)
-        if not grid.stacked:  # of which the strategy is all that `auto` chooses
-            inputs[_STRATEGY] = strategy[places]
+        if not grid.stacked:  # of which the strategy is all that `auto` chooses, unless each layer has its own
+            inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[places])
         yield places, inputs
 
 
