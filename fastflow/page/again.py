@@ -53,7 +53,7 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     found = _Found(frame)
     try:
         with hydra_rules():
-            grid = plan(Composer.of_library(config_dir), dataset.texts("overrides")).grid
+            grid = plan(Composer.of_library(config_dir), dataset.given).grid
             for places, inputs in _inputs(dataset, grid, frame):
                 found.add_areas(places, inputs)
                 if serves(inputs):

@@ -64,10 +64,9 @@ def varying(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     """Return what a dataset says of itself: how to make it again, and by what it was made."""
-    overrides = dataset.texts("overrides") if dataset.about("overrides") else []
     return [
         ("dataset", dataset.folder.shown),
-        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(overrides)]).strip()),
+        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(dataset.given)]).strip()),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),
