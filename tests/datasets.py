@@ -1,8 +1,8 @@
 """Every kind of dataset that a command leaves: command lines, and the folders that each of them makes.
 
 `test_datasets.py` holds the list against the commands, the studies, the kinds of measurement, the families of
-models, the modes of serving and the methods of searches that there are, against the modules that write tables,
-and against the folders that are there after each has run. Large studies are cut down to a few values.
+models, the modes of serving and the methods of searches that there are, against the modules that write
+tables, and against the folders that are there after each has run. Large studies are cut down to a few values.
 """
 
 from __future__ import annotations
