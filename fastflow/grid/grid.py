@@ -133,7 +133,7 @@ class Grid(NamedTuple):
     """Whether the chip of each combination is one of the library, none of whose figures is changed; (0,):
     no chip is."""
     given: tuple[str, ...] = ()
-    """What the user gave of a study that pairs values or joins grids, which `overrides` cannot say; else ()."""
+    """What the user gave of a study that pairs values or joins grids, of which `overrides` says neither."""
 
     @property
     def points(self) -> int:
