@@ -16,7 +16,7 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.reader import find
 from fastflow.errors import InputError
-from fastflow.explore.ranges import read_ranges
+from fastflow.explore.ranges import WithinTolerance, read_ranges
 from fastflow.optimize import ranges as optimize
 from fastflow.optimize.ranges import TOLERANCE, varied
 from fastflow.optimize.space import Space
@@ -24,7 +24,7 @@ from fastflow.page.document import document
 from fastflow.page.kinds import page_of
 from fastflow.report import main
 from fastflow.show.as_good import layouts_as_good
-from fastflow.show.ranges import ranges_of, rows_of
+from fastflow.show.ranges import range_parts, ranges_of, rows_of
 from tests.checks import cases
 from tests.naive import ranges as naive
 
@@ -164,6 +164,17 @@ def test_the_usual_tolerance_is_that_of_rankings_without_a_key() -> None:
     with hydra_rules():
         composer = Composer.of_library(config_name="search")
         assert composer.compose([]).config["tolerance"] == TOLERANCE
+
+
+def test_a_search_that_a_single_share_improves_is_not_at_its_end() -> None:
+    row = {"candidate": 0, "objective": 1.0, "chip.area.core": 0.5}
+    of = {0: {"chip.area.core": (0.25, 0.75)}}
+    done, early = (list(range_parts(row, WithinTolerance(0.01, of, {0: least}))) for least in (0.995, 0.9))
+    assert len(done) == 1
+    assert early[1:] == [
+        "One share moved alone gives 10% less: the search is not at its end; more steps= go on"
+    ]
+    assert list(range_parts(row | {"candidate": 1}, WithinTolerance(0.01, of, {0: 1.0}))) == []
 
 
 def test_candidates_have_a_gap_to_the_best_that_they_compete_with() -> None:
