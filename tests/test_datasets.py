@@ -122,7 +122,8 @@ def test_every_dataset_has_its_report_and_its_page(
 
 def _check(tab: Browser, dataset: str, frame: pd.DataFrame) -> None:
     """Look at what a page shows of its points."""
-    assert tab.value("document.querySelector('h1').textContent") == dataset
+    title = dataset.removesuffix(ERRORS)  # the errors of a validation are shown with its rows
+    assert tab.value("document.querySelector('h1').textContent") == title
     if frame.empty:
         return
     assert tab.value("document.querySelectorAll('#scatter canvas').length") >= 1, dataset
