@@ -14,7 +14,7 @@ from fastflow.columns.cost import A_MILLION, MILLION, TOKEN, TRAIN
 from fastflow.cost.columns import Devices, iteration_columns
 from fastflow.cost.system import HOUR
 from fastflow.distinct import kinds, vocabulary
-from fastflow.hardware.chip import peak_flops
+from fastflow.hardware.chip import Chip, peak_flops
 from fastflow.hardware.packages import per_package
 from fastflow.network.nccl import NAMES as NCCL
 from fastflow.network.peer import NAMES as PEER
@@ -101,17 +101,23 @@ def _reasons(prediction: Prediction, columns: Columns, fits: Bools) -> NDArray[A
 
 def _chip_columns(prediction: Prediction) -> Columns:
     """Return what the generator made, and what the strategy asks for; of every point."""
-    chip = prediction.chip
     columns: Columns = {
         "strategy": prediction.parallelism.printed,
         "cuts": _own_cuts(prediction),
         "placement_asked": prediction.inputs["placement"],
         "devices": prediction.parallelism.strategies.devices,
         "devices_per_package": per_package(prediction.inputs),
+        "compute_flops": _finite(_known_peak(prediction)),
+    }
+    return columns | generated_columns(prediction.chip)
+
+
+def generated_columns(chip: Chip) -> Columns:
+    """Return what the generator made of every chip, but the peak of a data type; (points,) each."""
+    columns: Columns = {
         "dram_capacity_B": chip.dram.capacity,
         "dram_devices": _whole(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,
-        "compute_flops": _known_peak(prediction),
         "intra_Bps": chip.intra.bandwidth,
         "inter_Bps": chip.inter.bandwidth,
         "core_V": chip.cores.voltage,

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastflow.distinct import once_a_kind
+from fastflow.hardware.chip import generate, peak_flops
+from fastflow.kernel_times import HARDWARE
+from fastflow.results import generated_columns
+from fastflow.serving.apart import has_prefill_chip, with_prefill_chip
 from fastflow.serving.serve import Served
 from fastflow.serving.slo import COMPARED, has_limit
 from fastflow.tables import Columns, Inputs, repeated
@@ -15,14 +20,27 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
     reason = np.where(served.reason != "", served.reason, served.short)
-    columns: Columns = dict(served.columns) | {
-        "devices": inputs["system.devices"],
-        "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
-        "feasible": reason == "",
-        "reason": reason,
-        "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
-    }
+    columns: Columns = (
+        dict(served.columns)
+        | generated_columns(served.chip)
+        | {
+            "devices": inputs["system.devices"],
+            "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
+            "feasible": reason == "",
+            "reason": reason,
+            "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
+        }
+    )
     if "simulated" in columns:
         simulated = columns["simulated"]
         columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))
     return columns
+
+
+def prefill_chip_columns(inputs: Inputs) -> Columns | None:
+    """Return what the generator made of the chips that prefill alone; None where there are no such chips."""
+    if not has_prefill_chip(inputs):
+        return None
+    others = with_prefill_chip(inputs)
+    chip = once_a_kind(generate, others, *HARDWARE)
+    return generated_columns(chip) | {"compute_flops": peak_flops(others, chip, others["model.dtype"])}

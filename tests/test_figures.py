@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from fastflow.errors import InputError
 from fastflow.figures.drawing import draw_placement
 from fastflow.figures.floorplan import MOST_DRAWN, floorplan
+from fastflow.figures.ranks import draw_ranks
 from fastflow.figures.scene import describe, scene, shared_edges
 from fastflow.figures.wiring import CUT, PLANE, WRAP, strokes
 from fastflow.network.topology import topology
@@ -81,6 +83,16 @@ def test_every_network_makes_a_picture(prediction, tmp_path, name):
     assert ("Drawn: the first 1,024 of 4,096 devices." in text) == (name == "many")
     assert ("(8 idle)" in text) == (name == "idle")
     assert ("cut of their own" in text) == (name == "own cut")
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_every_parallel_dimension_has_ranks_that_are_drawn(prediction, axis):
+    shown = scene(prediction, number("line"))
+    named = shown._replace(traffic=[shown.traffic[0]._replace(name=axis)])
+    panel = Figure().add_axes((0, 0, 1, 1))
+    patches = draw_ranks(panel, named, floorplan(shown.network), 60.0)
+    assert [patch.get_label() for patch in patches] == [f"{axis} {i}" for i in range(named.traffic[0].degree)]
+    assert any({"lp": "p"}.get(axis, axis[0]) in text.get_text() for text in panel.texts)
 
 
 @pytest.mark.long

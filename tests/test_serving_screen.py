@@ -333,3 +333,36 @@ def test_objectives_of_tokens_need_servers(cli):
     code, _, err = cli(search, "objective=joules_per_token", "output=o")
     assert code == 2
     assert err[0].startswith("objective=joules_per_token")
+
+
+def test_points_that_serve_have_the_chip_that_points_of_training_have():
+    """Its columns are those of the generator, whatever runs on it, and where a point has no results too."""
+    training = fastflow.evaluate(*[word for word in OF_A_CHIP if not word.startswith("serve")]).iloc[0]
+    served = fastflow.evaluate(*OF_A_CHIP[:-1], "serve.batch=16,0")  # a pass over nothing has no results
+    made = [name for name in training.index if name in served and name in (
+        "core_V", "core_Hz", "mcus", "bundles", "dram_devices", "dram_Bps", "dram_capacity_B", "intra_Bps",
+        "inter_Bps", *(f"l{level}_{what}" for level in range(3) for what in ("B", "Bps", "banks")),
+    )]  # fmt: skip
+    assert len(made) == 18
+    for name in made:
+        assert served[name].tolist() == [training[name]] * 2, name
+    assert served["feasible"].tolist() == [True, False]
+
+
+def test_a_chip_of_prefill_is_shown_beside_that_of_decode(cli):
+    apart = [*SMALL, "serve=disaggregated", "serve.concurrency=4", "serve.prefill.devices=2"]
+    code, out, _ = cli(
+        sweep,
+        *apart,
+        "parallel.strategy=TP-2",
+        "serve.prefill.strategy=TP-2",
+        "serve.prefill.chip=a100",
+        "output=o",
+    )
+    assert code == 0
+    titles = [line.strip() for line in out if line.startswith("Chip generated")]
+    assert titles == ["Chip generated of decode", "Chip generated of prefill"]
+    cores = [line.split()[1:3] for line in out if line.startswith("core ")]
+    assert cores == [["989", "Tflop/s"], ["312", "Tflop/s"]]
+    code, out, _ = cli(sweep, *LOADED, "parallel.strategy=TP-4", "serve.concurrency=4", "output=p")
+    assert [line.strip() for line in out if line.startswith("Chip generated")] == ["Chip generated"]

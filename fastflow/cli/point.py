@@ -62,11 +62,16 @@ def run_point(run: Run, output: str) -> None:
 def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     """Print how the results of a point come about."""
     if run.grid.served:
+        from fastflow.served_results import prefill_chip_columns
         from fastflow.serving.lengths import with_lengths
         from fastflow.show.serving import show_served
 
         asked = with_lengths(run.grid.first_inputs())
-        show_served(row, {key: column[0] for key, column in asked.items()})
+        prefill = prefill_chip_columns(asked)
+        show_served(
+            row, {key: column[0] for key, column in asked.items()},
+            None if prefill is None else {name: column[0] for name, column in prefill.items()},
+        )  # fmt: skip
         return
     from fastflow.evaluation.uneven import uneven_stages
     from fastflow.results import explain, explain_layout

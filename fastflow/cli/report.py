@@ -120,14 +120,10 @@ def is_of_servers(names: list[str]) -> bool:
 
 def _judged(dataset: Dataset) -> Dataset:
     """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
-    if "step" not in dataset.schema.names:
-        return dataset
-    try:
-        beside = find(f"{dataset.folder.shown.rstrip('/')}{RANKING}")
-    except InputError:
-        return dataset
-    is_its_own = beside.about("fingerprint") == dataset.about("fingerprint")
-    return beside if is_its_own and beside.about("report") else dataset
+    from fastflow.explore.ranges import ranking_beside
+
+    beside = ranking_beside(dataset) if "step" in dataset.schema.names else None
+    return beside if beside is not None and beside.about("report") else dataset
 
 
 def check_study(run: Run) -> None:

@@ -263,7 +263,8 @@ SERVED: tuple[Column, ...] = (
 SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
-    "dram_Bps", "compute_flops", "intra_Bps", "inter_Bps", "devices", "feasible", "reason", NO_EFFECT.name,
+    "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
+    "core_V", "core_Hz", "mcus", "bundles", "devices", "feasible", "reason", NO_EFFECT.name,
     ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
@@ -287,6 +288,7 @@ SEARCH: tuple[Column, ...] = (
     Column("own_objective", "float", "", "objective of the chip's own breakdown"),
     Column("own_feasible", "bool", "", "whether the chip's own breakdown is feasible"),
     Column("gain", "float", "", "improvement: own_objective over objective"),
+    Column("gap", "float", "", "objective over that of the best candidate of those that compete, less 1"),
     Column("designs", "int", "", "number of designs scored for the candidate"),
 )
 

@@ -63,6 +63,11 @@ class Dataset(NamedTuple):
                 raise ValueError(key)
             return found
 
+    @property
+    def given(self) -> list[str]:
+        """The overrides that plan its grid again, none where it names none; raises InputError."""
+        return next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
+
     def mapping(self, key: str) -> dict[str, Any]:
         """Return the mapping that its metadata hold under a key; raises InputError."""
         with self.whole(f"the metadata of {self.parts[0]}"):

@@ -105,7 +105,8 @@ def identity(grid: Grid, *beside: object) -> dict[str, str]:
     fingerprint = grid.fingerprint
     if beside:
         fingerprint = hashlib.sha256(json.dumps([fingerprint, *beside]).encode()).hexdigest()
-    return origin(fingerprint, grid.overrides)
+    given = {"fastflow.given": json.dumps(grid.given)} if grid.given else {}
+    return origin(fingerprint, grid.overrides) | given
 
 
 def origin(fingerprint: str, overrides: Sequence[str]) -> dict[str, str]:

@@ -23,11 +23,13 @@ from fastflow.dataset.schema import field_of
 from fastflow.dataset.store import PART
 from fastflow.errors import InputError
 from fastflow.explore.chances import with_chance_of_first, with_chance_on_front
+from fastflow.explore.ranges import KEY, in_order
 from fastflow.explore.search import Answer
 from fastflow.grid.plan import overrides_of
+from fastflow.optimize.objective import LACKS_MEMORY
 from fastflow.optimize.pareto import nondominated
 from fastflow.parallelism.strategy import AUTO
-from fastflow.tables import Ints
+from fastflow.tables import Bools, Floats, Ints
 
 BEST = "-best"
 """What the best designs are called after the folder of their search's history."""
@@ -44,8 +46,7 @@ class BestChip(NamedTuple):
 
 def ranked(answer: Answer) -> Ints:
     """Return the candidates, those that compete together, the best first, those left out last."""
-    left_out = answer.reason != ""
-    return np.lexsort((answer.score, left_out, answer.candidates.group))
+    return in_order(answer.candidates.group, answer.score, answer.reason != "")
 
 
 def ranking(answer: Answer) -> pa.Table:
@@ -58,7 +59,8 @@ def ranking(answer: Answer) -> pa.Table:
     first = history.take(order)
     own = first["objective"].to_numpy()
     found = best["objective"].to_numpy()
-    reason = np.where(answer.reason[order] != "", answer.reason[order], best["reason"].to_pylist())
+    searched = answer.reason[order] == ""
+    reason = np.where(searched, best["reason"].to_pylist(), answer.reason[order])
     best = best.set_column(
         best.schema.get_field_index("reason"), best.schema.field("reason"), pa.array(reason.tolist())
     )
@@ -68,6 +70,7 @@ def ranking(answer: Answer) -> pa.Table:
         "own_objective": own,
         "own_feasible": first["feasible"],
         "gain": own / found,
+        "gap": _gaps(found, group, searched & (answer.score[order] < LACKS_MEMORY)),
         "designs": answer.spent[order],
     }
     kinds = {
@@ -75,6 +78,7 @@ def ranking(answer: Answer) -> pa.Table:
         "own_objective": "float",
         "own_feasible": "bool",
         "gain": "float",
+        "gap": "float",
         "designs": "int",
     }
     fields = [field_of(name, kinds[name]) if name in kinds else best.schema.field(name) for name in columns]
@@ -87,8 +91,19 @@ def ranking(answer: Answer) -> pa.Table:
     ]
     report = answer.candidates.grid.report
     about = {**best.schema.metadata, **({"fastflow.report": report} if report else {})}
+    about[KEY] = answer.ranges.written
     table = pa.table(arrays, schema=pa.schema(fields, metadata=about))
     return with_chance_of_first(answer, table, answer.best[order])
+
+
+def _gaps(objective: Floats, group: Ints, counts: Bools) -> Floats:
+    """Return by how much objectives are above the first one of those that compete, relative to it.
+
+    counts: which candidates were searched, and have the memory if any has; NaN for the others.
+    """
+    first = np.searchsorted(group, group)
+    gaps = np.maximum(objective / objective[first] - 1.0, 0.0)
+    return np.where(counts, gaps, np.nan)
 
 
 def front(answer: Answer) -> pa.Table:

@@ -19,6 +19,7 @@ from fastflow.errors import InputError
 from fastflow.evaluation.listener import SILENT, Listener
 from fastflow.explore.answer import BestChip, check_beside, chips, front, ranking, write_chips
 from fastflow.explore.options import SearchOptions, read_options
+from fastflow.explore.ranges import WithinTolerance
 from fastflow.explore.search import search_designs
 from fastflow.grid import limits
 from fastflow.grid.plan import plan
@@ -38,6 +39,8 @@ class Search(NamedTuple):
     """With `pareto`: the designs that no other beats in both objectives."""
     chips: dict[str, str]
     """The best designs as texts of files that `chip=FILE` accepts, by what tells them apart, or ""."""
+    ranges: pd.DataFrame
+    """What each share of the best designs may be alone within `tolerance` of the best objective."""
 
 
 def search(
@@ -70,7 +73,21 @@ def search(
         history=to_frame([answer.history.table()]),
         front=None if edge is None else to_frame([edge]),
         chips={chip.name: chip.text for chip in found},
+        ranges=ranges_frame(answer.ranges, frame),
     )
+
+
+def ranges_frame(within: WithinTolerance, ranking: pd.DataFrame) -> pd.DataFrame:
+    """Return ranges with a row a share: the candidate, the share, its best, lowest and highest value."""
+    best = ranking.set_index("candidate").to_dict("index")
+    rows = [
+        (candidate, key, best[candidate][key], low, high)
+        for candidate, ranges in within.of.items()
+        for key, (low, high) in ranges.items()
+    ]
+    found = pd.DataFrame(rows, columns=["candidate", "share", "best", "low", "high"])
+    found.attrs = {"tolerance": within.tolerance}
+    return found
 
 
 def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOptions:

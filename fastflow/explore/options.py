@@ -22,10 +22,12 @@ class SearchOptions(NamedTuple):
     objective: str
     pareto: str | None
     compete: str
+    tolerance: float
+    """Relative, of the objective: other designs within it are as good as the best one."""
 
     @property
     def written(self) -> str:
-        """All of it as overrides would say it."""
+        """All that a history follows from, as overrides would say it."""
         said = self.rules._asdict() | {
             "objective": self.objective,
             "pareto": self.pareto,
@@ -53,7 +55,11 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
     if pareto is not None and rules.starts < 2:
         raise InputError("starts", rules.starts, "at least 2 with pareto, one for each end of the front")
     return SearchOptions(
-        rules=rules, objective=objective, pareto=pareto, compete=_choice(section, "compete", COMPETE)
+        rules=rules,
+        objective=objective,
+        pareto=pareto,
+        compete=_choice(section, "compete", COMPETE),
+        tolerance=_tolerance(section),
     )
 
 
@@ -62,6 +68,14 @@ def _choice(section: Mapping[str, Any], key: str, among: Iterable[str]) -> str:
     if value not in tuple(among):
         raise InputError(key, "null" if value is None else value, one_of(tuple(among)))
     return str(value)
+
+
+def _tolerance(section: Mapping[str, Any]) -> float:
+    value = section.get("tolerance")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
+        allowed = "a number from 0 to 1, without 1: relative to the best objective; 0 for no ranges"
+        raise InputError("tolerance", "null" if value is None else value, allowed)
+    return float(value)
 
 
 def _whole(section: Mapping[str, Any], key: str, least: int, otherwise: str = ", or null") -> int:

@@ -227,5 +227,5 @@ def schema_of_history(candidates: Candidates, options: SearchOptions) -> pa.Sche
         if objective is not None:
             place = list(kinds).index(name)
             fields[place] = fields[place].with_metadata({"unit": OBJECTIVES[objective], "meaning": objective})
-    about = identity(grid, options) | {"fastflow.search": options.written}
+    about = identity(grid, options._replace(tolerance=0.0)) | {"fastflow.search": options.written}
     return pa.schema(fields, metadata=about)

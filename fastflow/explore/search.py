@@ -19,6 +19,7 @@ from fastflow.explore.candidates import Candidates, candidates_of
 from fastflow.explore.cluster import scorer_of
 from fastflow.explore.history import History
 from fastflow.explore.options import SearchOptions
+from fastflow.explore.ranges import WithinTolerance, find_ranges
 from fastflow.explore.scorer import schema_of_history
 from fastflow.explore.screening import screen
 from fastflow.grid.run import Run
@@ -39,6 +40,7 @@ class Answer(NamedTuple):
     score: Floats  # of the best design by the (first) objective
     reason: NDArray[np.object_]  # why a candidate was not searched, "" where it was
     spent: Ints  # designs scored of each candidate
+    ranges: WithinTolerance  # of the shares of the best designs
 
 
 def _check_objectives(run: Run, options: SearchOptions) -> None:
@@ -96,6 +98,7 @@ def search_designs(
             partial(scorer.walk, alive),
         )
         history.flush()
+        ranges = find_ranges(scorer, np.asarray(reason != "", dtype=np.bool_))
     return Answer(
         candidates=candidates,
         options=options,
@@ -104,6 +107,7 @@ def search_designs(
         score=scorer.best,
         reason=reason,
         spent=scorer.spent,
+        ranges=ranges,
     )
 
 

@@ -24,9 +24,12 @@ _HUES = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55
 _GRADIENT = "viridis"  # where there are more ranks than hues
 _NAMES = {
     "kp1": "kernel rank (kp1)", "kp2": "kernel rank (kp2)", "tp": "tensor rank (tp)",
-    "dp": "data-parallel rank (dp)", "lp": "pipeline stage (lp)",
+    "cp": "context rank (cp)", "ep": "expert rank (ep)", "dp": "data-parallel rank (dp)",
+    "lp": "pipeline stage (lp)",
 }  # fmt: skip
-_LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "dp": "d", "lp": "p"}
+_LETTERS = {"kp1": "k", "kp2": "k", "tp": "t", "cp": "c", "ep": "e", "dp": "d", "lp": "p"}
+_COLOURED = ("dp", "lp", "kp1", "kp2", "tp", "cp", "ep")
+"""Parallel dimensions by which devices are coloured, the first ones that a point has."""
 
 
 def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[Patch]:
@@ -53,7 +56,7 @@ def draw_ranks(axes: Axes, shown: Scene, plan: Floorplan, pitch: float) -> list[
 
 def _coloured_by(shown: Scene) -> tuple[Traffic | None, Traffic | None]:
     """Return which dimensions hue and lightness stand for: replicas first, which all else is part of."""
-    by = sorted(shown.traffic, key=lambda one: ("dp", "lp", "kp1", "kp2", "tp").index(one.name))
+    by = sorted(shown.traffic, key=lambda one: _COLOURED.index(one.name))
     hue, shade = (*by, None, None)[:2]
     if hue is None or shade is None or hue.degree > len(_HUES) or shade.degree > _MOST_SHADES:
         shade = None

@@ -137,6 +137,8 @@ class Grid(NamedTuple):
     stock: NDArray[np.bool_] = np.zeros(0, np.bool_)
     """Whether the chip of each combination is one of the library, none of whose figures is changed; (0,):
     no chip is."""
+    given: tuple[str, ...] = ()
+    """What the user gave of a study that pairs values or joins grids, of which `overrides` says neither."""
 
     @property
     def points(self) -> int:

@@ -32,7 +32,7 @@ from fastflow.configuration.wording import one_of
 from fastflow.errors import InputError
 from fastflow.grid.compose import INTERPOLATED, Composed, compose_all
 from fastflow.grid.grid import Axis, Block, Grid, Unset, batches_of
-from fastflow.grid.overrides import axes_of, combinations, grids_of
+from fastflow.grid.overrides import Term, axes_of, combinations, grids_of, read_terms
 from fastflow.grid.run import Run
 from fastflow.studies import STUDIES
 from fastflow.tables import Ints
@@ -105,10 +105,22 @@ def plan(
         uncertainty=uncertain,
         unset=_unset(composed),
         stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
+        given=_given(composer, overrides) if _is_of_a_study(grids) else (),
     )
     places = composer.resolved(first, _PLACES.__contains__)
     output, *others = (joined(places.get(key)) for key in _PLACES)
     return Run(grid, options, output, first, *others)
+
+
+def _is_of_a_study(grids: Sequence[Sequence[Term]]) -> bool:
+    """Say whether values are paired, or grids joined, which only a study does."""
+    return len(grids) > 1 or any(term.zipped >= 0 for terms in grids for term in terms)
+
+
+def _given(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the overrides as they were given, those alone that say what is predicted."""
+    own = read_terms(composer, overrides, composer.origin_of_overrides)
+    return tuple(term.written for term in own if term.is_input)
 
 
 def _uncertainty(

@@ -18,11 +18,12 @@ from fastflow.analysis import backtest, sensitivity
 from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import field_of
 from fastflow.explore import api as explore
+from fastflow.explore.ranges import KEY, read_ranges
 from fastflow.measured import calibration, validation
 from fastflow.notebook.cards import row_of
 from fastflow.notebook.markup import card
 from fastflow.optimize.objective import OBJECTIVES
-from fastflow.show.tables import Part, quantity
+from fastflow.show.tables import Part, quantity, records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,20 +38,26 @@ class Search(explore.Search):
 
     def _repr_html_(self) -> str:
         """Return the best design beside the chip's own, and the first of the ranking."""
-        from fastflow.show.ranking import front_sheet, sheet_of
+        from fastflow.show.as_good import as_good
+        from fastflow.show.ranges import range_parts
+        from fastflow.show.ranking import front_sheet, labels_of, sheet_of
         from fastflow.show.search import best_parts, title
 
-        said = self._said
+        said, within = self._said, read_ranges(self.ranking.attrs.get(KEY, ""))
         best, own = (_known(row_of(frame, place)) for frame, place in self._places)
         objectives, schema = (said["objective"], said["pareto"]), self._schema
         line = title(best, int(self.ranking["designs"].sum()), said["method"])
         parts: list[Part] = [line]
         if best["objective"] is not None:
             parts += best_parts(own, best, objectives, self._shares)
+            parts += range_parts(best, within)
         if len(self.ranking) > 1:
             shown = f", the first {_TOP}" if len(self.ranking) > _TOP else ""
             heading = f"Ranking of {counted(len(self.ranking), 'candidate')}{shown}"
             parts.append(sheet_of(heading, self.ranking, self.ranking.head(_TOP), schema))
+            if best["objective"] is not None and (self.ranking["rank"] == 1).sum() == 1:
+                labels = labels_of(list(map(str, self.ranking)))
+                parts += as_good(records(self.ranking), labels, within.tolerance, "candidate")
         more = [] if self.front is None else [("Front", [front_sheet(self.front, schema)])]
         return card(self._headline(best), parts, more)
 

@@ -46,11 +46,6 @@ def row_of(frame: pd.DataFrame, place: int) -> dict[str, Any]:
     return row
 
 
-def _levels(row: Mapping[str, Any]) -> int:
-    """Return how many on-chip levels a point has."""
-    return sum(1 for level in range(9) if row.get(f"l{level}_Bps", float("nan")) > 0.0)
-
-
 def one(frame: pd.DataFrame) -> str:
     """Return a card of one point: its time, what limits it, where time goes, its chip and its memory."""
     row = row_of(frame, 0)
@@ -62,10 +57,11 @@ def one(frame: pd.DataFrame) -> str:
     more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, _prices(frame, row))])]
     if serves:
         first, rates, *others = serving.served_sheets(row, serving.NO_LIMITS)
-        parts = [serving.title(row), *serving.conclusion(row), first, rates, *bands]
+        chip = point.chip_sheet(row, point.levels_of(row), serving.chip_title(row))
+        parts = [serving.title(row), *serving.conclusion(row), first, rates, *bands, chip]
         more[:0] = [("Where the time goes, memory", others)]
     else:
-        chip = point.chip_sheet(row, _levels(row))
+        chip = point.chip_sheet(row, point.levels_of(row))
         sheets = training_sheets(row) if point.is_stacked(row) else (point.phase_sheet(row),)
         parts = [*point.title_parts(row), *point.conclusion(row), *sheets[:2], *bands, chip]
         if len(sheets) > 2:

@@ -20,7 +20,7 @@ from fastflow.configuration.library import hydra_rules
 from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
 from fastflow.errors import InputError
-from fastflow.evaluation.points import predict
+from fastflow.evaluation.points import predict, serves
 from fastflow.figures.drawing import render_placement
 from fastflow.grid.plan import plan
 from fastflow.page.content import Details, Kernels
@@ -40,19 +40,24 @@ _MOST_PICTURES = 6  # each takes half a second
 _PLACED = ("system", "strategy", "placement", "devices")
 """What a drawing follows from."""
 _STRATEGY = CHOSEN[0]
+_PER_LAYER = "parallel.per_layer"
 _COMPETE = re.compile(r"\bcompete=(\w+)")
 
 
 def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) -> tuple[Details | None, str]:
     """Predict points again; returns their details, or None and why there are none.
 
-    frame: rows of a grid, or of a search, with all columns. config_dir: the user's own library.
+    Points that serve have areas alone: no kernel is of one of them. frame: rows of a grid, or of a search,
+    with all columns. config_dir: the user's own library.
     """
     found = _Found(frame)
     try:
         with hydra_rules():
-            grid = plan(Composer.of_library(config_dir), dataset.texts("overrides")).grid
+            grid = plan(Composer.of_library(config_dir), dataset.given).grid
             for places, inputs in _inputs(dataset, grid, frame):
+                found.add_areas(places, inputs)
+                if serves(inputs):
+                    continue
                 for start in range(0, places.size, _AT_ONCE):
                     some = np.arange(start, min(start + _AT_ONCE, places.size))
                     predicted = predict(take(inputs, some))
@@ -60,10 +65,11 @@ def details_of(dataset: Dataset, frame: pd.DataFrame, config_dir: str | None) ->
     except InputError as error:
         own = "" if config_dir else "; --config-dir names your own library, if they were made with one"
         return None, f"Kernels are not shown: the points cannot be predicted again ({error}){own}."
-    timed = int(frame["time_s"].notna().sum())
-    if not found.kernels:
+    if not found.kernels and found.changed:
         changed = "the library or the model has changed since, and their times with it"
-        return None, f"Kernels are not shown: {changed}." if timed else ""
+        return None, f"Kernels are not shown: {changed}."
+    if not found.kernels and not found.areas:
+        return None, ""
     told = []
     if found.changed:
         told.append(f"{counted(found.changed, 'point')} would have another time today: without kernels.")
@@ -87,15 +93,27 @@ def _inputs(dataset: Dataset, grid: Grid, frame: pd.DataFrame) -> Iterator[tuple
         for places, inputs in candidates.inputs(of, designs):
             yield rows[places], inputs
         return
+    axes = dataset.texts("axes") if dataset.about("axes") else []
+    if not {*axes} <= {*grid.keys}:
+        yield np.arange(len(frame)), _ranked(grid, frame, axes)
+        return
     points = frame["point"].to_numpy(dtype=np.int64)
     if points.size and points.max() >= grid.points:
         raise InputError("point", int(points.max()), f"one of {grid.points:,}")
     strategy = np.array(frame["strategy"].astype(str).to_list(), dtype=np.str_)
     for places, share in grid.among(points):
         inputs = grid.inputs(share)
-        if not grid.stacked:  # of which the strategy is all that `auto` chooses
-            inputs[_STRATEGY] = strategy[places]
+        if not grid.stacked:  # the strategy is all that `auto` chooses, unless each layer has its own
+            inputs[_STRATEGY] = np.where(inputs[_PER_LAYER], inputs[_STRATEGY], strategy[places])
         yield places, inputs
+
+
+def _ranked(grid: Grid, frame: pd.DataFrame, axes: list[str]) -> Columns:
+    """Return the inputs of a ranking's rows, which vary what fastflow chose for the one point of a grid."""
+    inputs = take(grid.first_inputs(), np.zeros(len(frame), dtype=np.int64))
+    for key in axes:
+        inputs[key] = np.array(frame[key].to_list(), dtype=inputs[key].dtype.type)
+    return inputs
 
 
 class _Found:
@@ -119,7 +137,6 @@ class _Found:
         """Take points that were predicted; places: of their rows, (points,)."""
         again = np.full(places.size, np.nan)
         again[prediction.timed] = prediction.timeline.total
-        self._add_areas(places, inputs)
         same = np.abs(again - self.time[places]) <= _SAME * self.time[places]
         self.changed += int((~same & np.isfinite(self.time[places])).sum())
         for point in np.flatnonzero(same).tolist():
@@ -134,7 +151,7 @@ class _Found:
             if number >= 0 and number not in self.pictures:
                 self.pictures[number] = render_placement(prediction, point)
 
-    def _add_areas(self, places: Ints, inputs: Columns) -> None:
+    def add_areas(self, places: Ints, inputs: Columns) -> None:
         """Add the area of every part of the die, and what of it no part has."""
         parts = [key for key in inputs if key.startswith("chip.area.")]
         if not parts:
@@ -156,6 +173,9 @@ class _Found:
 
     def _kernels(self) -> Kernels:
         """Return the kernels of all rows, one after the other."""
+        if not self.kernels:
+            nothing = np.zeros(0, dtype=np.str_)
+            return Kernels(np.zeros(self.rows + 1, dtype=np.int64), nothing, nothing, nothing, {}, ())
         levels = sorted(self.levels, key=lambda level: (level == "dram", level))
         each = [self.kernels.get(row) for row in range(self.rows)]
         sizes = [0 if one is None else one["kernel"].size for one in each]

@@ -94,12 +94,11 @@ def _merged(groups: list[list[str]], first: list[str], other: list[str]) -> list
 
 def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
     """Return what a dataset says of itself: how to make it again, and by what it was made."""
-    overrides = dataset.texts("overrides") if dataset.about("overrides") else []
     has_costs = any("_usd" in name for name in dataset.schema.names)
     return [
         ("dataset", dataset.folder.shown),
-        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(overrides)]).strip()),
-        *([("US dollars", title_of_cost({"cost.name": prices_of(overrides)}))] if has_costs else []),
+        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(dataset.given)]).strip()),
+        *([("US dollars", title_of_cost({"cost.name": prices_of(dataset.given)}))] if has_costs else []),
         ("fastflow", dataset.about("version")),
         ("model", dataset.about("model")),
         ("fingerprint", dataset.about("fingerprint")),

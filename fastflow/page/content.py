@@ -59,6 +59,15 @@ class Parts(NamedTuple):
     """Whether they are not to be added up: times of what works at the same time."""
 
 
+class Listing(NamedTuple):
+    """A small table of texts, the first column of which names the rows."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
 class View(NamedTuple):
     """What the charts show first; names of columns."""
 
@@ -138,3 +147,4 @@ class Page(NamedTuple):
     details: Details | None
     lacks: str
     """Why there are no kernels, "" where there are."""
+    listings: tuple[Listing, ...] = ()

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from base64 import b64encode
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.page.content import Page, Quantity
+from fastflow.page.content import Listing, Page, Quantity
 from fastflow.page.library import NOTICE, vega
 from fastflow.units import scales
 
@@ -33,6 +34,7 @@ def document(page: Page) -> bytes:
         "asked": _pairs(page.asked),
         "headlines": "".join(map(_headline, page.headlines)),
         "claims": _claims(page),
+        "listings": "".join(map(_listing, page.listings)),
         "figure": _figure(page),
         "drawn": escape(page.drawn),
         "lacks": escape(page.lacks),
@@ -68,6 +70,24 @@ def _claims(page: Page) -> str:
     return (
         f"<section><h2>Claims</h2><p>{holds} of {len(page.claims)} hold.</p>"
         f'<ul class="claims">{told}</ul></section>'
+    )
+
+
+def _listing(one: Listing) -> str:
+    """Return a small table."""
+
+    def row(cells: Iterable[str], kind: str) -> str:
+        texts = (
+            f"<{kind}{'' if i else ' class=text'}>{escape(cell)}</{kind}>" for i, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(texts)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in one.rows)
+    return (
+        f'<section class="listing"><h2>{escape(one.title)}</h2><p class="note">{escape(one.note)}</p>'
+        f'<div class="table"><table><thead>{row(one.columns, "th")}</thead>'
+        f"<tbody>{body}</tbody></table></div>"
+        "</section>"
     )
 
 

@@ -9,14 +9,16 @@ from fastflow.cost.columns import Devices, cost_columns
 from fastflow.cost.rent import unrented
 from fastflow.cost.system import HOUR
 from fastflow.distinct import once_a_kind
-from fastflow.hardware.chip import generate
+from fastflow.hardware.chip import Chip, generate
 from fastflow.kernel_times import HARDWARE
 from fastflow.serving.apart import PREFILL_DEVICES, has_prefill_chip, is_apart, with_prefill_chip
 from fastflow.tables import Columns, Floats, Inputs, Ints, Texts, first_of
 
 
-def served_costs(inputs: Inputs, columns: Columns) -> Columns:
+def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     """Return result columns of cost; inputs: of points that serve, with all devices; columns: their results.
+
+    chip: that of the devices which decode.
 
     A token costs what the system costs in the time that it takes: an output token, or a token of a pass.
     """
@@ -25,9 +27,11 @@ def served_costs(inputs: Inputs, columns: Columns) -> Columns:
     power: Floats = columns.get("power_W", nothing) * number
     if has_prefill_chip(inputs):
         prefills = np.where(is_apart(inputs), np.minimum(inputs[PREFILL_DEVICES], number), 0)
-        kinds = [_devices(inputs, number - prefills), _devices(with_prefill_chip(inputs), prefills)]
+        others = with_prefill_chip(inputs)
+        prefill = once_a_kind(generate, others, *HARDWARE, kept=True)
+        kinds = [Devices(inputs, chip, number - prefills), Devices(others, prefill, prefills)]
     else:
-        kinds = [_devices(inputs, number)]
+        kinds = [Devices(inputs, chip, number)]
     costs = cost_columns(kinds, power)
     rates = [columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s")]
     costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(rates[0]), rates[1], rates[0])
@@ -41,7 +45,3 @@ def unrented_devices(inputs: Inputs) -> Texts:
     if not has_prefill_chip(inputs):
         return reason
     return first_of(reason, np.where(is_apart(inputs), unrented(with_prefill_chip(inputs)), ""))
-
-
-def _devices(inputs: Inputs, number: Ints) -> Devices:
-    return Devices(inputs, once_a_kind(generate, inputs, *HARDWARE, kept=True), number)

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.distinct import once_a_kind
 from fastflow.errors import InputError
+from fastflow.hardware.chip import Chip, generate
+from fastflow.kernel_times import HARDWARE
 from fastflow.serving.apart import PREFILL_DEVICES, apart_layouts, is_apart, of_decode
 from fastflow.serving.costs import served_costs, unrented_devices
 from fastflow.serving.layout import ServerLayouts
@@ -43,6 +46,7 @@ class Served(NamedTuple):
     reason: Texts  # why it has none; "" where it has
     short: Texts  # which of its times is above what is allowed; "" where none is
     need: Need  # memory of the devices that decode
+    chip: Chip  # of the devices that decode
 
 
 def serve(inputs: Inputs) -> Served:
@@ -84,8 +88,10 @@ def serve(inputs: Inputs) -> Served:
                 empty = "" if column.dtype.kind == "U" else np.nan
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
-    columns = with_compared(inputs, columns | served_costs(inputs, columns))
-    return Served(asked_for, layouts, columns, reason.astype(np.str_), late(inputs, columns), Need(*need))
+    chip = once_a_kind(generate, inputs, *HARDWARE, kept=True)
+    columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
+    reasons = reason.astype(np.str_)
+    return Served(asked_for, layouts, columns, reasons, late(inputs, columns), Need(*need), chip)
 
 
 def _need(asked: Question, found: Columns) -> Need:

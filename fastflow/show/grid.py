@@ -20,6 +20,7 @@ from fastflow.grid.unset import most_tried, sampled
 from fastflow.parallelism.layout import LAYERS
 from fastflow.parallelism.strategy import AUTO
 from fastflow.serving.slo import COMPARED
+from fastflow.show.as_good import layouts_as_good
 from fastflow.show.bands import alike
 from fastflow.show.cost import title_of_cost
 from fastflow.show.tables import (
@@ -27,6 +28,7 @@ from fastflow.show.tables import (
     assumption_lines,
     console,
     listing,
+    tell,
     validation_lines,
     without_effect,
 )
@@ -312,6 +314,7 @@ def show_ranking(
         results = with_limits([*_LATENCIES, *_RATES, "kv_room_B", *likely, "feasible"], best)
         columns = ["strategy", *with_values(results, best)]
         out.print(listing(f"Best of {counted(rows.num_rows, 'layout')}", columns, best))
+        tell(layouts_as_good(rows, ["strategy"]))
         print(f"Ranking: {shown}")
         return
     chosen = ["microbatch", "recompute", "zero"] if search else ["placement"]
@@ -329,6 +332,7 @@ def show_ranking(
         of_all = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     title = f"Best of {of_all}, identical results shown once"
     out.print(listing(title, columns, best))
+    tell(layouts_as_good(rows, ["strategy", *chosen]))
     if search:
         print(_searched(search, rows.num_rows))
     print(f"Ranking: {shown}")

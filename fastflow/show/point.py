@@ -35,6 +35,7 @@ _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
 SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", COST)
 """Inputs that are shown beside results, by what they begin with."""
 _MOST_KERNELS = 16
+_MOST_LEVELS = 9
 _ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
 _DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
 _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
@@ -109,10 +110,16 @@ def _many(count: str, what: str) -> str:
     return f"{count} {what}{'' if count == '1' else 's'}"
 
 
-def chip_sheet(row: Mapping[str, Any], levels: int) -> Sheet:
+def levels_of(row: Mapping[str, Any]) -> int:
+    """Return how many on-chip levels the chip of a point has."""
+    rates = (row.get(f"l{level}_Bps") for level in range(_MOST_LEVELS))
+    return sum(1 for rate in rates if rate is not None and rate > 0.0)
+
+
+def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated") -> Sheet:
     """Tell what the generator made of the budgets: capacities and rates of all levels."""
     q = {name: quantity(name, value) for name, value in row.items()}
-    sheet = new_sheet("Chip generated", [("", False), ("capacity", True), ("rate", True), ("", False)])
+    sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
     made = f"{_many(q['mcus'], 'MCU')} in {_many(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
     sheet.add_row("core", "", q["compute_flops"], made)
     for level in range(levels):

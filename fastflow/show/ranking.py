@@ -12,7 +12,9 @@ from fastflow.charts.search import telling
 from fastflow.configuration.wording import counted
 from fastflow.grid.plan import CHOICES
 from fastflow.optimize.space import BUDGETS
-from fastflow.show.tables import console, new_sheet, quantity
+from fastflow.show.as_good import as_good
+from fastflow.show.ranges import range_parts, ranges_of
+from fastflow.show.tables import console, new_sheet, quantity, records, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +28,8 @@ _MOST = 10  # candidates of one problem
 _MOST_PROBLEMS = 20
 _MOST_OF_FRONT = 16
 _FIGURES = (
-    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "designs", "bound_by",
-    "feasible",
+    "objective", "second_objective", "chance_of_first", "chance_on_front", "gain", "gap", "designs",
+    "bound_by", "feasible",
 )  # fmt: skip
 
 
@@ -57,7 +59,9 @@ def sheet_of(
     for number, row in enumerate(rows[names].itertuples(index=False, name=None), start=1):
         cells = []
         for name, value in zip(names, row, strict=True):
-            if name in about:
+            if name == "gap":
+                cells.append(units.percent(value) if value == value else "-")
+            elif name in about:
                 cells.append(units.show(value, about[name][b"unit"].decode()))
             else:
                 cells.append(f"{value:.2f}x" if name == "gain" and value == value else quantity(name, value))
@@ -117,6 +121,16 @@ def report(dataset: Dataset, chosen: Sequence[str] = ()) -> None:
         )
     else:
         out.print(front_sheet(frame, dataset.schema, chosen))
+    _tell_ranges(dataset, frame)
+
+
+def _tell_ranges(dataset: Dataset, frame: pd.DataFrame) -> None:
+    """Print what else is as good as the best design of a search, where it has one problem."""
+    rows, within = ranges_of(dataset, [])
+    if len(rows) == 1:
+        if "gap" in frame:
+            tell(as_good(records(frame), labels_of(list(map(str, frame))), within.tolerance, "candidate"))
+        tell(range_parts(rows[0], within))
 
 
 def _best_of_each(frame: pd.DataFrame) -> pd.DataFrame:

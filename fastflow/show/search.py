@@ -14,18 +14,12 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.schema import to_frame
 from fastflow.explore.search import Answer
 from fastflow.optimize.objective import OBJECTIVES
+from fastflow.show.as_good import as_good
 from fastflow.show.grid import assumed, kind_of_cost
 from fastflow.show.progress import Progress
-from fastflow.show.ranking import front_sheet, ranking_sheet
-from fastflow.show.tables import (
-    CLASS,
-    Part,
-    console,
-    new_sheet,
-    quantity,
-    tell,
-    validation_lines,
-)
+from fastflow.show.ranges import range_parts
+from fastflow.show.ranking import front_sheet, labels_of, ranking_sheet
+from fastflow.show.tables import CLASS, Part, console, new_sheet, quantity, records, tell, validation_lines
 
 _OF_ITERATIONS = {
     "time_s": "time", "energy_J": "energy", "device_usd": "cost of a device",
@@ -66,9 +60,15 @@ def found(answer: Answer, ranking: pa.Table, edge: pa.Table | None) -> None:
         options = answer.options
         out.print(title(row, int(answer.spent.sum()), options.rules.method))
         tell(best_parts(own, row, (options.objective, options.pareto), answer.candidates.space.keys))
+        tell(range_parts(row, answer.ranges))
         out.print(kind_of_cost(answer.candidates.grid))
     if answer.candidates.point.size > 1:
-        out.print(ranking_sheet(to_frame([ranking]), ranking.schema))
+        frame = to_frame([ranking])
+        out.print(ranking_sheet(frame, ranking.schema))
+        if heads.num_rows == 1:
+            tell(
+                as_good(records(frame), labels_of(ranking.schema.names), answer.ranges.tolerance, "candidate")
+            )
     if edge is not None:
         out.print(front_sheet(to_frame([edge]), edge.schema))
     for line in assumed(answer.candidates.grid):
@@ -166,8 +166,10 @@ def speed(answer: Answer, progress: Progress) -> None:
     """Print how many designs were scored, and how fast."""
     fresh = answer.history.told - answer.history.there
     if fresh:
-        rate = fresh / max(progress.seconds, 1e-9)
-        print(f"{counted(fresh, 'design')} scored in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
+        tried = answer.ranges.tried
+        rate = (fresh + tried) / max(progress.seconds, 1e-9)
+        beside = f", and {tried:,} beside the best," if tried else ""
+        print(f"{counted(fresh, 'design')} scored{beside} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
         known = answer.history.told
         print(f"{counted(known, 'design')} {'was' if known == 1 else 'were'} scored before")

@@ -15,6 +15,7 @@ from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE
 from fastflow.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
+from fastflow.show.point import chip_sheet, levels_of
 from fastflow.show.tables import (
     Part,
     assumption_lines,
@@ -46,14 +47,22 @@ _LIMITERS = {
 }
 
 
-def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Print one point that serves; inputs: its own, scalars by dotted key."""
+def show_served(
+    row: Mapping[str, Any], inputs: Mapping[str, Any], prefill_chip: Mapping[str, Any] | None = None
+) -> None:
+    """Print one point that serves; inputs: its own, scalars by dotted key.
+
+    prefill_chip: result columns of the chip that prefills alone, where there is one.
+    """
     out = console()
     out.print(title(row))
     for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
         out.print(line)
     limits = limits_of(inputs)
     tell(served_sheets(row, limits))
+    out.print(chip_sheet(row, levels_of(row), chip_title(row)))
+    if prefill_chip is not None:
+        out.print(chip_sheet(prefill_chip, levels_of(prefill_chip), f"{_CHIP} of prefill"))
     out.print(cost_sheet(row, inputs))
     if has_bands(row):
         out.print(band_sheet(row))
@@ -83,6 +92,14 @@ def title(row: Mapping[str, Any]) -> str:
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
     )
+
+
+_CHIP = "Chip generated"
+
+
+def chip_title(row: Mapping[str, Any]) -> str:
+    """Return the title of the chip that a row has columns of: that which decodes, where another prefills."""
+    return f"{_CHIP} of decode" if _has(row, "prefill_devices") and row["prefill_devices"] > 0 else _CHIP
 
 
 def served_sheets(row: Mapping[str, Any], limits: Limits) -> tuple[Sheet, ...]:

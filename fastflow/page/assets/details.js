@@ -44,6 +44,7 @@ class PointDetails {
     box.append(beside);
     for (const parts of this.explorer.points.view.parts) await this.bar(beside, parts, Math.min(room, 560));
     await this.chip(beside, Math.min(room, 560));
+    this.generated(beside);
     if (!beside.childElementCount) beside.remove();
     this.placement(box);
     this.columns();
@@ -200,6 +201,31 @@ class PointDetails {
     const parts = areas.map(({ name, area }) => ({ name, area, fill: COMPONENTS[name] ?? GREY, ink: inkFor(COMPONENTS[name] ?? GREY), t: `${name} ${digits(area)} mm²`, tip: `${name}: ${digits(area)} mm², ${digits((100 * area) / die)}% of the die${Number.isNaN(this.value(`${name}_B`)) ? "" : `\n${this.text(`${name}_B`)}`}` }));
     const chart = this.part(box, `Floor plan of the die, ${digits(die)} mm²: budgets to scale (where a part lies is not modelled)`);
     await this.chart(chart, dieSpec(room - 20, Math.round((room - 20) * 0.55), parts), `Areas of the die: ${parts.map((part) => part.tip).join("; ")}`);
+  }
+
+  // What the generator made of the budgets: capacity and rate of every level, units, links.
+  generated(box) {
+    const known = (name) => (this.value(name) > 0 ? this.text(name) : "");
+    const made = (name, what) => (known(name) ? `${known(name)} ${what}${this.value(name) === 1 ? "" : "s"}` : "");
+    const levels = [...this.explorer.points.columns.keys()].filter((name) => /^l\d_Bps$/.test(name)).map((name) => name.slice(0, 2)).sort();
+    const rows = [
+      ["core", "", known("compute_flops"), [made("mcus", "MCU"), made("bundles", "bundle"), known("core_V"), known("core_Hz")]],
+      ...levels.map((level) => [level, known(`${level}_B`), known(`${level}_Bps`), [made(`${level}_banks`, "bank")]]),
+      ["dram", known("dram_capacity_B"), known("dram_Bps"), [made("dram_devices", "device")]],
+      ["network", "", known("inter_Bps"), ["between packages, one direction"]],
+      ["", "", known("intra_Bps"), ["in a package, one direction"]],
+    ].filter(([, capacity, rate]) => capacity || rate);
+    if (rows.length < 2) return;
+    const apart = this.value("prefill_devices") > 0 ? " of decode" : "";
+    const element = this.part(box, `Chip generated${apart}`), table = document.createElement("table"), head = table.createTHead().insertRow();
+    table.className = "generated";
+    for (const name of ["", "capacity", "rate", ""]) head.append(Object.assign(document.createElement("th"), { textContent: name }));
+    const body = table.createTBody();
+    for (const [name, capacity, rate, more] of rows) {
+      const row = body.insertRow();
+      for (const [text, kind] of [[name, "text"], [capacity, ""], [rate, ""], [more.filter(Boolean).join(", "), "text"]]) Object.assign(row.insertCell(), { textContent: text, className: kind });
+    }
+    element.append(table);
   }
 
   placement(box) {

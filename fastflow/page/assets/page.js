@@ -106,7 +106,10 @@ const frame = () => new Promise((then) => requestAnimationFrame(() => setTimeout
 
 async function start() {
   const points = readPoints(await unpacked("data"));
-  if (!points.rows) return;
+  if (!points.rows) {
+    document.documentElement.dataset.ready = "yes"; // the page says that there is none
+    return;
+  }
   new Function(new TextDecoder().decode(await unpacked("vega")))();
   byId("explore").hidden = false;
   byId("drawn").hidden = !byId("drawn").textContent;

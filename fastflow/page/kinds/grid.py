@@ -71,7 +71,7 @@ def page_of(dataset: Dataset, study: str, config_dir: str | None) -> Page:
     main = first_of(("tokens_per_s_per_device",) if serves else ("time_s",), better) or "time_s"
     drawn = drawn_of(first, better, apart, main)
     frame = _drawn_rows(dataset, first, drawn)
-    details, lacks = (None, "") if serves else details_of(dataset, frame, config_dir)
+    details, lacks = details_of(dataset, frame, config_dir)
     study = study or dataset.about("report")
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
@@ -220,7 +220,8 @@ def _view(
         name for name in ("strategy", "cuts") if name in varying(frame, names) and name not in apart
     ]
     limiter = first_of(("bound_by", "decode_bound_by", "prefill_bound_by"), names)
-    parts = [MEMORY] if details else [TIME, MEMORY]
+    has_kernels = details is not None and details.kernels.name.size > 0
+    parts = [MEMORY] if has_kernels else [TIME, MEMORY]
     return View(
         x=x,
         y=y,

@@ -11,18 +11,22 @@ from fastflow.charts.search import columns_of, draw, draw_front
 from fastflow.charts.style import render
 from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
+from fastflow.explore.ranges import WithinTolerance
 from fastflow.optimize.space import BUDGETS
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, varying
-from fastflow.page.content import Headline, Page, Parts, View
-from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, best_of, first_reason, told_of
+from fastflow.page.content import SAID, Headline, Listing, Page, Parts, View
+from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, SERVED, best_of, first_reason, told_of
 from fastflow.page.rows import drawn_of
+from fastflow.show.ranges import HOW, is_settled, ranges_of, rows_of, title, unsettled
 from fastflow.show.ranking import labels_of
 
 _LISTED = (
-    "objective", "second_objective", "gain", "own_objective", "time_s", "bound_by", "energy_J",
-    "iteration_usd", "feasible", "reason",
+    "objective", "second_objective", "gain", "gap", "own_objective", "time_s", "ttft_s", "tpot_s",
+    "tokens_per_s_per_device", "tokens_per_s_per_user", "bound_by", "decode_bound_by", "energy_J",
+    "joules_per_token", "iteration_usd", "token_usd", "feasible", "reason",
 )  # fmt: skip
+_MOST_LISTINGS = 6
 
 
 def page_of(dataset: Dataset, config_dir: str | None) -> Page:
@@ -39,11 +43,12 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
     is_ranking, is_history = "rank" in names, "step" in names
     what = counted(len(whole), "candidate" if is_ranking else "design")
     number = first_of(("rank", "design"), names)
+    rows, within = ranges_of(dataset, labels_of(names))
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
         what=f"Search: {what}, {'ranked' if is_ranking else 'as scored' if is_history else 'of the front'}",
         asked=[*asked_of(dataset, "search"), ("search", dataset.about("search"))],
-        headlines=_headlines(dataset, whole, labels),
+        headlines=[*_headlines(dataset, whole, labels), *(_as_good(whole, within.tolerance) if rows else [])],
         claims=[],
         figure=_figure(dataset, whole),
         points=quantities(dataset, frame),
@@ -54,7 +59,31 @@ def page_of(dataset: Dataset, config_dir: str | None) -> Page:
         view=_view(whole, labels, number)._replace(opened=best_row(frame, "objective")),
         details=details,
         lacks=lacks,
+        listings=_listings(rows, within) if rows else (),
     )
+
+
+def _listings(rows: list[dict[str, Any]], within: WithinTolerance) -> tuple[Listing, ...]:
+    """Return the ranges of the shares of the best designs, a table for each of a few problems."""
+    of_all = pd.DataFrame(rows)
+    labels = varying(of_all, labels_of(list(map(str, of_all))))
+    listings = []
+    for place, row in enumerate(rows[:_MOST_LISTINGS]):
+        named = f": {_named(of_all.iloc[place], labels)}" if labels else ""
+        note = f"{HOW}." + ("" if is_settled(row, within) else f" {unsettled(row, within)}.")
+        cells = tuple(map(tuple, rows_of(row, within)))
+        listings.append(Listing(f"{title(within)}{named}", note, ("component", *BUDGETS), cells))
+    return tuple(listings)
+
+
+def _as_good(frame: pd.DataFrame, tolerance: float) -> list[Headline]:
+    """Return how many candidates of a ranking are as good as the best of those that they compete with."""
+    if "gap" not in frame or len(frame) < 2:
+        return []
+    near = int((frame["gap"] <= tolerance).sum())
+    return [
+        Headline(f"Within {100.0 * tolerance:g}% of the best", f"{near:,} of {len(frame):,}", "candidates")
+    ]
 
 
 def _empty(dataset: Dataset) -> Page:
@@ -139,13 +168,14 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
     several = varying(frame, ["second_objective"])
     x = several[0] if several else "chip.area.core" if "chip.area.core" in shares else number
     few = [label for label in labels if frame[label].nunique() <= COLOURS]
-    colour = first_of(few, names) or "bound_by"
+    limiter = first_of(("bound_by", "decode_bound_by", "prefill_bound_by"), varying(frame, names))
+    colour = first_of(few, names) or limiter or "feasible"
     rows, across = (*labels, "", "")[:2]
     return View(
         x=x,
         y="objective",
         colour=colour,
-        bars="bound_by",
+        bars=limiter or "feasible",
         histogram="objective",
         sort="objective",
         rows=rows if across else "",
@@ -155,6 +185,7 @@ def _view(frame: pd.DataFrame, labels: list[str], number: str) -> View:
             *labels,
             *(name for name in _LISTED if name in names and frame[name].notna().any()),
         ),
+        said=SERVED if "tpot_s" in names else SAID,
         named=tuple(dict.fromkeys((*([number] if number else []), *labels, "strategy"))),
         parts=tuple(_shares_of(budget, shares) for budget in BUDGETS if _shares_of(budget, shares).columns),
     )
