@@ -122,8 +122,9 @@ def test_every_dataset_has_its_report_and_its_page(
 
 def _check(tab: Browser, dataset: str, frame: pd.DataFrame) -> None:
     """Look at what a page shows of its points."""
-    title = dataset.removesuffix(ERRORS)  # the errors of a validation are shown with its rows
-    assert tab.value("document.querySelector('h1').textContent") == title
+    # errors are shown with their validation, the history of a study by the ranking that it is judged by
+    titles = {dataset, dataset.removesuffix(ERRORS), f"{dataset}{RANKING}"}
+    assert tab.value("document.querySelector('h1').textContent") in titles
     if frame.empty:
         return
     assert tab.value("document.querySelectorAll('#scatter canvas').length") >= 1, dataset
@@ -135,8 +136,8 @@ def _check(tab: Browser, dataset: str, frame: pd.DataFrame) -> None:
         assert "l2" in chip, dataset
         if "measured_s" in frame:  # whose points are not predicted again
             return
-        titles = "[...document.querySelectorAll('#pointcharts h3')].map((one) => one.textContent)"
-        assert any(one.startswith("Floor plan") for one in tab.value(titles)), dataset
+        heads = tab.value("[...document.querySelectorAll('#pointcharts h3')].map((one) => one.textContent)")
+        assert any(one.startswith("Floor plan") for one in heads), dataset
 
 
 def test_a_page_of_a_served_search_has_areas_and_the_chip(tmp_path: Path) -> None:

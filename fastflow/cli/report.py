@@ -120,9 +120,9 @@ def is_of_servers(names: list[str]) -> bool:
 
 def _judged(dataset: Dataset) -> Dataset:
     """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
-    from fastflow.explore.ranges import ranking_beside
+    from fastflow.explore.ranges import ranking_of_search
 
-    beside = ranking_beside(dataset) if "step" in dataset.schema.names else None
+    beside = ranking_of_search(dataset) if "step" in dataset.schema.names else None
     return beside if beside is not None and beside.about("report") else dataset
 
 

@@ -28,9 +28,9 @@ class WithinTolerance(NamedTuple):
     of: Mapping[int, Mapping[str, tuple[float, float]]]
     """Candidate to key of a share to its lowest and its highest value."""
     least: Mapping[int, float]
-    """Candidate to the least objective that was found beside its search."""
+    """Candidate to the least objective that was measured around it."""
     tried: int = 0
-    """Designs that were scored for it."""
+    """Designs that were scored for all of it."""
 
     @property
     def written(self) -> str:
@@ -57,19 +57,19 @@ def read_ranges(text: str) -> WithinTolerance:
     )
 
 
-def ranking_beside(dataset: Dataset) -> Dataset | None:
+def ranking_of_search(dataset: Dataset) -> Dataset | None:
     """Return the ranking of the search that a history, a front or a ranking is of; None where it is gone."""
     if "rank" in dataset.schema.names:
         return dataset
     try:
-        beside = find(f"{dataset.folder.shown.rstrip('/').removesuffix(FRONT)}{RANKING}")
+        ranking = find(f"{dataset.folder.shown.rstrip('/').removesuffix(FRONT)}{RANKING}")
     except InputError:
         return None
-    return beside if beside.about("fingerprint") == dataset.about("fingerprint") else None
+    return ranking if ranking.about("fingerprint") == dataset.about("fingerprint") else None
 
 
 def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
-    """Score designs beside the best one of every problem, where it is feasible, and return their ranges.
+    """Score designs around the best one of every problem, where it is feasible, and return their ranges.
 
     They are in no history: what a search does next follows from its history alone. left_out: which candidates
     were not searched, (candidates,).
@@ -107,8 +107,8 @@ def find_ranges(scorer: Scorer, left_out: Bools) -> WithinTolerance:
         return np.where(is_feasible, np.asarray(scored["objective"]), np.inf)
 
     spent = int(scorer.spent.sum()) // heads.size
-    found = ranges_of(best, objective[rows], (low, high), candidates.space, spent, tolerance, measure)
-    return _named(heads, candidates.space.keys, found, tolerance)._replace(tried=tried)
+    ranges = ranges_of(best, objective[rows], (low, high), candidates.space, spent, tolerance, measure)
+    return _named(heads, candidates.space.keys, ranges, tolerance)._replace(tried=tried)
 
 
 def in_order(group: Ints, score: Floats, left_out: Bools) -> Ints:
@@ -116,9 +116,11 @@ def in_order(group: Ints, score: Floats, left_out: Bools) -> Ints:
     return np.lexsort((score, left_out, group))
 
 
-def _named(heads: Ints, keys: tuple[str, ...], found: Ranges, tolerance: float) -> WithinTolerance:
+def _named(heads: Ints, keys: tuple[str, ...], ranges: Ranges, tolerance: float) -> WithinTolerance:
     of = {
         candidate: dict(zip(keys, zip(low, high, strict=True), strict=True))
-        for candidate, low, high in zip(heads.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+        for candidate, low, high in zip(
+            heads.tolist(), ranges.low.tolist(), ranges.high.tolist(), strict=True
+        )
     }
-    return WithinTolerance(tolerance, of, dict(zip(heads.tolist(), found.least.tolist(), strict=True)))
+    return WithinTolerance(tolerance, of, dict(zip(heads.tolist(), ranges.least.tolist(), strict=True)))

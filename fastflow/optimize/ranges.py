@@ -24,7 +24,7 @@ nearly the same error, so that their ratio is much surer than either of their ti
 LOWEST, HIGHEST = 0.002, 0.98
 """Shares that are tried at most, unless the best is near: beyond, a part or all others are hardly there."""
 _NEAR = 8.0  # times nearer to 0 or 1 than the best share is tried, too
-_APART = 4.0  # times as far away is the next value
+_RATIO = 4.0  # times as far away is the next value
 _HARDLY = 1e-6  # of a share that is none, for its odds
 FEWEST, VALUES, ROUNDS = 2, 8, 3
 """Values of a share that are tried at first, half on either side; and how often both ends are bisected."""
@@ -41,7 +41,7 @@ class Ranges(NamedTuple):
     low: Floats
     high: Floats
     least: Floats
-    """The least objective that was found, (problems,)."""
+    """The least objective that was measured, (problems,)."""
 
 
 def varied(designs: Floats, shares: Ints, values: Floats, space: Space) -> Floats:
@@ -52,8 +52,8 @@ def varied(designs: Floats, shares: Ints, values: Floats, space: Space) -> Float
     rows = np.arange(shares.size)
     others = space.budget == space.budget[shares][:, None]
     others[rows, shares] = False
-    rest, own = np.where(others, designs, 0.0).sum(axis=1), designs[rows, shares]
-    left = np.where(values > own, np.minimum(1.0 - values, rest), rest + own - values)
+    rest, center = np.where(others, designs, 0.0).sum(axis=1), designs[rows, shares]
+    left = np.where(values > center, np.minimum(1.0 - values, rest), rest + center - values)
     scale = np.divide(left, rest, out=np.ones(rest.size), where=rest > 0.0)
     moved = np.where(others, designs * scale[:, None], designs)
     moved[rows, shares] = values
@@ -63,17 +63,17 @@ def varied(designs: Floats, shares: Ints, values: Floats, space: Space) -> Float
 class _Ends:
     """The ends of what is within the tolerance, of every share of every problem; (problems x shares,)."""
 
-    def __init__(self, own: Floats, low: Floats, high: Floats, limit: Floats) -> None:
+    def __init__(self, center: Floats, low: Floats, high: Floats, limit: Floats) -> None:
         """Begin with the best shares and the ends that are known.
 
         limit: the objective that is just within the tolerance.
         """
-        self.own, self.low, self.high, self.limit = _odds(own), low.copy(), high.copy(), limit
+        self.center, self.low, self.high, self.limit = _odds(center), low.copy(), high.copy(), limit
         self.below, self.above = np.full((2, low.size), np.nan)  # the nearest beyond them that are not within
 
-    def tell(self, rows: Ints, values: Floats, found: Floats) -> None:
+    def tell(self, rows: Ints, values: Floats, objective: Floats) -> None:
         """Take the objectives of some shares' values."""
-        is_within = found <= self.limit[rows]
+        is_within = objective <= self.limit[rows]
         np.fmin.at(self.low, rows[is_within], values[is_within])
         np.fmax.at(self.high, rows[is_within], values[is_within])
         lower = ~is_within & (values < self.low[rows])
@@ -85,11 +85,11 @@ class _Ends:
         """Return the middles between the ends and what is beyond them, and of which rows they are."""
         lower, upper = (np.flatnonzero(~np.isnan(beyond)) for beyond in (self.below, self.above))
         rows = np.concatenate([lower, upper])
-        inner = _odds(np.concatenate([self.low[lower], self.high[upper]])) - self.own[rows]
-        outer = _odds(np.concatenate([self.below[lower], self.above[upper]])) - self.own[rows]
-        far = np.abs(outer) / _APART  # where nothing within is known on this side, or hardly
+        inner = _odds(np.concatenate([self.low[lower], self.high[upper]])) - self.center[rows]
+        outer = _odds(np.concatenate([self.below[lower], self.above[upper]])) - self.center[rows]
+        far = np.abs(outer) / _RATIO  # where nothing within is known on this side, or hardly
         far = np.maximum(far, np.sqrt(np.abs(inner * outer)))
-        return rows, _share(self.own[rows] + np.copysign(far, outer))
+        return rows, _share(self.center[rows] + np.copysign(far, outer))
 
 
 def ranges_of(
@@ -103,22 +103,22 @@ def ranges_of(
     that the search has scored of a problem; tolerance: relative, of the objective.
     """
     problem, share = (places.ravel() for places in np.indices(best.shape))
-    own, least = best.ravel(), objective.copy()
+    center, least = best.ravel(), objective.copy()
     limit = (objective * (1.0 + tolerance))[problem]
-    ends = _Ends(own, np.minimum(own, known[0].ravel()), np.maximum(own, known[1].ravel()), limit)
+    ends = _Ends(center, np.minimum(center, known[0].ravel()), np.maximum(center, known[1].ravel()), limit)
     most = max(spent, min(ALWAYS, 2 * spent))
     count = min(max(most // best.shape[1], FEWEST), VALUES) // 2
-    far_ends = np.minimum(LOWEST, own / _NEAR), np.maximum(HIGHEST, 1.0 - (1.0 - own) / _NEAR)
-    ladder = np.concatenate([_ladder(own, end, count) for end in far_ends])
-    rows, values = np.tile(np.arange(own.size), len(ladder)), ladder.ravel()
+    far_ends = np.minimum(LOWEST, center / _NEAR), np.maximum(HIGHEST, 1.0 - (1.0 - center) / _NEAR)
+    ladder = np.concatenate([_ladder(center, end, count) for end in far_ends])
+    rows, values = np.tile(np.arange(center.size), len(ladder)), ladder.ravel()
     used = 0
     for _ in range(1 + ROUNDS):
         used += rows.size
         if not rows.size or (used > rows.size and used > most * len(best)):
             break
-        found = measure(problem[rows], varied(best[problem[rows]], share[rows], values, space))
-        np.fmin.at(least, problem[rows], found)
-        ends.tell(rows, values, found)
+        objectives = measure(problem[rows], varied(best[problem[rows]], share[rows], values, space))
+        np.fmin.at(least, problem[rows], objectives)
+        ends.tell(rows, values, objectives)
         rows, values = ends.ask()
     return Ranges(ends.low.reshape(best.shape), ends.high.reshape(best.shape), least)
 
@@ -133,11 +133,11 @@ def _share(odds: Floats) -> Floats:
     return np.asarray(1.0 / (1.0 + np.exp(-odds)))
 
 
-def _ladder(own: Floats, end: Floats, count: int) -> Floats:
+def _ladder(center: Floats, end: Floats, count: int) -> Floats:
     """Return some values from each share towards an end, each further away than the last; (count, shares).
 
     A single one is a part of the way.
     """
-    start, stop = _odds(own), _odds(end)
-    steps = _APART ** (np.arange(1.0, count + 1.0) - max(count, 2))[:, None]
+    start, stop = _odds(center), _odds(end)
+    steps = _RATIO ** (np.arange(1.0, count + 1.0) - max(count, 2))[:, None]
     return _share(start + steps * (stop - start))

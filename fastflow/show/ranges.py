@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastflow.explore.ranges import WithinTolerance, ranking_beside, read_ranges
+from fastflow.explore.ranges import WithinTolerance, ranking_of_search, read_ranges
 from fastflow.optimize.space import BUDGETS
 from fastflow.show.tables import Part, new_sheet, records
 from fastflow.units import percent
@@ -27,15 +27,15 @@ def rows_of(row: Mapping[str, Any], within: WithinTolerance) -> list[list[str]]:
     """Return the ranges of a best design as texts: a component and its share of every budget, or ""."""
     ranges = within.of.get(int(row["candidate"]), {})
     parts = dict.fromkeys(key.split(".")[2] for key in ranges)
-    found = []
+    cells_of_parts = []
     for part in parts:
         cells = []
         for budget in BUDGETS:
             key = f"chip.{budget}.{part}"
             ends = " to ".join(f"{end:.1%}" for end in ranges.get(key, ()))
             cells.append(f"{float(row[key]):.1%}  ({ends})" if ends else "")
-        found.append([part, *cells])
-    return found
+        cells_of_parts.append([part, *cells])
+    return cells_of_parts
 
 
 def range_sheet(row: Mapping[str, Any], within: WithinTolerance) -> Sheet:
@@ -47,8 +47,8 @@ def range_sheet(row: Mapping[str, Any], within: WithinTolerance) -> Sheet:
     return sheet
 
 
-def is_settled(row: Mapping[str, Any], within: WithinTolerance) -> bool:
-    """Say whether no design beside the search is better than its best one by more than the tolerance."""
+def is_converged(row: Mapping[str, Any], within: WithinTolerance) -> bool:
+    """Say whether no design around the best one is better by more than the tolerance."""
     least = within.least.get(int(row["candidate"]), float(row["objective"]))
     return least * (1.0 + within.tolerance) >= float(row["objective"])
 
@@ -57,12 +57,12 @@ def range_parts(row: Mapping[str, Any], within: WithinTolerance) -> Iterator[Par
     """Yield what is to be said of a best design's ranges; nothing where it has none."""
     if int(row["candidate"]) in within.of:
         yield range_sheet(row, within)
-        if not is_settled(row, within):
-            yield unsettled(row, within)
+        if not is_converged(row, within):
+            yield not_converged(row, within)
 
 
-def unsettled(row: Mapping[str, Any], within: WithinTolerance) -> str:
-    """Say that a design beside the search is better than its best one, and what to do."""
+def not_converged(row: Mapping[str, Any], within: WithinTolerance) -> str:
+    """Say that a design around the best one is better, and what to do."""
     gain = 1.0 - within.least[int(row["candidate"])] / float(row["objective"])
     return (
         f"One share moved alone gives {percent(gain)} less: the search is not at its end; more steps= go on"
@@ -74,13 +74,13 @@ def ranges_of(dataset: Dataset, labels: Sequence[str]) -> tuple[list[dict[str, A
 
     dataset: its history, front or ranking; labels: columns beside that are read.
     """
-    beside = ranking_beside(dataset)
-    if beside is None:
+    ranking = ranking_of_search(dataset)
+    if ranking is None:
         return [], read_ranges("")
-    with beside.whole("its ranges"):
-        within = read_ranges(beside.about("ranges"))
+    with ranking.whole("its ranges"):
+        within = read_ranges(ranking.about("ranges"))
     if not within.of:
         return [], within
     shares = {key for ranges in within.of.values() for key in ranges}
-    frame = beside.read(["rank", "candidate", "objective", *shares, *labels])
+    frame = ranking.read(["rank", "candidate", "objective", *shares, *labels])
     return records(frame[frame["candidate"].isin(within.of)]), within

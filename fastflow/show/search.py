@@ -168,8 +168,8 @@ def speed(answer: Answer, progress: Progress) -> None:
     if fresh:
         tried = answer.ranges.tried
         rate = (fresh + tried) / max(progress.seconds, 1e-9)
-        beside = f", and {tried:,} beside the best," if tried else ""
-        print(f"{counted(fresh, 'design')} scored{beside} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
+        around = f", and {tried:,} around the best," if tried else ""
+        print(f"{counted(fresh, 'design')} scored{around} in {progress.seconds:.2f} s: {rate:,.0f} designs/s")
     else:
         known = answer.history.told
         print(f"{counted(known, 'design')} {'was' if known == 1 else 'were'} scored before")

@@ -18,7 +18,7 @@ from fastflow.page.columns import asked_of, best_row, compared, first_of, quanti
 from fastflow.page.content import SAID, Headline, Listing, Page, Parts, View
 from fastflow.page.kinds.grid import COLOURS, NOT_FEASIBLE, SERVED, best_of, first_reason, told_of
 from fastflow.page.rows import drawn_of
-from fastflow.show.ranges import HOW, is_settled, ranges_of, rows_of, title, unsettled
+from fastflow.show.ranges import HOW, is_converged, not_converged, ranges_of, rows_of, title
 from fastflow.show.ranking import labels_of
 
 _LISTED = (
@@ -70,7 +70,7 @@ def _listings(rows: list[dict[str, Any]], within: WithinTolerance) -> tuple[List
     listings = []
     for place, row in enumerate(rows[:_MOST_LISTINGS]):
         named = f": {_named(of_all.iloc[place], labels)}" if labels else ""
-        note = f"{HOW}." + ("" if is_settled(row, within) else f" {unsettled(row, within)}.")
+        note = f"{HOW}." + ("" if is_converged(row, within) else f" {not_converged(row, within)}.")
         cells = tuple(map(tuple, rows_of(row, within)))
         listings.append(Listing(f"{title(within)}{named}", note, ("component", *BUDGETS), cells))
     return tuple(listings)
