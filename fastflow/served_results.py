@@ -6,6 +6,8 @@ import numpy as np
 
 from fastflow.serving.serve import Served
 from fastflow.tables import Columns, Inputs, repeated
+from fastflow.workload import parameters_of
+from fastflow.workload.precision import types_of
 
 
 def served_columns(inputs: Inputs, served: Served) -> Columns:
@@ -15,6 +17,10 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
     reason = np.where(served.reason != "", served.reason, served.short)
     columns: Columns = dict(served.columns) | {
         "devices": inputs["system.devices"],
+        "parameters": parameters_of(inputs)[0],
+        "layers": inputs["model.layers"],
+        "hidden": inputs["model.hidden"],
+        "dtype": types_of(inputs),
         "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~has_limit),
         "feasible": reason == "",
         "reason": reason,

@@ -45,7 +45,7 @@ WORK = {
     ),
     "prefill": ("model=llama3_8b", "chip=h100_sxm", "serve=prefill", "parallel.strategy=TP-1"),
 }  # fmt: skip
-NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config")
+NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config", "model.size")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""
 NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
 

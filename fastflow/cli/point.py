@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from fastflow.dataset.folder import RANKING
 from fastflow.errors import CompositionError, InputError
 from fastflow.grid.run import Run
+from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.published import note_of_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,12 +58,13 @@ def run_point(run: Run, output: str) -> None:
 
 def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     """Print how the results of a point come about."""
+    note = note_of_types(with_config(run.first.leaves))
     if run.grid.served:
         from fastflow.serving.lengths import with_lengths
         from fastflow.show.serving import show_served
 
         asked = with_lengths(run.grid.first_inputs())
-        show_served(row, {key: column[0] for key, column in asked.items()})
+        show_served(row, {key: column[0] for key, column in asked.items()}, note)
         return
     from fastflow.results import explain, explain_layout
     from fastflow.show import point
@@ -70,7 +73,7 @@ def _tell(run: Run, found: _Found, row: dict[str, Any]) -> None:
     prediction = cast("Prediction", found.prediction)
     layouts = explain_layout(prediction, found.place)
     inputs = {key: column[found.place].item() for key, column in prediction.inputs.items() if key in SHOWN}
-    point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels)
+    point.breakdown(row | inputs, explain(prediction, found.place), layouts, run.grid.levels, note)
 
 
 def _refuse_files(run: Run) -> None:

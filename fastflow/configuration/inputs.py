@@ -30,8 +30,11 @@ from fastflow.workload.request_lengths import KEY as LENGTHS
 from fastflow.workload.request_lengths import read_lengths
 from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.model_size import KEY as SIZE
+from fastflow.workload.transformer.model_size import with_size
 from fastflow.workload.transformer.pattern import KEY as PATTERN
 from fastflow.workload.transformer.pattern import parse as parse_pattern
+from fastflow.workload.transformer.published import PUBLISHED, with_types
 
 Scalar = float | int | bool | str
 
@@ -62,7 +65,7 @@ NOT_OF_THE_MODEL = (
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""
-SETS_OTHERS = (CONFIG,)
+SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
 """Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1
 
@@ -84,7 +87,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
-    leaves = with_config(leaves)
+    leaves = with_types(with_size(with_config(leaves)))
     read = {
         key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()

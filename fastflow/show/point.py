@@ -30,11 +30,15 @@ _SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
 
 
 def breakdown(
-    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int
+    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, note: str
 ) -> None:
-    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory."""
+    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory.
+
+    note: what was assumed of it, in a line, "" for nothing.
+    """
     out = console()
     tell(title_parts(row))
+    tell([note] if note else [])
     if is_stacked(row):
         tell(training_sheets(row))
     out.print(chip_sheet(row, levels))
@@ -74,7 +78,8 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         yield f"uses {each} of the {package} devices of {where}"
     if is_stacked(row):
         sequences = counted(row["microbatch"], "sequence")
-        beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        dtype = f"{row['dtype']}, " if row.get("dtype") else ""
+        beside = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
         yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
 
 

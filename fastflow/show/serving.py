@@ -35,10 +35,14 @@ _LIMITERS = {
 }
 
 
-def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Print one point that serves; inputs: its own, scalars by dotted key."""
+def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any], note: str) -> None:
+    """Print one point that serves.
+
+    inputs: its own, scalars by dotted key; note: what was assumed of it, in a line, "" for nothing.
+    """
     out = console()
     out.print(title(row))
+    tell([note] if note else [])
     for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
         out.print(line)
     limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
@@ -56,6 +60,7 @@ def title(row: Mapping[str, Any]) -> str:
     return (
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+        f"{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
     )
 
 
