@@ -12,6 +12,8 @@ from fastflow.serving.apart import has_prefill_chip, with_prefill_chip
 from fastflow.serving.serve import Served
 from fastflow.serving.slo import COMPARED, has_limit
 from fastflow.tables import Columns, Inputs, repeated
+from fastflow.workload import parameters_of
+from fastflow.workload.precision import types_of
 
 
 def served_columns(inputs: Inputs, served: Served) -> Columns:
@@ -25,6 +27,10 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         | generated_columns(served.chip)
         | {
             "devices": inputs["system.devices"],
+            "parameters": parameters_of(inputs)[0],
+            "layers": inputs["model.layers"],
+            "hidden": inputs["model.hidden"],
+            "dtype": types_of(inputs),
             "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
             "feasible": reason == "",
             "reason": reason,

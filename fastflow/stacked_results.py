@@ -12,6 +12,7 @@ from fastflow.prediction import Prediction
 from fastflow.tables import Columns, Floats, take
 from fastflow.workload import parameters_of, tokens_of
 from fastflow.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
+from fastflow.workload.precision import types_of
 
 
 def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
@@ -32,6 +33,9 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
     columns: Columns = {
         "parameters": total_weights,
         "active_parameters": active,
+        "layers": own["model.layers"],
+        "hidden": own["model.hidden"],
+        "dtype": types_of(own),
         "chunks": stacks.plan.chunks,
         "split": np.where(own["parallel.split"] == AUTO, EVEN, own["parallel.split"]),
         "microbatch": own["model.batch"] // (rows * pipe.microbatches),
@@ -56,6 +60,7 @@ def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "offload_wait_s": stacks.offload,
         "host_B": prediction.footprint.host,
     }
-    iterations = own["model.train_tokens"] / tokens
+    each = own["model.train_tokens_per_parameter"]
+    iterations = np.where(each > 0.0, each * active, own["model.train_tokens"]) / tokens
     columns |= {"train_s": iterations * total, "train_energy_J": iterations * prediction.energy * devices}
     return columns

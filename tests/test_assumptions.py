@@ -13,7 +13,7 @@ from fastflow.columns.results import BETWEEN
 from fastflow.configuration import shelf
 from fastflow.configuration.assumptions import INSTEAD, OF, ORIGIN, assumptions
 from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import MACHINE, PUBLISHED, convert, is_of_model
+from fastflow.configuration.inputs import ALTERNATIVE, MACHINE, convert, is_of_model
 from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
 
@@ -146,10 +146,14 @@ def test_a_chip_that_prefills_has_a_machine_where_the_one_that_decodes_has(compo
 # --- figures of the paper
 
 BLOCKS = [
-    (group, choice, yaml.safe_load((CONF / group / f"{choice}.yaml").read_text(encoding="utf-8"))[PUBLISHED])
+    (
+        group,
+        choice,
+        yaml.safe_load((CONF / group / f"{choice}.yaml").read_text(encoding="utf-8"))[ALTERNATIVE],
+    )
     for group in shelf.groups()[:-1]
     for choice in shelf.choices(group)
-    if f"\n{PUBLISHED}:" in (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
+    if f"\n{ALTERNATIVE}:" in (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
 ]
 
 

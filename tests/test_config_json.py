@@ -16,6 +16,7 @@ from fastflow.sweep import main
 from fastflow.workload.transformer import parameters
 from fastflow.workload.transformer.config import inputs_of, read_config
 from fastflow.workload.transformer.network import network
+from fastflow.workload.transformer.published import with_types
 from fastflow.workload.transformer.sizes import DEFAULTS
 from fastflow.yaml_file import MistakeError
 from tests.checks import cases
@@ -40,7 +41,7 @@ QWEN = {"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 8}
 
 def columns(config, **changed):
     """The inputs of a model as columns, as its file gives them."""
-    given = {**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed}
+    given = with_types({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})
     return {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
 
 

@@ -49,7 +49,7 @@ WORK = {
         "serve.concurrency=4", "serve.slo.ttft=1 s", "serve.slo.tpot=1 s",
     ),
 }  # fmt: skip
-NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config")
+NEVER_TRIED = (*NEVER, *effects._OF_PREFILL, "model.name", "model.config", "model.size")
 """Keys that are not asked for: columns name what they come to, or other keys follow from them."""
 NAMES_FILES = ("model.file", "parallel.layout", "serve.lengths", "serve.prefill.chip", "parallel.layers")
 

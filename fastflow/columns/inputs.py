@@ -42,6 +42,8 @@ MICROBATCH, BUFFER = "microbatch", "buffer"
 REDUCES = (AUTO, MICROBATCH, "iteration", BUFFER)
 ALL_TO_ALL = "all_to_all"
 CONTEXTS = ("ring", ALL_TO_ALL)
+DISPATCHER, FLEX = "parallel.token_dispatcher", "flex"
+DISPATCHERS = (AUTO, "alltoall", FLEX)
 
 
 def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:
@@ -253,6 +255,12 @@ INPUTS: tuple[Column, ...] = (
     ),
     Column(
         "parallel.expert_tensor", "bool", "", "true: TP cuts each expert; false: EP has its devices first"
+    ),
+    text(
+        DISPATCHER,
+        "how tokens reach experts of other machines: a copy for each of its experts (alltoall), or one"
+        " a machine (flex); auto: flex in training with model.topk_groups",
+        DISPATCHERS,
     ),
     text(
         "parallel.context", "how attention meets the tokens that cp cuts: keys sent, or heads dealt", CONTEXTS

@@ -164,10 +164,19 @@ RESULTS: tuple[Column, ...] = (
     ASSUMPTIONS,
 )
 
+LAYERS = Column("layers", "int", "", "layers of the model, as model.size scales it")
+HIDDEN = Column("hidden", "int", "", "columns of a token between layers, as model.size scales them")
+DTYPE = Column(
+    "dtype", "str", "", "data type of products, which model.dtype stands for, and of experts if they differ"
+)
+
 # of models that are made of layers that stand for several, beside the columns above
 STACKED: tuple[Column, ...] = (
     Column("parameters", "float", "", "weights of the model, gains and biases among them"),
     Column("active_parameters", "float", "", "those that a token meets; of a mixture, its experts"),
+    LAYERS,
+    HIDDEN,
+    DTYPE,
     Column("chunks", "int", "", "chunks of layers of each pipeline stage"),
     Column("split", "str", "", "how layers are dealt to pipeline stages"),
     Column("microbatch", "int", "", "sequences of a micro-batch on one device"),
@@ -200,8 +209,8 @@ STACKED: tuple[Column, ...] = (
     Column("send_wait_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
     Column("offload_wait_s", "float", "s", "part of exposed_comm_s: what moves between device and host"),
     Column("host_B", "float", "B", "what is offloaded of one device, in its host's memory"),
-    Column("train_s", "float", "s", "time to train on model.train_tokens"),
-    Column("train_energy_J", "float", "J", "energy to train on model.train_tokens, all devices"),
+    Column("train_s", "float", "s", "time to train on model.train_tokens, or those of each parameter"),
+    Column("train_energy_J", "float", "J", "energy to train on as many, all devices"),
     TRAIN,
 )
 
@@ -264,8 +273,8 @@ SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
     "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
     "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
-    "core_V", "core_Hz", "mcus", "bundles", "devices", "feasible", "reason", NO_EFFECT.name,
-    ASSUMPTIONS.name,
+    "core_V", "core_Hz", "mcus", "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,
+    "feasible", "reason", NO_EFFECT.name, ASSUMPTIONS.name,
     *(column.name for column in (*COSTS, *TYPICAL)), TOKEN.name, MILLION.name,
 )  # fmt: skip
 """Columns of other points that those which serve have too."""

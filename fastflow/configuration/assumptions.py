@@ -1,6 +1,6 @@
-"""What a configuration takes where a user may mean something else: figures of the paper, a machine.
+"""What a configuration takes where a user may mean something else: figures, data types, a machine.
 
-A block `published` beside the figures of a file says where published ones differ from those of the paper:
+A block `alternative` beside the figures of a file says where published ones differ from those of the paper:
 `nominal_frequency: 8 Gb/s`, whose they are (`of: H100's`), the choice that has them (`instead`), and what
 the paper's are of (`origin`). It is documentation, as `source` and `uncertainty` are.
 """
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.hydra_composer import Composition, related
-from fastflow.configuration.inputs import MACHINE, PUBLISHED
+from fastflow.configuration.inputs import ALTERNATIVE, MACHINE
 from fastflow.configuration.library import is_own_file
 from fastflow.configuration.machine import (
     SYSTEM,
@@ -21,10 +21,12 @@ from fastflow.configuration.machine import (
     machine_of,
 )
 from fastflow.hardware.packages import DEVICES, PACKAGE
+from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.published import note_of_types
 
 OF, INSTEAD, ORIGIN = "of", "instead", "origin"
 """What a block says beside figures."""
-_WITHIN = f".{PUBLISHED}."
+_WITHIN = f".{ALTERNATIVE}."
 _GENERATED = {"mem": "chip.pinned.dram_Bps", "scaling": "chip.pinned.mcus"}
 """Groups whose figures make a part of a chip, and the pin of a chip that is not made of them."""
 _OF_LATER_NODES = ("scaling", "chip")
@@ -43,7 +45,8 @@ def assumptions(
     """
     is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
     found = [] if of_study and is_papers else _of_paper(composer, composition, swept, is_papers)
-    return (*found, *_of_machine(composer, composition, swept))
+    note = note_of_types(with_config(composition.leaves))
+    return (*found, *([note] if note else []), *_of_machine(composer, composition, swept))
 
 
 def _of_paper(
@@ -77,7 +80,7 @@ def _of_paper(
 def _words(block: Mapping[str, str], taken: Mapping[str, object], own: str) -> str:
     """Say which figures of a choice are the paper's, and what is published instead.
 
-    block: `published`; taken: figures with their values. own: the group where the choice is a user's own
+    block: `alternative`; taken: figures with their values. own: the group where the choice is a user's own
     file, for which no other one stands.
     """
     keys = [f"{own}.{key}='{block[key]}'" for key in taken] if own else []
@@ -98,7 +101,7 @@ def _is_of_file(
         return False
     for default in reversed(composition.defaults):
         if composer.sets(default, key):
-            return composer.sets(default, f"{group}.{PUBLISHED}.{name}")
+            return composer.sets(default, f"{group}.{ALTERNATIVE}.{name}")
     return False
 
 

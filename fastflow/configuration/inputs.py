@@ -32,8 +32,11 @@ from fastflow.workload.request_lengths import KEY as LENGTHS
 from fastflow.workload.request_lengths import read_lengths
 from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
+from fastflow.workload.transformer.model_size import KEY as SIZE
+from fastflow.workload.transformer.model_size import with_size
 from fastflow.workload.transformer.pattern import KEY as PATTERN
 from fastflow.workload.transformer.pattern import parse as parse_pattern
+from fastflow.workload.transformer.published import PUBLISHED, with_types
 
 Scalar = float | int | bool | str
 
@@ -64,11 +67,11 @@ NOT_OF_THE_MODEL = (
 """Sections and leaves of the configuration that say where and how, and change no result."""
 FILES = ("model.file", "parallel.layout", LENGTHS)
 """Inputs that name a file: results follow from what is in it."""
-PUBLISHED = "published"
+ALTERNATIVE = "alternative"
 """What a block is called that says where published figures differ from a file's own."""
 MACHINE = "chip.machine"
 """The system that a chip comes in, which is chosen where a user chooses none."""
-SETS_OTHERS = (CONFIG,)
+SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
 """Leaves that are no inputs themselves, and from which others follow."""
 INT64_MAX = 2**63 - 1
 
@@ -80,9 +83,9 @@ def is_of_model(key: str) -> bool:
 
 
 def is_documentation(key: str) -> bool:
-    """Say whether a leaf is documentation: below `source`, `uncertainty` or `published`, beside figures."""
+    """Say whether a leaf is documentation: below `source`, `uncertainty` or `alternative`, beside figures."""
     names = key.split(".")
-    return any(block in names for block in ("source", "uncertainty", PUBLISHED))
+    return any(block in names for block in ("source", "uncertainty", ALTERNATIVE))
 
 
 def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -90,7 +93,7 @@ def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Raises InputError for a leaf that is no input, and for a value that is not allowed.
     """
-    leaves = with_config(leaves)
+    leaves = with_types(with_size(with_config(leaves)))
     read = {
         key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
         for key, value in leaves.items()

@@ -20,7 +20,7 @@ STUDIES = "sweeps"
 _OF_HYDRA = "hydra"
 _PRIMARY = "config"
 _PACKAGE = "@package"
-_NOT_FIGURES = ("defaults", "source", "uncertainty", "published", "name", _OF_HYDRA)
+_NOT_FIGURES = ("defaults", "source", "uncertainty", "alternative", "name", _OF_HYDRA)
 
 
 def folders(own: Path | None = None) -> list[Path]:

@@ -36,8 +36,12 @@ from fastflow.grid import limits
 from fastflow.grid.grid import Unset
 from fastflow.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, twice
 from fastflow.grid.unset import MOST_TRIED, unset, user_keys
+from fastflow.parallelism.strategy import AUTO
 from fastflow.tables import Columns
 from fastflow.workload.transformer.config import is_filled
+from fastflow.workload.transformer.model_size import decides_shape
+from fastflow.workload.transformer.published import KEY as DTYPE
+from fastflow.workload.transformer.published import decides_types
 
 INTERPOLATED = re.compile(r"[\w.]+")
 _MANY = 1000  # compositions: more take seconds
@@ -152,6 +156,7 @@ def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that no column can stand for."""
     beside = (other for other in terms if other is not term and not other.is_group)
     chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
+    chooses |= term.key == DTYPE and AUTO in term.values
     bound = chooses or not term.is_plain
     return term.is_group or bound or any(related(term.key, other.key) for other in beside)
 
@@ -171,7 +176,8 @@ def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
 def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
     """Say whether a key of an axis is no scalar leaf here, or one that something else may follow from.
 
-    That is an interpolation, or the machine of a real chip, which follows from what is said of devices.
+    That is an interpolation, the machine of a real chip, which follows from what is said of devices, or other
+    leaves of a model.
     """
     may_bring = composition.machine or machine_of(composer, composition)
     if may_bring and any(decides_machine(term.key) for term in axis.terms):
@@ -186,6 +192,8 @@ def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> b
     return any(
         not (isinstance(leaves.get(term.key), str | int | float | bool) or is_filled(leaves, term.key))
         or any(token and f".{token}." in f".{term.key}." for token in tokens)
+        or decides_types(leaves, term.key)
+        or decides_shape(leaves, term.key)
         for term in axis.terms
     )
 

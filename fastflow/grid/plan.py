@@ -34,10 +34,12 @@ from fastflow.grid.compose import INTERPOLATED, Composed, compose_all
 from fastflow.grid.grid import Axis, Block, Grid, Unset, batches_of
 from fastflow.grid.overrides import Term, axes_of, combinations, grids_of, read_terms
 from fastflow.grid.run import Run
+from fastflow.parallelism.strategy import AUTO
 from fastflow.studies import STUDIES
 from fastflow.tables import Ints
 from fastflow.uncertainty.draws import Uncertainty
 from fastflow.workload import is_stacked
+from fastflow.workload.transformer.published import KEY as DTYPE
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLACES = ("output", "trace", "picture", COLUMNS)
@@ -220,9 +222,11 @@ def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
 
 
 def _texts_among(composed: Sequence[Composed]) -> set[str]:
-    """Return the composed keys that are no input everywhere."""
-    keys = {term.key for one in composed for axis in one.composed_axes for term in axis.terms}
-    return {key for key in keys if not all(key in inputs for one in composed for inputs in one.inputs)}
+    """Return the composed keys that are no input everywhere, or whose input is not what is asked for."""
+    terms = [term for one in composed for axis in one.composed_axes for term in axis.terms]
+    there = [{term.key for term in terms}.intersection(inputs) for one in composed for inputs in one.inputs]
+    stands = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
+    return stands | {term.key for term in terms if not all(term.key in keys for keys in there)}
 
 
 def _texts_of(key: str, one: Composed) -> list[str]:

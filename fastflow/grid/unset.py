@@ -20,6 +20,7 @@ from fastflow.configuration.prefill_chip import point_inputs
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid, Unset
 from fastflow.grid.overrides import Term
+from fastflow.workload.transformer.config import KEY as CONFIG
 
 GROUPS = ("framework", "pins", "precision", "scaling", "server")
 """Groups whose choice may change nothing, and that no result column names."""
@@ -30,7 +31,7 @@ NEVER = ("parallel.strategy", "model.file")
 """Keys that are never tried: a result column names what they come to, or nothing is predicted without."""
 _SEPARATE = (*SETS_OTHERS, PREFILL_CHIP, *NEVER)
 _LABEL = ".name"
-_NAMES_FILES = (*FILES, *SETS_OTHERS)
+_NAMES_FILES = (*FILES, CONFIG)
 _OUTSIDE = re.compile(r"\$\{(?!oc\.select:)[\w.]*:")  # resolvers that may say something else in another call
 _MOST_KNOWN = 64  # combinations whose inputs are kept: calls from Python repeat what the user leaves alone
 

@@ -20,6 +20,7 @@ from fastflow.errors import InputError
 from fastflow.measured import kinds
 from fastflow.measured.csv_file import CsvFile, listed, read_csv
 from fastflow.measured.kind import KINDS, Measurements, Options, TimedRows
+from fastflow.workload.transformer.config import KEY as CONFIG
 
 assert kinds  # its files register themselves
 _GROUP = re.compile(r"[A-Za-z]\w{0,50}", re.ASCII)  # groups are looked up as folders
@@ -46,7 +47,7 @@ def read_measurements(
     keys = tuple(
         name
         for name in file.columns
-        if (_GROUP.fullmatch(name) and is_group(name)) or find_input(name) is not None or name in SETS_OTHERS
+        if (_GROUP.fullmatch(name) and is_group(name)) or name == CONFIG or _is_input(name)
     )
     _check_keys(file, keys)
     kind = _kind_of(file, keys)
@@ -54,6 +55,11 @@ def read_measurements(
     if device is not None:
         file = _of_device(file, device)
     return kind(_timed_rows(file, kind), Options(leaves, timed, keys, said))
+
+
+def _is_input(name: str) -> bool:
+    """Say whether a column is named by the key of an input from which no other one follows."""
+    return find_input(name) is not None and name not in SETS_OTHERS
 
 
 def naming_columns(name: str, own: Sequence[str]) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ from fastflow.measured.row_keys import SECTIONS_OF_ROWS, check_once, instead_of
 from fastflow.tables import Bools, Columns, Ints, take
 from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import read_config
+from fastflow.workload.transformer.published import KEY as DTYPE
+from fastflow.workload.transformer.published import WIDE
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -207,7 +209,11 @@ class SystemRuns(Measurements):
             raise CompositionError(f"no row can be predicted; the first one: {self.reason[0]}")
         self.combination = np.array([each.index(one) if one in each else -1 for one in chosen])
         try:
-            run = plan(composer, overrides, {"union": [{"params": dict(one)} for one in each]})
+            run = plan(
+                composer,
+                overrides,
+                {"union": [{"params": self._composed_types() | dict(one)} for one in each]},
+            )
         except InputError as error:
             if error.key not in named - {CONFIG}:
                 raise
@@ -228,6 +234,10 @@ class SystemRuns(Measurements):
         if self.config[row]:
             return {"model": _FROM_CONFIG, CONFIG: self.config[row]}
         return {"model": _FROM_CONFIG} if CONFIG in self.said else {}
+
+    def _composed_types(self) -> dict[str, str]:
+        """Return the type that rows are composed with: they say their own, or are not as published."""
+        return {} if DTYPE in self.said else {DTYPE: WIDE[0]}
 
     def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
         """Return inputs of rows with what follows from the configuration that each was composed with."""

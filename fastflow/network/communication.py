@@ -16,6 +16,7 @@ from fastflow.columns import ALGORITHMS
 from fastflow.distinct import kinds, vocabulary
 from fastflow.iteration.layers import Waits
 from fastflow.network.collectives import KINDS, cheapest, price
+from fastflow.network.dispatch import WAY, Dispatch, dispatch_of, sent_once
 from fastflow.network.nccl import check_choice, price_library
 from fastflow.network.peer import check_exchange, exchange_of, price_peers, ways_of
 from fastflow.network.prices import Prices, Wires, prices_of
@@ -117,10 +118,12 @@ def _time_all(
     order_row: Ints,
     wanted: Ints,
     prices: Prices,
+    dispatch: Dispatch | None,
 ) -> _Timed:
     """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,).
 
-    sums: how often every kernel's gradients are summed in an iteration, (kernels,).
+    sums: how often every kernel's gradients are summed in an iteration, (kernels,); dispatch: exchanges of
+    experts that are no collectives.
     """
     sent = np.zeros((2, wanted.size))
 
@@ -130,9 +133,19 @@ def _time_all(
     def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
         if not collective.any():
             return nothing
-        return _time_edges(
+        direct = None
+        if dispatch is not None and edges is not shards.relayout:
+            direct = sent_once(dispatch, edges, order_row, prices.slots)
+            collective = collective.copy()
+            collective[direct.rows] = NO_EXCHANGE
+        result = _time_edges(
             graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
         )
+        if direct is not None:
+            result.time[direct.rows], result.by[direct.rows] = direct.time, WAY
+            for level, moved in enumerate((direct.within, direct.between)):
+                np.add.at(sent[level], graph.point[direct.rows], often[direct.rows] * moved)
+        return result
 
     crossing, crossed = shards.send.collective, once
     if crossing.any():
@@ -170,8 +183,8 @@ def communicate(
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
-    inputs: columns of `system`, `placement` and `parallel`; libraries: that wires refer to; launches of every
-    kernel in an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
+    inputs: columns of `system`, `placement`, `parallel` and `model`; libraries: that wires refer to; launches
+    of every kernel in an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
     """
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
     prices = prices_of(
@@ -184,14 +197,15 @@ def communicate(
     if each.any():
         sums = sums * np.where(each, pipe.microbatches, 1)[graph.point]
     first = best_row = prices.first_order
-    best = _time_all(graph, shards, pipe, launches, sums, first, wanted, prices)
+    dispatch = dispatch_of(inputs, routes, of_point, wires, libraries, graph)
+    best = _time_all(graph, shards, pipe, launches, sums, first, wanted, prices, dispatch)
     least = best.total
     for number in range(1, int(prices.orders.max(initial=1))):
         row = first + np.minimum(number, prices.orders - 1)
-        total = _time_all(graph, shards, pipe, launches, sums, row, wanted, prices).total
+        total = _time_all(graph, shards, pipe, launches, sums, row, wanted, prices, dispatch).total
         best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
     if (best_row != first).any():
-        best = _time_all(graph, shards, pipe, launches, sums, best_row, wanted, prices)
+        best = _time_all(graph, shards, pipe, launches, sums, best_row, wanted, prices, dispatch)
 
     syncs, gradient, send, total, sent = best
     waits = None

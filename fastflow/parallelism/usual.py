@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastflow.columns.inputs import AUTO, BUFFER, MICROBATCH
+from fastflow.columns.inputs import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
 from fastflow.tables import Bools, Inputs, Ints
 from fastflow.workload import in_blocks
 
@@ -48,3 +48,19 @@ def sums_each_microbatch(inputs: Inputs, stages: Ints) -> Bools:
     dealt = ((asked == AUTO) & (zero >= 2)) | ((asked == BUFFER) & (zero >= 3))
     found: Bools = ((dealt & (stages == 1)) | (asked == MICROBATCH)) & in_blocks(inputs)
     return found
+
+
+def sends_once(inputs: Inputs) -> Bools:
+    """Return whether tokens go once to each machine with experts of theirs, (points,).
+
+    That is what `parallel.token_dispatcher` says.
+
+    By itself so in training of a model that keeps a token's experts to some of their groups, as DeepSeek-V3
+    does for this (arXiv:2412.19437, sections 2.1.2 and 3.2.2). Megatron-Bridge has `alltoall` by default.
+    """
+    if "model.topk_groups" not in inputs or DISPATCHER not in inputs:
+        return np.zeros(inputs["model.name"].size, dtype=np.bool_)
+    asked, kept = inputs[DISPATCHER], inputs["model.topk_groups"]
+    limited = (kept > 0) & (kept < inputs["model.expert_groups"]) & inputs["model.training"]
+    once: Bools = ((asked == FLEX) | ((asked == AUTO) & limited)) & (inputs["model.experts"] > 0)
+    return once

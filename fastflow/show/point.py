@@ -91,7 +91,8 @@ def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
         yield f"uses {each} of the {package} devices of {where}"
     if is_stacked(row):
         sequences = counted(row["microbatch"], "sequence")
-        beside = f"micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        dtype = f"{row['dtype']}, " if row.get("dtype") else ""
+        beside = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
         yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
 
 

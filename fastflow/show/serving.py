@@ -91,6 +91,7 @@ def title(row: Mapping[str, Any]) -> str:
     return (
         f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
         f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+        f"{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
     )
 
 

@@ -158,6 +158,15 @@ def stored_experts(inputs: Inputs) -> Texts:
     return np.where(own == OPERAND, inputs["model.dtype"], own)
 
 
+def types_of(inputs: Inputs) -> Texts:
+    """Name the type of every point's products, and of its experts where it is another one, (points,)."""
+    own, stored = inputs["model.dtype"], stored_experts(inputs)
+    differ = (stored != own) & (inputs.get("model.experts", np.zeros(own.size)) > 0)
+    if not differ.any():
+        return own
+    return np.where(differ, np.char.add(np.char.add(own, ", experts "), stored), own)
+
+
 def expert_type(inputs: Inputs) -> Texts:
     """Return the data type that every point's experts compute in, (points,).
 

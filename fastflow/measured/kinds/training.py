@@ -39,6 +39,8 @@ _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "f
 """What data parallelism of a name shares out: ZeRO's stage."""
 _CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
 """Megatron-core's words for how context parallelism exchanges (cp_comm_type), and those of its input."""
+OF_FILE = ("layers", "hidden", "dtype")
+"""Result columns that a row's own columns say."""
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
 """The section of what hides behind kernels, and the exchanges there."""
 STRUCTURE = {
@@ -256,7 +258,8 @@ class TrainingRuns(SystemRuns):
         weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
         own = {"billions": np.where(np.isnan(weights), np.nan, size)}
-        return PredictedRows(rows, results | own | self.about(rows))
+        others = {name: column for name, column in results.items() if name not in OF_FILE}
+        return PredictedRows(rows, others | own | self.about(rows))
 
     def about(self, rows: Ints) -> Columns:
         """Return what rows were taken for."""

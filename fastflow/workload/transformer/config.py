@@ -1,9 +1,9 @@
 """`model.config`: the config.json that a published language model has beside its weights, read as it is.
 
 Its fields are those of Hugging Face's transformers library, by `model_type`. What the code of that library
-says of a type of model and the file does not (norms, gates, biases) is in `config_types`. In which data types
-weights are stored (`quantization_config`, `torch_dtype`) and how much dropout there was in training is no
-part of a model here: see `model.dtype`, the group `precision` and `model.dropout`.
+says of a type of model and the file does not (norms, gates, biases) is in `config_types`. In which data
+types weights are stored (`quantization_config`, `torch_dtype`) is what `model.dtype=auto` goes by
+(`published`). How much dropout there was in training is no part of a model here: see `model.dropout`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fastflow.workload.transformer.config_types import ABOVE, ACTIVATIONS, EVERY
 from fastflow.workload.transformer.fields import Fields, same_length
 from fastflow.workload.transformer.json_file import read_version
 from fastflow.workload.transformer.pattern import DENSE, EXPERTS, MOST_LAYERS, WINDOW, written
+from fastflow.workload.transformer.published import published_in
 from fastflow.workload.transformer.sizes import ALIBI, ALL, DEFAULTS, NO_BIAS, OF_ATTENTION
 from fastflow.yaml_file import MistakeError, listed, of_present, wrong
 
@@ -76,6 +77,7 @@ def inputs_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if own.more:
         found |= own.more(fields, found)
     found |= _layers(fields, found, own)
+    found |= published_in(fields, bool(found.get("experts")))
     fields.check_rest()
     positions = found["positions"]
     if 0 < positions < DEFAULTS["model.sequence"]:
@@ -181,6 +183,9 @@ def _mixes(fields: Fields, layers: int, known: Mapping[str, Any], found: dict[st
     columns = known.get("expert_ffn", known["ffn"])
     found["expert_ffn"] = fields.count("moe_intermediate_size", default=columns, least=0)
     found["shared_experts"] = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
+    if "n_group" in fields:
+        groups = found["expert_groups"] = fields.count("n_group")
+        found["topk_groups"] = fields.count("topk_group", default=groups)
     found["shared_ffn"] = fields.count(*_SHARED, default=known.get("shared_ffn", 0), least=0)
     return _mixed(fields, layers)
 

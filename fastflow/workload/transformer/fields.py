@@ -42,6 +42,10 @@ class Fields:
         """Say whether there is a field."""
         return self._values.get(name) is not None
 
+    def names(self) -> list[str]:
+        """Return the names of all fields."""
+        return list(self._values)
+
     def value(self, *names: str) -> tuple[str, Any]:
         """Return the first of some fields that there is, and its value; None where there is none."""
         self._read.update(names)

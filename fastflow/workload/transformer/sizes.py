@@ -29,6 +29,11 @@ _MOST_WIDE = 1e12
 _MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron et al., LLaMA's code)
 
 SIZES = (
+    Column(
+        "model.size", "float", "",
+        "parameters, such as 70B, to which a dense transformer is scaled in depth and width; 0: as described",
+        0.0, 1e15,
+    ),
     count("model.batch", "sequences of the global batch"),
     count("model.sequence", "tokens of a sequence"),
     Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MOST_LAYERS)),
@@ -45,6 +50,8 @@ SIZES = (
     count("model.expert_ffn", "columns of an expert; 0: model.ffn", low=0),
     count("model.experts", "experts of a layer", low=0),
     count("model.topk", "experts that a token of a transformer chooses", low=0),
+    count("model.expert_groups", "groups of experts, as many in each; 0: none", low=0, high=4096),
+    count("model.topk_groups", "of these groups, those that a token's experts are in", low=0, high=4096),
     count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
     Column(
         "model.power_law", "float", "",
@@ -52,6 +59,10 @@ SIZES = (
     ),
     count("model.vocabulary", "words of the vocabulary"),
     Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
+    Column(
+        "model.train_tokens_per_parameter", "float", "",
+        "the same, for each parameter that a token meets; 0: model.train_tokens", 0.0, 1e9,
+    ),
     count("model.positions", "tokens of the longest sequence that positions allow; 0: any", low=0),
 )  # fmt: skip
 STRUCTURE = (
@@ -86,14 +97,16 @@ STRUCTURE = (
     ),
 )
 DEFAULTS: Mapping[str, Any] = {
-    "model.batch": 1024, "model.sequence": 4096, "model.layers": 32, "model.hidden": 4096,
+    "model.size": 0.0, "model.batch": 1024, "model.sequence": 4096, "model.layers": 32, "model.hidden": 4096,
     "model.heads": 32, "model.kv_heads": 0, "model.head_dim": 0, "model.value_dim": 0, "model.latent": 0,
     "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
-    "model.experts": 0, "model.topk": 0, "model.shared_ffn": 0, "model.power_law": 0.0,
+    "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
+    "model.shared_ffn": 0, "model.power_law": 0.0,
     "model.vocabulary": 32000, "model.positions": 0, KEY: "dense", "model.norm": RMS, "model.block": PRE,
     "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
-    "model.dropout": False, "model.train_tokens": 1e12, "model.fused_attention": True,
+    "model.dropout": False, "model.train_tokens": 1e12, "model.train_tokens_per_parameter": 0.0,
+    "model.fused_attention": True,
     "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
 }  # fmt: skip
 """What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
@@ -211,6 +224,24 @@ def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
         yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {what}"
     wrong = mixes & (inputs["model.topk"] > inputs["model.experts"])
     yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
+    yield from _unfit_groups(inputs, mixes)
+
+
+def _unfit_groups(inputs: Inputs, mixes: Bools) -> Iterator[Unfit]:
+    """Yield what does not go with groups of experts; mixes: which points have experts, (points,)."""
+    experts, topk = inputs["model.experts"], inputs["model.topk"]
+    groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
+    for key in ("model.expert_groups", "model.topk_groups"):
+        yield ~mixes & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
+    each = experts // np.maximum(groups, 1)
+    wrong = mixes & (each * groups != experts) & (groups > 0)
+    yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
+    wrong = mixes & ((kept > groups) | ((kept == 0) & (groups > 0)))
+    allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
+    yield wrong, "model.topk_groups", "model.expert_groups", allowed
+    wrong = mixes & (groups > 0) & (kept * each < topk)
+    allowed = "so many that their experts are at least model.topk, {}"
+    yield wrong, "model.topk_groups", "model.topk", allowed
 
 
 def _too_large(inputs: Inputs) -> Iterator[Unfit]:
