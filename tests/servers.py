@@ -14,7 +14,8 @@ PLAIN = {
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "spread": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
-    "requests": 640, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64), "arrivals": np.zeros(0),
+    "requests": 640, "most": 0, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64),
+    "arrivals": np.zeros(0),
 }  # fmt: skip
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from fastflow.serving.lengths import arrivals_of_files, in_blocks
-from fastflow.serving.load import TAKEN, Loads
+from fastflow.serving.load import TOO_LONG, Loads
 from fastflow.tables import Bools, Columns, Inputs, Ints
+
+UNASKED = 4
+"""By how much fewer requests a simulation ends at the latest that nobody asks for."""
 
 
 def predict_requests(
@@ -23,7 +26,8 @@ def predict_requests(
     """Return what requests of points see, `refused` and `simulated` among it; NaN of points that cannot.
 
     servers: that share a point's requests. steady, simulate: tables of both forms for some rows; the first
-    one says which it is `near`. What arrives when a file says is always simulated.
+    one says which it is `near`. What arrives when a file says is always simulated; so is what may be more than
+    servers take. A simulation that nobody asks for ends earlier where it does not become stationary.
     """
     walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}
@@ -35,10 +39,14 @@ def predict_requests(
     rows = np.flatnonzero(can & ~walks)
     if rows.size:
         fast = steady(rows)
-        write(fast._asdict(), rows)
-        walks[rows[(fast.refused == TAKEN) & ~fast.near]] = True
+        rate = loads.rate[rows]
+        write(
+            fast._asdict() | {"stationary": np.where(rate > 0.0, 1.0, np.nan), "overload": 0.0 * rate}, rows
+        )
+        walks[rows[(fast.refused != TOO_LONG) & ~fast.near]] = True
     rows = np.flatnonzero(can & walks)
     if rows.size:
+        loads = loads._replace(most=np.where(inputs["serve.simulate"], loads.most, loads.most // UNASKED))
         for block, sent in in_blocks(inputs, loads, servers, rows):
             write(simulate(block, sent)._asdict(), block)
     columns.pop("near", None)

@@ -15,6 +15,7 @@ from fastflow.serving.costs import served_costs
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import arrivals_of_files, longest_of, with_lengths
 from fastflow.serving.memory import Need, need_of
+from fastflow.serving.overload import OVERLOAD, overloads
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import (
     CONTINUOUS,
@@ -40,7 +41,8 @@ class Served(NamedTuple):
     layouts: ServerLayouts
     columns: Columns  # NaN, or an empty text, where a point has no results
     reason: Texts  # why it has none; "" where it has
-    short: Texts  # which of its times is above what is allowed; "" where none is
+    short: Texts  # that it serves less than is sent, or which time is above what is allowed; "" where none is
+    overload: Texts  # the first of these alone
     need: Need  # memory of the devices that decode
 
 
@@ -84,8 +86,10 @@ def serve(inputs: Inputs) -> Served:
                 columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
                 columns[name][timed] = column
     columns |= served_costs(inputs, columns)
-    late = _late(inputs, columns)
-    return Served(asked_for, layouts, columns, reason.astype(np.str_), late, Need(*need))
+    overload = overloads(columns, inputs["serve.rate"])
+    columns.pop(OVERLOAD, None)
+    late = first_of(overload, _late(inputs, columns))
+    return Served(asked_for, layouts, columns, reason.astype(np.str_), late, overload, Need(*need))
 
 
 def _need(asked: Question, found: Columns) -> Need:
