@@ -34,6 +34,8 @@ FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
 are not enough."""
 MOST_STEPS = 100_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
+MOST_STEPS_REFUSED = 400_000
+"""The same of an open loop that the fast form refuses."""
 
 
 class Slot(NamedTuple):
@@ -52,7 +54,7 @@ class Slot(NamedTuple):
 @lean_kernel
 def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> bool:
     """Say whether the fast form of a slot is near its simulation, or that would take too long."""
-    if takes_long(batch, slot, seen.running * batch.ranks):
+    if steps_of(batch, slot, seen.running * batch.ranks) > MOST_STEPS:
         return True
     if not slot.is_uniform or request.passes < FEW_PASSES:
         return False
@@ -71,12 +73,12 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
 
 
 @lean_kernel
-def takes_long(batch: Batch, slot: Slot, decoding: float) -> bool:
-    """Say whether a simulation that nobody asks for would take too long; decoding: requests of the slot."""
+def steps_of(batch: Batch, slot: Slot, decoding: float) -> float:
+    """Return how long a simulation would be, as `MOST_STEPS` counts it; decoding: requests of the slot."""
     requests = slot.slots * slot.requests
     if slot.goes_on:
         requests = max(requests, 2.0 * OVERLOAD_SPANS * slot.slots * decoding)
-    return bool(requests * (1.0 + slot.prompt / batch.budget) > MOST_STEPS)
+    return float(requests * (1.0 + slot.prompt / batch.budget))
 
 
 @lean_kernel

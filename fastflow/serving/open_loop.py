@@ -104,19 +104,19 @@ def _answer(times: PassTimes, batch: Batch, request: Request, rate: float, other
     every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     group = group_of(times, batch, request, decoding, 1.0)
     fit = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks  # in an iteration
-    alone, together, share, window = total_of(group.parts), 1.0, 0.0, every
+    alone, together, window = total_of(group.parts), 1.0, every
     if rate * alone / fit >= FULL:
         return _Answer(np.inf, np.inf, np.inf, np.inf)
     busy = 1.0 - np.exp(-others)
-    for _ in range(3):  # prompts in a group and the length of iterations depend on each other
-        share = rate * group.total / together
-        if share >= FULL:
-            return _Answer(np.inf, np.inf, np.inf, np.inf)
+    for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed = total_of(group.parts)
         part = min(1.0, rate * mixed / together)  # of the time: iterations with prompts
         window = part * mixed / group.passes * (1.0 - 1.0 / fit) + (1.0 - part) * busy * every
         together = min(fit, 1.0 + rate * window)
         group = group_of(times, batch, request, decoding, on_rank(batch, together))
+    share = rate * group.total / together
+    if share >= FULL:
+        return _Answer(np.inf, np.inf, np.inf, np.inf)
     wait = 0.5 * window + wait_for(fit, rate * alone / fit, 1.0, request.half_range**2 / 3.0, alone)
     own = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + own) / (1.0 - share)

@@ -35,6 +35,8 @@ AGREE = 0.05
 """By how much of their mean both halves may differ."""
 SERVED = 0.95
 """Share of what is sent that is served at least, where a server carries the load."""
+ROUNDING = 1e-12
+"""Squared variation of a mean that counts as none."""
 LONGEST = 4
 """Times the most requests of a run, where servers hold so many that it has to be longer."""
 SIGMAS = 3.0
@@ -149,9 +151,10 @@ def _ramp(means: Floats) -> int:
     best, least = 0, np.inf
     for first in range(max(1, means.size - 4)):
         rest = means.size - first
-        mean, squares = 0.0, 0.0
+        mean = 0.0
         for i in range(first, means.size):
             mean += means[i] / rest
+        squares = ROUNDING * mean * mean
         for i in range(first, means.size):
             squares += (means[i] - mean) ** 2
         if squares / (rest * rest) < least:
@@ -194,7 +197,7 @@ def longer_run(window: Window, requests: int, rate: float, most: int) -> int:
     an overload does not show in them, up to LONGEST times as many.
     """
     served = window.service * rate  # at a time, by Little's law
-    longest = min(float(LONGEST * most), max(float(most), 2.5 * OVERLOAD_SPANS * served))
+    longest = np.floor(min(float(LONGEST * most), max(float(most), 2.5 * OVERLOAD_SPANS * served)))
     if window.is_stationary or window.is_overload or requests >= longest:
         return 0
     return int(min(longest, max(2.0 * requests, 2.0 * OVERLOAD_SPANS * served)))

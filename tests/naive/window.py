@@ -24,7 +24,8 @@ def truncation(values):
     errors = []
     for first in range(max(1, len(values) - 4)):
         rest = values[first:]
-        errors.append(sum((value - mean(rest)) ** 2 for value in rest) / len(rest) ** 2)
+        squares = sum((value - mean(rest)) ** 2 for value in rest) + 1e-12 * mean(rest) ** 2
+        errors.append(squares / len(rest) ** 2)
     return errors.index(min(errors))
 
 
@@ -70,7 +71,7 @@ def window(requests, rate):
 def sent_next(found, count, rate, most):
     """Return how many requests are sent next in a run that goes on; 0 where it has ended."""
     served = found["service"] * rate
-    longest = min(4 * most, max(most, 20 * served))
+    longest = int(min(4 * most, max(most, 20 * served)))
     if found["stationary"] or found["overload"] or count >= longest:
         return 0
     return int(min(longest, max(2 * count, 16 * served)))
