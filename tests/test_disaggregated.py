@@ -36,12 +36,7 @@ def check(times, two, counts, way, load_):
     got = simulate_apart(*times, pools(*two, counts, way), loads(load_))
     two, load_ = [PLAIN | server for server in two], LOAD | load_
     one = {name: column[0] for name, column in got._asdict().items()}
-    every = lengths(load_)
     capacity = [server["capacity"] // server["slots"] for server in two]
-    if max(a for a, _ in every) > capacity[0] or max(a + b for a, b in every) > capacity[1]:
-        assert one["refused"] == TOO_LONG
-        assert not any(value for name, value in one.items() if name != "refused")
-        return None
     plain = [oracle_tables(one) for one in times]
 
     def run(more):
@@ -49,7 +44,15 @@ def check(times, two, counts, way, load_):
         both = lengths(more), arrivals(more)
         return naive.simulate(plain, own, counts, way, *both, load_["concurrency"], load_["prefix"])
 
-    requests, log, window = until_stationary(run, load_)
+    def fits(every):
+        return max(a for a, _ in every) <= capacity[0] and max(a + b for a, b in every) <= capacity[1]
+
+    found = until_stationary(run, load_, fits)
+    if found is None:
+        assert one["refused"] == TOO_LONG
+        assert not any(value for name, value in one.items() if name != "refused")
+        return None
+    requests, log, window = found
     assert one["refused"] == TAKEN
     check_seen(one, requests, window, load_, lambda r: r.arrive if r.osl > 1 else r.end)
     moved = [r for r in requests if r.osl > 1 and naive_window.has(window, r.sent)]

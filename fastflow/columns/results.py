@@ -215,6 +215,9 @@ SERVED: tuple[Column, ...] = (
     Column(
         "simulated", "bool", "", "every iteration was: serve.simulate, or where the fast form may be far off"
     ),
+    Column(
+        "stationary", "bool", "", "an open loop at random times is in its stationary state; null: no such loop"
+    ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),
     Column("kv_B", "float", "B", "caches of one device, mean over time"),

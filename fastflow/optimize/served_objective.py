@@ -70,6 +70,9 @@ def score_served(
 def _lateness(inputs: Inputs, columns: Columns) -> Floats:
     """Return by how many e-folds points miss what `serve.slo` allows, both times together."""
     late = np.zeros(inputs["serve.slo.ttft"].size)
+    if "requests_per_s" in columns:  # an overload serves less than is sent
+        served = np.where(inputs["serve.rate"] > 0.0, inputs["serve.rate"] / columns["requests_per_s"], 1.0)
+        late += np.log(np.maximum(np.nan_to_num(served, nan=1.0), 1.0))
     for name in ("ttft", "tpot"):
         most, nothing = inputs[f"serve.slo.{name}"], np.full(late.size, np.nan)
         found = np.where(most > 0.0, columns.get(f"{name}_s", nothing) / np.where(most > 0.0, most, 1.0), 0.0)
