@@ -216,7 +216,10 @@ SERVED: tuple[Column, ...] = (
         "simulated", "bool", "", "every iteration was: serve.simulate, or where the fast form may be far off"
     ),
     Column(
-        "stationary", "bool", "", "an open loop at random times is in its stationary state; null: no such loop"
+        "stationary",
+        "bool",
+        "",
+        "an open loop at random times is in its stationary state; null: no such loop",
     ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),

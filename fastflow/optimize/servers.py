@@ -119,9 +119,7 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
     return found or [{STRATEGY: decodes, PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
 
 
-def scores(
-    columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray
-) -> np.ndarray:
+def scores(columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray) -> np.ndarray:
     """Return how good layouts are: tokens a second, less those that are late, those that do not carry the load,
     and those without results."""
     empty = np.full(reason.size, np.nan)

@@ -42,12 +42,13 @@ def show_served(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
         out.print(line)
     limits = {name: float(inputs[f"serve.slo.{name}"]) for name in _LATENCIES}
-    tell(served_sheets(row, limits))
+    tell(served_sheets(row, limits, float(inputs["serve.rate"])))
     out.print(cost_sheet(row))
     if has_bands(row):
         out.print(band_sheet(row))
     out.print()
     tell(conclusion(row, limits))
+    tell(state_of(row, int(inputs["serve.requests"])))
     out.print()
 
 
@@ -59,12 +60,32 @@ def title(row: Mapping[str, Any]) -> str:
     )
 
 
-def served_sheets(row: Mapping[str, Any], limits: Mapping[str, float]) -> tuple[Sheet, ...]:
+def served_sheets(
+    row: Mapping[str, Any], limits: Mapping[str, float], rate: float = 0.0
+) -> tuple[Sheet, ...]:
     """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
 
-    limits: the most that each latency may be [s], 0 for any; none where they are not known.
+    limits: the most that each latency may be [s], 0 for any; none where they are not known. rate: of sending at
+    random times [1/s], where it is known.
     """
-    return _latencies(row, limits), _rates(row), _time(row), _memory(row)
+    return _latencies(row, limits), _rates(row, rate), _time(row), _memory(row)
+
+
+def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
+    """Yield what to know of an open loop that is not in its stationary state; requests: that are asked for."""
+    if not _has(row, "stationary") or row["stationary"]:
+        return
+    if not row["feasible"] and "(overload)" in str(row["reason"]):
+        yield "Times are those seen so far: they grow for as long as requests are sent"
+    elif requests > 0:
+        yield (
+            f"[bold red]Not stationary[/] after {requests:,} requests: serve.requests=0 goes on until it is"
+        )
+    else:
+        yield (
+            "[bold red]Not stationary[/] in the longest run, so times may still grow: serve.simulate=true or a"
+            " larger serve.requests goes on for longer, and a lower serve.rate settles sooner"
+        )
 
 
 _BENCHMARKS = 0.2  # the spread of conf/serve
@@ -166,12 +187,15 @@ def _latencies(row: Mapping[str, Any], limits: Mapping[str, float]) -> Sheet:
     return sheet
 
 
-def _rates(row: Mapping[str, Any]) -> Sheet:
+def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     sheet = new_sheet("Rates", [("", False), ("", True), ("", False)])
     replicas = int(row["replicas"])
     for label, name in _RATES:
         if _has(row, name):
-            sheet.add_row(label, quantity(name, row[name]), "")
+            sent = (
+                f"of {quantity(name, rate)} that are sent" if name == "requests_per_s" and rate > 0.0 else ""
+            )
+            sheet.add_row(label, quantity(name, row[name]), sent)
     notes = f"of at most {row['most_requests']:,.0f} that caches hold"
     sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", notes)
     if replicas > 1:
