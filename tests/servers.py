@@ -114,6 +114,7 @@ def unlikely(random):
         "requests": int(random.choice([1, 3, 10])) * at_once
         if is_closed
         else int(random.choice([100, 1000])),
+        "most": 0 if is_closed else 16384,
     }
     return server, load
 

@@ -29,7 +29,10 @@ def errors(count, seed, draw):
     """Return signed errors of the fast form where it says that it is near, and the share of points there."""
     (server, load), times = many_likely(count, seed, draw), realistic()
     got, expected = steady(times, server, load), simulate(times, server, load)
-    steps = load.requests * (1 + load.isl / server.budget)
+    at_once = got.decoding + server.ranks * server.slots
+    requests = np.where(load.concurrency > 0, load.requests, np.maximum(load.requests, 16 * at_once))
+    longest = load.isl / (1 - 0.5 * load.spread)  # of whose simulation nobody would wait for the end
+    steps = requests * (1 + longest / server.budget)
     taken = (got.refused == TAKEN) & (expected.refused == TAKEN) & (steps <= MOST_STEPS)
     taken &= (load.concurrency > 0) | (expected.stationary > 0)
     near = taken & got.near

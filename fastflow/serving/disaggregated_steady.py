@@ -114,7 +114,9 @@ def steady_apart_point(
         _closed(first, second, way, at_once, requests, loads.spread[point], out)
     else:
         _open(first, second, way, loads.rate[point], requests, out)
-    if loads.most[point] > 0 and out[0] == TAKEN:  # a simulation goes on until it is stationary
+    if (
+        loads.most[point] > 0 and not is_closed and out[0] == TAKEN
+    ):  # a simulation goes on until it is stationary
         requests = max(requests, 2.0 * OVERLOAD_SPANS * out[5])
     steps = (out[11] * one.ranks + out[12] * two.ranks) * requests / float(loads.requests[point])
     if out[0] != TAKEN:

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastflow.serving.lengths import arrivals_of_files, in_blocks
-from fastflow.serving.load import TOO_LONG, TOO_MANY, Loads
+from fastflow.serving.load import TOO_LONG, Loads
 from fastflow.tables import Bools, Columns, Inputs, Ints
-
-UNASKED = 4
-"""By how much fewer requests a simulation ends at the latest that nobody asks for."""
 
 
 def predict_requests(
@@ -27,11 +24,10 @@ def predict_requests(
 
     servers: that share a point's requests. steady, simulate: tables of both forms for some rows; the first
     one says which it is `near`. What arrives when a file says is always simulated; so is what may be more than
-    servers take. Another simulation that nobody asks for ends earlier where it does not become stationary.
+    servers take.
     """
     walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}
-    whole = inputs["serve.simulate"].copy()  # simulations that go on for as long as it takes
 
     def write(found: Columns, rows: Ints) -> None:
         for name, column in found.items():
@@ -45,10 +41,8 @@ def predict_requests(
             fast._asdict() | {"stationary": np.where(rate > 0.0, 1.0, np.nan), "overload": 0.0 * rate}, rows
         )
         walks[rows[(fast.refused != TOO_LONG) & ~fast.near]] = True
-        whole[rows] |= fast.refused == TOO_MANY
     rows = np.flatnonzero(can & walks)
     if rows.size:
-        loads = loads._replace(most=np.where(whole, loads.most, loads.most // UNASKED))
         for block, sent in in_blocks(inputs, loads, servers, rows):
             write(simulate(block, sent)._asdict(), block)
     columns.pop("near", None)

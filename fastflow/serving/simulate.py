@@ -42,7 +42,6 @@ from fastflow.serving.steps import (
 from fastflow.serving.window import Ended, Window, bounds_of, longer_run, stationarity, whole_run, window_of
 from fastflow.tables import Floats, Ints
 
-
 TINY = 1e-300
 """Seconds: of no iterations, of which shares are 0."""
 

@@ -79,7 +79,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
         at_once=at_once / slots,
         requests=requests / slots,
         slots=slots,
-        goes_on=loads.most[point] > 0,
+        goes_on=loads.most[point] > 0 and not is_closed,
     )
     if is_closed:
         seen = closed(times, batch, request, slot.spread, slot.at_once, slot.requests)

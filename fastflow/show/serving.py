@@ -83,8 +83,8 @@ def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
         )
     else:
         yield (
-            "[bold red]Not stationary[/] in the longest run, so times may still grow: serve.simulate=true or a"
-            " larger serve.requests goes on for longer, and a lower serve.rate settles sooner"
+            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger serve.requests goes"
+            " on for longer; at a lower serve.rate it takes less"
         )
 
 
