@@ -120,8 +120,8 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
 
 
 def scores(columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray) -> np.ndarray:
-    """Return how good layouts are: tokens a second, less those that are late, those that do not carry the load,
-    and those without results."""
+    """Return how good layouts are: tokens a second, less those that are late, that do not carry the load, and
+    those without results."""
     empty = np.full(reason.size, np.nan)
     rate = columns.get("tokens_per_s", columns.get("prefill_tokens_per_s", empty))
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))

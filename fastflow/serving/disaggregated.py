@@ -157,7 +157,8 @@ def _ended(requests: Moved) -> Ended:
 
 @kernel
 def _write_moves(requests: Moved, window: Window, out: Floats) -> None:
-    """Write what the way takes and a place waits, mean of requests of the window, and tokens held, times [s]."""
+    """Write what the way takes and waiting for a place [s], mean of requests of the window, and tokens held,
+    each times how long."""
     moved, moving, waiting, held = 0, 0.0, 0.0, 0.0
     for i in range(requests.osl.size):
         if requests.osl[i] == 1:

@@ -23,8 +23,7 @@ def predict_requests(
     """Return what requests of points see, `refused` and `simulated` among it; NaN of points that cannot.
 
     servers: that share a point's requests. steady, simulate: tables of both forms for some rows; the first
-    one says which it is `near`. What arrives when a file says is always simulated; so is what may be more than
-    servers take.
+    one says which it is `near`. What arrives when a file says is always simulated.
     """
     walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}

@@ -30,8 +30,8 @@ MOST_STEEP = 0.3
 MOST_UNEVEN = 0.05
 """Standard deviation of the tokens of stages' requests, in their mean: the stage with most ends last."""
 FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
-"""Requests in all and one after the other on a place, both of a closed loop, and passes of each: of fewer, means
-are not enough."""
+"""Requests in all and one after the other on a place, both of a closed loop, and passes of each: of fewer,
+means are not enough."""
 MOST_STEPS = 100_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
 MOST_STEPS_REFUSED = 400_000

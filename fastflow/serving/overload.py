@@ -20,7 +20,8 @@ def overload_text(served: float, sent: float, follows: bool = False) -> str:
     advice = f"serve.rate='{CARRIED * served:.2g} 1/s' is carried"
     if follows:
         advice = "requests that come more slowly"
-    return f"serves {served:.3g} of {sent:.3g} requests a second that are sent (overload): {advice}, or more devices"
+    says = f"serves {served:.3g} of {sent:.3g} requests a second that are sent (overload)"
+    return f"{says}: {advice}, or more devices"
 
 
 def overloads(columns: Columns, rate: np.ndarray) -> Texts:

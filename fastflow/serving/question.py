@@ -130,7 +130,8 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     points = isl.size
     loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
-        requests=requests, most=np.where(goes_on, MOST_OF_RATE, 0), known=known_of(inputs), lengths=np.zeros((points, 2, 0), dtype=np.int64),
+        requests=requests, most=np.where(goes_on, MOST_OF_RATE, 0), known=known_of(inputs),
+        lengths=np.zeros((points, 2, 0), dtype=np.int64),
         arrivals=np.zeros((points, 0)),
     )  # fmt: skip
     return active, loads, np.maximum(asked, 1)

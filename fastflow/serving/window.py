@@ -1,10 +1,11 @@
 """Which part of a simulated open loop is measured: its stationary state, without the ramp and the drain.
 
 A server is empty when the first request is sent, and drains when the last one has been. Arrivals are cut into
-parts of as many requests each. The ramp is cut off where the marginal standard error of what is left is least
-(MSER: White, Simulation 69, 1997), of means over parts of a request's whole time for each token of its answer;
-but not before requests of the first part have ended, and at the latest in the middle. Parts with a request that ends after the last one was sent are the drain. What lies between is
-stationary if it lasts several times as long as a request, and both of its halves agree.
+parts of as many requests each. The ramp lasts until requests of the first part have ended, and is cut off where
+the marginal standard error of what is left is least (MSER: White, Simulation 69, 1997), at the latest in the
+middle: of means over parts of a request's whole time for each token of its answer. Parts with a request that
+ends after the last one was sent are the drain. What lies between is stationary if it lasts several times as
+long as a request, and both of its halves agree.
 
 Where in the second half of all arrivals fewer requests end than 95% of those that are sent, by more than
 chance, the server is overloaded: there is no stationary state, and that half is what is measured. It lasts
@@ -25,7 +26,7 @@ from fastflow.tables import Floats, Ints
 PARTS = 32
 """Of the arrivals of an open loop: batch means."""
 FEWEST_PARTS = 8
-"""That are not of the drain: of fewer, the whole run is measured. MSER leaves out truncations of the last 5."""
+"""Between ramp and drain: of fewer, the whole run is measured. MSER truncates none of the last 5."""
 SPANS = 5.0
 """Times that the window lasts as long as a request, at least."""
 OVERLOAD_SPANS, WAITING_SPANS = 8.0, 2.0

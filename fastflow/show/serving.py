@@ -65,14 +65,14 @@ def served_sheets(
 ) -> tuple[Sheet, ...]:
     """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
 
-    limits: the most that each latency may be [s], 0 for any; none where they are not known. rate: of sending at
-    random times [1/s], where it is known.
+    limits: the most that each latency may be [s], 0 for any; none where they are not known. rate: of sending
+    at random times [1/s], where it is known.
     """
     return _latencies(row, limits), _rates(row, rate), _time(row), _memory(row)
 
 
 def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
-    """Yield what to know of an open loop that is not in its stationary state; requests: that are asked for."""
+    """Yield what to know of an open loop that is not stationary; requests: that are asked for."""
     if not _has(row, "stationary") or row["stationary"]:
         return
     if not row["feasible"] and "(overload)" in str(row["reason"]):
@@ -83,8 +83,8 @@ def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
         )
     else:
         yield (
-            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger serve.requests goes"
-            " on for longer; at a lower serve.rate it takes less"
+            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger serve.requests"
+            " goes on for longer; at a lower serve.rate it takes less"
         )
 
 
