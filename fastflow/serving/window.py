@@ -1,7 +1,7 @@
 """Which part of a simulated open loop is measured: its stationary state, without the ramp and the drain.
 
 A server is empty when the first request is sent, and drains when the last one has been. Arrivals are cut into
-parts of as many requests each. The ramp lasts until requests of the first part have ended, and is cut off where
+parts of as many requests each. The ramp lasts until those of the first part have ended, and is cut off where
 the marginal standard error of what is left is least (MSER: White, Simulation 69, 1997), at the latest in the
 middle: of means over parts of a request's whole time for each token of its answer. Parts with a request that
 ends after the last one was sent are the drain. What lies between is stationary if it lasts several times as
