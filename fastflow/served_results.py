@@ -37,9 +37,8 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
             "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
         }
     )
-    if "simulated" in columns:
-        simulated = columns["simulated"]
-        columns["simulated"] = np.ma.MaskedArray(simulated > 0.0, mask=np.isnan(simulated))
+    for name in {"simulated", "stationary"} & set(columns):
+        columns[name] = np.ma.MaskedArray(columns[name] > 0.0, mask=np.isnan(columns[name]))
     return columns
 
 

@@ -14,8 +14,8 @@ PLAIN = {
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "spread": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
-    "requests": 640, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64), "arrivals": np.zeros(0),
-    "percentile": 99.0,
+    "requests": 640, "most": 0, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64),
+    "arrivals": np.zeros(0), "percentile": 99.0,
 }  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def likely(random):
         "concurrency": at_once if is_closed else 0,
         "rate": 0.0 if is_closed else random.uniform(0.1, 0.9),
         "requests": min(3000, max(10 * at_once, 40)) if is_closed else 1000,
+        "most": 0 if is_closed else 16384,
     }
     return server, load
 
@@ -113,6 +114,7 @@ def unlikely(random):
         "requests": int(random.choice([1, 3, 10])) * at_once
         if is_closed
         else int(random.choice([100, 1000])),
+        "most": 0 if is_closed else 16384,
     }
     return server, load
 
@@ -121,7 +123,7 @@ def many_likely(count, seed, draw=likely):
     """Return tables of so many likely points; rates are shares of what a closed loop of 512 takes."""
     random = np.random.default_rng(seed)
     rows = [draw(random) for _ in range(count)]
-    filled = [load | {"concurrency": 512, "rate": 0.0, "requests": 1500} for _, load in rows]
+    filled = [load | {"concurrency": 512, "rate": 0.0, "requests": 1500, "most": 0} for _, load in rows]
     table = servers(*(server for server, _ in rows))
     takes = simulate(realistic(), table, loads(*filled)).requests_per_s
     load = loads(*(load for _, load in rows))

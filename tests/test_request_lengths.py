@@ -36,7 +36,9 @@ def requests(tmp_path):
 def sent(pairs, count):
     """Return the pairs that a load of so many requests sends, from a file of these."""
     ordered = np.array(sorted(pairs, key=sum)).T.astype(np.int64)
-    isl, osl = load.lengths_sent(loads({"known": len(pairs), "lengths": ordered, "requests": count}), 0)
+    isl, osl = load.lengths_sent(
+        loads({"known": len(pairs), "lengths": ordered, "requests": count}), 0, count
+    )
     return list(zip(isl.tolist(), osl.tolist(), strict=True))
 
 

@@ -11,6 +11,7 @@ from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.simulate import simulate
 from tests.checks import cases, near
 from tests.naive import serving as naive
+from tests.naive import window as naive_window
 from tests.servers import LOAD, PLAIN, loads, realistic, servers
 
 TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
@@ -65,7 +66,8 @@ def random_load(random):
         "prefix": float(random.choice([0.0, 0.6])),
         "concurrency": int(random.integers(1, 12)) if is_closed else 0,
         "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
-        "requests": int(random.integers(1, 30)),
+        "requests": int(random.integers(1, 30)) if is_closed else int(random.choice([3, 20, 20, 40])),
+        "most": 0 if is_closed else int(random.choice([0] * 7 + [24])),
         "percentile": float(random.choice([0.0, 37.5, 50.0, 90.0, 99.9, 100.0])),
     } | random_file(random, is_closed)
 
@@ -95,9 +97,10 @@ def lengths(load_):
     """Return (isl, osl) of every request."""
     if "arrivals" in load_ and load_["rate"] == 0.0 and not load_["concurrency"]:
         return [tuple(pair) for pair in load_["lengths"][:, : load_["requests"]].T.tolist()]
-    if load_.get("known"):
-        return list(zip(*(column.tolist() for column in load.lengths_sent(loads(load_), 0)), strict=True))
     spread, requests = load_["spread"], load_["requests"]
+    if load_.get("known"):
+        both = load.lengths_sent(loads(load_), 0, requests)
+        return list(zip(*(column.tolist() for column in both), strict=True))
     isl = load.lengths_of(load_["isl"], spread, requests, load.PROMPTS)
     osl = load.lengths_of(load_["osl"], spread, requests, load.ANSWERS)
     return list(zip(isl.tolist(), osl.tolist(), strict=True))
@@ -109,53 +112,109 @@ def oracle_tables(times):
 
 
 def of_oracle(times, server, load_):
-    """Return (requests, totals, makespan) of the oracle, each slot as a server of its own."""
+    """Return (requests as they were sent, iterations) of the oracle, each slot as a server of its own."""
     every, times_sent = lengths(load_), arrivals(load_)
     slots = min(server["slots"], load_["concurrency"] or len(every), len(every))
     own = server | {"capacity": server["capacity"] // server["slots"]}
     own["most"] = max(1, server["most"] // server["slots"])
     plain = oracle_tables(times)
-    requests, totals = [], []
+    requests, log = [], []
     clients = load_["concurrency"] or len(every)
     for slot in range(slots):
         mine = [i for i in range(len(every)) if i % clients % slots == slot]
         at_once = len(range(slot, load_["concurrency"], slots))
         sent = None if times_sent is None else [times_sent[i] for i in mine]
-        found, total = naive.simulate(plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"])
-        requests, totals = requests + found, [*totals, total]
-    total = {name: sum(one[name] for one in totals) for name in totals[0]}
-    return requests, total, max(one["makespan"] for one in totals)
+        found, iterations = naive.simulate(
+            plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"]
+        )
+        requests, log = requests + list(zip(mine, found, strict=True)), log + iterations
+    return [request for _, request in sorted(requests, key=lambda one: one[0])], log
+
+
+def until_stationary(run, load_, fits):
+    """Return what an oracle's run has, and what is measured of it, of as many requests as it goes on for.
+
+    None where requests do not fit the caches; fits: says so of (isl, osl) of all.
+    """
+    while True:
+        if not fits(lengths(load_)):
+            return None
+        requests, log = run(load_)
+        if load_["concurrency"] or load_["rate"] == 0.0:
+            return requests, log, naive_window.whole(requests)
+        window = naive_window.window(requests, load_["rate"])
+        more = naive_window.sent_next(window, load_["requests"], load_["rate"], load_["most"])
+        if not more:
+            return requests, log, window
+        load_ = load_ | {"requests": more}
+
+
+def check_seen(one, requests, window, load_, begin):
+    """Compare what requests see, and the state of an open loop."""
+    sent = [r for r in requests if naive_window.has(window, r.sent)]
+    ended = [r for r in requests if naive_window.has(window, r.end)]
+    ttft = [request.first - request.sent for request in sent]
+    tpot = [(r.end - r.first) / (r.osl - 1) for r in sent if r.osl > 1] or [0.0]
+    for name, values in (("ttft", ttft), ("tpot", tpot)):
+        assert near(one[f"{name}_s"], np.mean(values), 1e-9)
+        assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
+        assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
+    span = window["end"] - window["start"]
+    decoding, queue = (
+        sum(naive_window.inside(window, *ends(r)) for r in requests)
+        for ends in (lambda r: (begin(r), r.end), lambda r: (r.sent, r.admitted))
+    )
+    assert near(one["requests_per_s"], len(ended) / span, 1e-9)
+    assert near(one["tokens_per_s"], sum(r.osl for r in ended) / span, 1e-9)
+    assert one["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
+    assert one["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
+    if "stationary" not in window:
+        assert np.isnan(one["stationary"])
+        if load_["concurrency"]:
+            assert one["overload"] == 0
+        else:
+            check_backlog(one, requests)
+        return
+    assert one["stationary"] == window["stationary"]
+    assert one["overload"] == (load_["rate"] if window["overload"] else 0)
+
+
+def check_backlog(one, requests):
+    """Of a file's arrivals: more than 5% wait at the last one, by more than chance."""
+    stop, service = requests[-1].sent, np.mean([r.service for r in requests])
+    waiting = sum(r.admitted > stop for r in requests)
+    many = max(0.05 * len(requests), 3 * len(requests) ** 0.5)
+    assert one["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
 
 
 def check(times, server, load_):
     got = simulate(times, servers(server), loads(load_))
     server, load_ = PLAIN | server, LOAD | load_
     one = {name: column[0] for name, column in got._asdict().items()}
-    if max(a + b for a, b in lengths(load_)) > server["capacity"] // server["slots"]:
+    capacity = server["capacity"] // server["slots"]
+    found = until_stationary(
+        lambda more: of_oracle(times, server, more),
+        load_,
+        lambda every: max(a + b for a, b in every) <= capacity,
+    )
+    if found is None:
         assert one["refused"] == TOO_LONG
         assert not any(value for name, value in one.items() if name != "refused")
         return None
-    requests, total, makespan = of_oracle(times, server, load_)
+    requests, log, window = found
     assert one["refused"] == TAKEN
-    ttft = [request.first - request.sent for request in requests]
-    tpot = [(r.end - r.first) / (r.osl - 1) for r in requests if r.osl > 1] or [0.0]
-    for name, values in (("ttft", ttft), ("tpot", tpot)):
-        assert near(one[f"{name}_s"], np.mean(values), 1e-9)
-        assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
-        assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
-        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
-    assert near(one["requests_per_s"], len(requests) / makespan, 1e-9)
-    assert near(one["tokens_per_s"], sum(r.osl for r in requests) / makespan, 1e-9)
-    assert near(one["decoding"], total["decoding"] / makespan, 1e-9)
-    assert one["queue"] * makespan == pytest.approx(sum(r.admitted - r.sent for r in requests), rel=1e-9)
+    check_seen(one, requests, window, load_, lambda r: r.first)
+    measured = [found for start, found in log if naive_window.has(window, start)]
+    total = {name: sum(found[name] for found in measured) for name in log[0][1]}
     assert one["iterations"] == total["iterations"]
     assert one["preemptions"] == total["preemptions"]
-    assert near(one["prefill_share"], total["with_prefill"] / total["iterations"], 1e-12)
+    assert near(one["prefill_share"], total["with_prefill"] / max(total["iterations"], 1), 1e-12)
     parts = ("shared", "head", "decode", "prefill", "host", "draft")
-    busy = sum(total[part] for part in parts)
+    busy = sum(total[part] for part in parts) or 1.0
     for part in parts:
         assert one[part] == pytest.approx(total[part] / busy, rel=1e-9, abs=1e-15)
-    capacity = makespan * server["ranks"] * server["capacity"]
+    capacity = (window["end"] - window["start"]) * server["ranks"] * server["capacity"]
     assert near(one["cache"], total["cache"] / capacity, 1e-9)
     return one
 
@@ -268,4 +327,4 @@ def test_points_are_apart_from_each_other():
     together = simulate(times, servers(*rows), loads(*loads_))
     for i, (server, load_) in enumerate(zip(rows, loads_, strict=True)):
         alone = simulate(times, servers(server), loads(load_))
-        assert all(a[i] == b[0] for a, b in zip(together, alone, strict=True))
+        assert all(np.array_equal(a[i], b[0], equal_nan=True) for a, b in zip(together, alone, strict=True))

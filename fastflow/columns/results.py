@@ -257,6 +257,12 @@ SERVED: tuple[Column, ...] = (
         "",
         "every iteration was: serve.simulate, serve.slo at a percentile, or a fast form that may be far off",
     ),
+    Column(
+        "stationary",
+        "bool",
+        "",
+        "an open loop at random times is in its stationary state; null: no such loop",
+    ),
     Column("preemptions", "float", "", "times that requests gave their places up; of simulated points"),
     Column("replicas", "int", "", "servers that share nothing"),
     Column("kv_B", "float", "B", "caches of one device, mean over time"),

@@ -30,7 +30,10 @@ SERVING: tuple[Column, ...] = (
         "serve.rate", "1/s", "requests of an open loop (Poisson); 0: closed, or as serve.lengths says"
     ),
     count(
-        "serve.requests", "requests that are sent in all; 0: ten for each at a time, or 1000", low=0, high=1e7
+        "serve.requests",
+        "requests that are sent in all; 0: ten for each at a time, or until a rate is stationary",
+        low=0,
+        high=1e7,
     ),
     Column("serve.simulate", "bool", "", "true: every iteration; false: the fast form, where it is near"),
     count(

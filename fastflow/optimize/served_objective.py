@@ -19,6 +19,7 @@ from fastflow.optimize.objective import (
     area_of,
     devices_short,
 )
+from fastflow.serving.overload import excess
 from fastflow.serving.serve import Served
 from fastflow.serving.slo import lateness
 from fastflow.tables import Columns, Floats, Inputs, take
@@ -56,7 +57,7 @@ def score_served(
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
     late = np.flatnonzero((served.short != "") & (served.reason == ""))
-    value[late] = LACKS_MEMORY + lateness(inputs, served.columns)[late]
+    value[late] = LACKS_MEMORY + (lateness(inputs, served.columns) + excess(inputs, served.columns))[late]
     has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
     lacks = np.flatnonzero((served.reason != "") & has_weights)
     if lacks.size:

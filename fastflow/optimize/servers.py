@@ -2,7 +2,8 @@
 
 Every layout that serving knows is predicted, by the fast form where it is near: tensor parallelism within a
 package where several devices share one, experts dealt over ranks or not, stages, replicas. The best one makes
-most tokens a second of those that keep what `serve.slo` allows; where none does, of all. Where prefill has
+most tokens a second of those that carry the load and keep what `serve.slo` allows; where none does, of those
+that carry it; else of all. Where prefill has
 devices of its own, the best split of the devices is found too (`serve.prefill.devices=0`), and the layout of
 those that prefill (`serve.prefill.strategy=auto`).
 """
@@ -79,7 +80,7 @@ def ranked(inputs: Inputs) -> tuple[Columns, str]:
         parts = {name: float(getattr(found.need, name)[least]) for name in ("weights", "work", "cache")}
         layout = f"{found.layouts.printed[least]} with server.memory={inputs['server.memory'][0]:g}"
         text = least_text(layout, float(total[least]), float(found.need.there[least]), parts)
-    by = total if text else -scores(found.columns, found.reason, found.short)
+    by = total if text else -scores(found.columns, found.reason, found.short, found.overload)
     return take(layouts, np.argsort(by, kind="stable")), text
 
 
@@ -118,14 +119,15 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
     return found or [{STRATEGY: decodes, PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
 
 
-def scores(columns: Columns, reason: np.ndarray, short: np.ndarray) -> np.ndarray:
-    """Return how good layouts are: tokens a second, less those that are late, and those without results."""
+def scores(columns: Columns, reason: np.ndarray, short: np.ndarray, overload: np.ndarray) -> np.ndarray:
+    """Return how good layouts are: tokens a second, less those that are late, that do not carry the load, and
+    those without results."""
     empty = np.full(reason.size, np.nan)
     rate = columns.get("tokens_per_s", columns.get("prefill_tokens_per_s", empty))
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))
     known = np.where((reason == "") & np.isfinite(rate), rate, 0.0)
     best = max(float(known.max(initial=0.0)), 1.0)
-    return np.where(known > 0.0, known / best + 1.0 * (short == ""), 0.0)
+    return np.where(known > 0.0, known / best + 1.0 * (short == "") + 1.0 * (overload == ""), 0.0)
 
 
 def every_server(inputs: Inputs) -> list[str]:

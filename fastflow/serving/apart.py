@@ -20,8 +20,9 @@ from fastflow.serving.disaggregated_steady import steady_apart
 from fastflow.serving.forms import predict_requests
 from fastflow.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.serving.lengths import longest_of
-from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.serving.memory import lacking
+from fastflow.serving.overload import overload_text
 from fastflow.serving.question import DISAGGREGATED, Question, ask
 from fastflow.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
 from fastflow.workload.request_lengths import KEY as LENGTHS
@@ -149,8 +150,10 @@ def run_apart(asked: Question) -> Apart:
         lambda rows, sent: simulate_apart(*both, take(pools, rows), sent),
     )  # fmt: skip
     refused = columns.pop("refused", np.full(sends.size, np.nan))
-    for i in np.flatnonzero(refused > TAKEN).tolist():
-        reason[i] = _refusal(asked, prefill, int(refused[i]), i)
+    for i in np.flatnonzero(refused == TOO_MANY).tolist():
+        reason[i] = overload_text(float(columns["requests_per_s"][i]), float(loads.rate[i]))
+    for i in np.flatnonzero(refused == TOO_LONG).tolist():
+        reason[i] = _refusal(asked, prefill, i)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
     return Apart(prefill, columns, fixed + sends, reason.astype(np.str_))
 
@@ -183,10 +186,8 @@ def _unsent(inputs: Inputs, sends: Floats) -> Texts:
     return reason.texts()
 
 
-def _refusal(asked: Question, prefill: Question, refused: int, i: int) -> str:
-    """Say why servers do not take a load, and which of them."""
-    if refused != TOO_LONG:
-        return REFUSALS[refused]
+def _refusal(asked: Question, prefill: Question, i: int) -> str:
+    """Say which servers do not hold the longest request."""
     isl, _, both = longest_of(asked.inputs)
     if LENGTHS not in asked.inputs:
         isl, both = (one / (1.0 - 0.5 * asked.loads.spread) for one in (isl, both))

@@ -1,4 +1,7 @@
-"""Prefill and decoding on servers of their own, simulated: every request, event by event."""
+"""Prefill and decoding on servers of their own, simulated: every request, event by event.
+
+An open loop at random times is measured in its window, as servers that do both are (window.py).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import numpy as np
 
 from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.iterations import Servers
-from fastflow.serving.load import TAKEN, TOO_LONG, Loads, lengths_sent, sent_at
+from fastflow.serving.latencies import inside, write_seen
+from fastflow.serving.load import TAKEN, TOO_LONG, Loads, is_random, lengths_sent, sent_at
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.pools import (
     NEVER,
@@ -27,7 +31,7 @@ from fastflow.serving.pools import (
     unit_of,
 )
 from fastflow.serving.scheduler import Batch, batch_of
-from fastflow.serving.simulate import statistics
+from fastflow.serving.window import Ended, Window, bounds_of, longer_run, stationarity, whole_run, window_of
 from fastflow.tables import Floats, Ints
 
 
@@ -48,14 +52,14 @@ class Apart(NamedTuple):
     Times per output token count the wait for a place, and the cache's way to it.
     """
 
-    refused: Ints  # TAKEN, or why it has no result: a key of `load.REFUSALS`
+    refused: Ints  # TAKEN, or why it has no result: TOO_LONG
     ttft_s: Floats  # from sending to the first token, which prefill makes: mean
     ttft_median_s: Floats
     ttft_p99_s: Floats
     tpot_s: Floats  # from the first to the last token, for each after the first: mean
     tpot_median_s: Floats
     tpot_p99_s: Floats
-    requests_per_s: Floats  # all requests over the time until the last one ends
+    requests_per_s: Floats  # all requests over the time until the last one ends; or ends in the window
     tokens_per_s: Floats  # of answers
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
@@ -66,17 +70,14 @@ class Apart(NamedTuple):
     prefill_iterations: Floats  # all units
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
+    stationary: Floats  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
+    overload: Floats  # requests a second that are sent, where fewer are served; else 0
     ttft_percentile_s: Floats  # at `loads.percentile`, of 0 the least
     tpot_percentile_s: Floats
 
 
-class _Done(NamedTuple):
-    """What the units of both pools did."""
-
-    prefill_s: float
-    decode_s: float
-    prefills: int
-    decodes: int
+_PREFILL_S, _DECODE_S, _PREFILLS, _DECODES = range(4)
+"""Totals of iterations that start in a part of the arrivals: their time [s] and numbers, of all units."""
 
 
 def simulate_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> Apart:
@@ -97,40 +98,80 @@ def apart_point(
     prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, out: Floats
 ) -> None:
     """Simulate one point's pools, and write what `Apart` has of them."""
-    count, concurrency = loads.requests[point], loads.concurrency[point]
-    isl, osl = lengths_sent(loads, point)
+    requests = loads.requests[point]
+    while requests > 0:
+        requests = _simulate_requests(prefill, decode, pools, loads, point, requests, out)
+
+
+@kernel
+def _simulate_requests(
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, count: int, out: Floats
+) -> int:
+    """Simulate so many requests of a point; returns how many are to be sent instead, or 0."""
+    concurrency = loads.concurrency[point]
+    isl, osl = lengths_sent(loads, point, count)
     is_closed = concurrency > 0
     first, second = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
     if isl.max() > first.capacity or (isl + osl).max() > second.capacity:
+        out[:] = 0.0
         out[0] = TOO_LONG
-        return
-    sent = sent_at(loads, point)
+        return 0
+    sent = sent_at(loads, point, count)
+    bounds = bounds_of(sent) if is_random(loads, point) else np.zeros(1)
+    totals = np.zeros((bounds.size, 4))
     requests = moved_of(isl, osl, sent, loads.prefix[point])
     before = prefills_of(pools.prefills[point], first)
     after = decodes_of(pools.decodes[point], second, count)
     way = pools.way_s[point], pools.way_token_s[point]
     at_once = min(concurrency, count) if is_closed else count
-    done = _run(prefill, decode, first, second, before, after, requests, way, at_once)
+    _run(prefill, decode, first, second, before, after, requests, way, at_once, bounds, totals)
+    ended = _ended(requests)
+    window = window_of(ended, bounds, loads.rate[point]) if bounds.size > 1 else whole_run(ended, 1)
     out[0] = TAKEN
-    makespan = requests.end.max()
-    out[18] = statistics(requests.first - requests.sent, loads.percentile[point], out[1:4])
-    tpot, answered, moving, waiting, decoding, held = np.empty(count), 0, 0.0, 0.0, 0.0, 0.0
-    for i in range(count):
-        if osl[i] > 1:
-            tpot[answered] = (requests.end[i] - requests.first[i]) / (osl[i] - 1)
-            answered += 1
+    out[20], out[21] = write_seen(ended, window, loads.percentile[point], out[1:11])
+    _write_moves(requests, window, out)
+    lasts, done = window.end - window.start, totals[window.first : window.last].sum(axis=0)
+    out[13] = done[_PREFILL_S] / (lasts * before.until.size)
+    out[14] = done[_DECODE_S] / (lasts * after.until.size)
+    out[15], out[16] = done[_PREFILLS], done[_DECODES]
+    out[17] /= lasts * after.taken.size * second.capacity
+    out[18], out[19] = stationarity(ended, window, loads.rate[point], is_closed)
+    return longer_run(window, count, loads.rate[point], loads.most[point]) if bounds.size > 1 else 0
+
+
+@kernel
+def _ended(requests: Moved) -> Ended:
+    """Return requests that have ended."""
+    moves = requests.osl > 1
+    return Ended(
+        number=np.arange(requests.osl.size),
+        osl=requests.osl,
+        sent=requests.sent,
+        admitted=requests.admitted,
+        first=requests.first,
+        begin=np.where(moves, requests.arrive, requests.end),
+        end=requests.end,
+        service=requests.end
+        - requests.admitted
+        - np.where(moves, requests.placed - requests.first, 0.0 * requests.end),
+    )
+
+
+@kernel
+def _write_moves(requests: Moved, window: Window, out: Floats) -> None:
+    """Write what the way takes and waiting for a place [s], mean of requests of the window, and tokens held,
+    each times how long."""
+    moved, moving, waiting, held = 0, 0.0, 0.0, 0.0
+    for i in range(requests.osl.size):
+        if requests.osl[i] == 1:
+            continue
+        if window.is_whole or window.start <= requests.sent[i] < window.end:
+            moved += 1
             moving += requests.arrive[i] - requests.placed[i]
             waiting += requests.placed[i] - requests.first[i]
-            decoding += requests.end[i] - requests.arrive[i]
-            held += (requests.end[i] - requests.arrive[i]) * (isl[i] + 0.5 * (1 + osl[i]))
-    out[19] = statistics(tpot[:answered], loads.percentile[point], out[4:7])
-    out[7], out[8] = count / makespan, osl.sum() / makespan
-    out[9], out[10] = decoding / makespan, (requests.admitted - requests.sent).sum() / makespan
-    out[11], out[12] = moving / max(answered, 1), waiting / max(answered, 1)
-    out[13] = done.prefill_s / (makespan * before.until.size)
-    out[14] = done.decode_s / (makespan * after.until.size)
-    out[15], out[16] = done.prefills, done.decodes
-    out[17] = held / (makespan * after.taken.size * second.capacity)
+        context = requests.isl[i] + 0.5 * (1 + requests.osl[i])
+        held += inside(window, requests.arrive[i], requests.end[i]) * context
+    out[11], out[12], out[17] = moving / max(moved, 1), waiting / max(moved, 1), held
 
 
 @kernel
@@ -144,16 +185,19 @@ def _run(
     requests: Moved,
     way: tuple[float, float],
     at_once: int,
-) -> _Done:
-    """Run both pools until all requests have ended.
+    bounds: Floats,
+    totals: Floats,
+) -> None:
+    """Run both pools until all requests have ended; adds to the totals, a row for each part.
 
-    at_once: requests that are sent without waiting for others to end.
+    at_once: requests that are sent without waiting for others to end; bounds: when parts start [s].
     """
     count = requests.isl.size
     ready, moving = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    head, tail, moves, sent, ended, now = 0, 0, 0, at_once, 0, 0.0
-    prefill_s, decode_s, prefills, decodes = 0.0, 0.0, 0, 0
+    head, tail, moves, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
     while True:
+        while part + 1 < bounds.size and bounds[part + 1] <= now:
+            part += 1
         ends = 0
         for unit in range(before.until.size):
             if before.until[unit] <= now:
@@ -164,7 +208,7 @@ def _run(
                 ends += end_decode(second, after, requests, unit, now)
         ended += ends
         if ended == count:
-            return _Done(prefill_s, decode_s, prefills, decodes)
+            return
         for _ in range(min(ends, count - sent)):
             requests.sent[sent] = now
             sent += 1
@@ -176,13 +220,13 @@ def _run(
         for unit in range(before.until.size):
             if before.until[unit] == NEVER:
                 took = start_prefill(prefill, first, before, requests, sent, unit, now)
-                prefill_s += took
-                prefills += took > 0.0
+                totals[part, _PREFILL_S] += took
+                totals[part, _PREFILLS] += took > 0.0
         for unit in range(after.until.size):
             if after.until[unit] == NEVER:
                 took = start_decode(decode, second, after, requests, unit, now)
-                decode_s += took
-                decodes += took > 0.0
+                totals[part, _DECODE_S] += took
+                totals[part, _DECODES] += took > 0.0
         now = _next(first, before, after, requests, moving[:moves], sent, now)
 
 

@@ -22,6 +22,7 @@ from fastflow.serving.near import FEW_CYCLES, FEW_PASSES, FEW_REQUESTS
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import last_passes
 from fastflow.serving.scheduler import Batch, batch_of
+from fastflow.serving.window import OVERLOAD_SPANS
 from fastflow.tables import Bools, Floats, Ints
 
 _HALVINGS = 30
@@ -30,6 +31,8 @@ FULL_PREFILL = 0.8
 """Share of its time in which prefill has iterations: beyond it, waits for it grow fast."""
 MOST_WAIT = 0.02
 """Share of an answer's time that waiting for a place, and the cache's way to it, may take."""
+TINY = 1e-300
+"""Seconds: of answers that decode nothing."""
 MOST_STEPS = 1_000_000
 """Iterations times ranks of a simulation that nobody asks for: 0.5 s."""
 
@@ -37,10 +40,12 @@ MOST_STEPS = 1_000_000
 class SteadyApart(NamedTuple):
     """What requests see, and what both pools do; shape (points,). As `disaggregated.Apart`."""
 
-    refused: Ints  # TAKEN, or why it has no result: a key of `load.REFUSALS`
+    refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token, which prefill makes
     tpot_s: Floats  # from the first to the last token, for each after the first
-    requests_per_s: Floats  # all requests over the time until the last one ends
+    requests_per_s: (
+        Floats  # all requests over the time until the last one ends; of an open loop all that come
+    )
     tokens_per_s: Floats  # of answers
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
@@ -109,12 +114,18 @@ def steady_apart_point(
         at_once = min(requests, float(loads.concurrency[point]))
         _closed(first, second, way, at_once, requests, loads.spread[point], out)
     else:
-        _open(first, second, way, loads.rate[point], requests, loads.spread[point], out)
+        _open(first, second, way, loads.rate[point], requests, out)
+    if (
+        loads.most[point] > 0 and not is_closed and out[0] == TAKEN
+    ):  # a simulation goes on until it is stationary
+        requests = max(requests, 2.0 * OVERLOAD_SPANS * out[5])
+    steps = (out[11] * one.ranks + out[12] * two.ranks) * requests / float(loads.requests[point])
     if out[0] != TAKEN:
+        out[14] = out[15] = 1.0 if steps > MOST_STEPS else 0.0
         return
     out[4] = out[3] * loads.osl[point]
     out[13] = min(1.0, out[5] * answer.context / (second.ranks * two.capacity))
-    takes_long = out[11] * one.ranks + out[12] * two.ranks > MOST_STEPS
+    takes_long = steps > MOST_STEPS
     out[14] = 1.0 if takes_long or _is_near(second, loads, point, out) else 0.0
     out[15] = 1.0 if takes_long else 0.0
 
@@ -129,7 +140,8 @@ def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
     requests, at_once = float(loads.requests[point]), float(loads.concurrency[point])
     if loads.known[point] > 0 or pool.request.passes < FEW_PASSES:
         return False
-    if loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
+    is_closed = at_once > 0.0
+    if is_closed and loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
         return False
     if loads.spread[point] == 0.0 and at_once > 1.0:  # those that end together follow one another to prefill
         return False
@@ -296,19 +308,20 @@ def _last(pool: _Pool, spread: float, decoding: float) -> float:
 
 @lean_kernel
 def _open(
-    first: _Pool,
-    second: _Pool,
-    way: tuple[float, float],
-    rate: float,
-    requests: float,
-    spread: float,
-    out: Floats,
+    first: _Pool, second: _Pool, way: tuple[float, float], rate: float, requests: float, out: Floats
 ) -> None:
-    """Write what requests see that come at random times."""
-    places = second.ranks * _places(second, requests)
+    """Write what requests see that come at random times, to pools in their stationary state.
+
+    requests: that figures count. Of more than the pools take, `requests_per_s` is the most that they do.
+    """
+    places = second.ranks * _places(second, np.inf)
     prompt = _prefilled(first, rate, 1.0 / first.ranks, 1.0)
     if prompt.wait == np.inf or _decoding_s(second, places) * rate > places:
-        out[0] = TOO_MANY
+        out[0], out[3] = (
+            TOO_MANY,
+            min(rate * 0.999 / prompt.load, places / max(_decoding_s(second, places), TINY)),
+        )
+        _write_iterations(first, second, prompt, out[3], requests, places, out)
         return
     low, high = 0.0, places
     for _ in range(_HALVINGS):
@@ -317,24 +330,16 @@ def _open(
             low = middle
         else:
             high = middle
-    length = _decoding_s(second, high)
-    sends = requests / rate
-    # pools fill at first: a request sees those of the time that has been
-    seen = high * (1.0 - sends / (3.0 * length)) if sends < length else high
-    if sends > length:
-        seen = high * (1.0 - length / (3.0 * sends))
-    decoding_s = _decoding_s(second, 1.0 + seen * (requests - 1.0) / requests)
+    decoding_s = _decoding_s(second, 1.0 + high)  # others are there as at any time (Poisson)
     moving = _moves(way, rate, prompt.together / first.batch.ranks)
     busy = min(0.999, high / places)
-    place = 0.5 * length * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
+    place = 0.5 * decoding_s * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
     out[0], out[7], out[8] = TAKEN, moving, place
     out[1] = prompt.wait + prompt.takes
     if second.request.gaps > 0.0:
         out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
-    last = _last(second, spread, high) if spread > 0.0 else decoding_s
-    out[3] = requests / (sends + out[1] + moving + place + last)
-    out[5], out[6] = out[3] * decoding_s, out[3] * prompt.wait
-    _write_iterations(first, second, prompt, out[3], requests, high, out)
+    out[3], out[5], out[6] = rate, rate * decoding_s, rate * prompt.wait
+    _write_iterations(first, second, prompt, rate, requests, high, out)
 
 
 @lean_kernel

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastflow.serving.lengths import arrivals_of_files, in_blocks
-from fastflow.serving.load import TAKEN, Loads
+from fastflow.serving.load import TOO_LONG, Loads
 from fastflow.serving.slo import needs_requests
 from fastflow.tables import Bools, Columns, Inputs, Ints
 
@@ -41,9 +41,11 @@ def predict_requests(
     rows = np.flatnonzero(can & ~walks)
     if rows.size:
         fast = steady(rows)
-        write(fast._asdict(), rows)
+        rate = loads.rate[rows]
+        state = {"stationary": np.where(rate > 0.0, 1.0, np.nan), "overload": 0.0 * rate}
+        write(fast._asdict() | state, rows)
         needed = ~fast.near | (needs_requests(inputs)[rows] & ~fast.long)
-        walks[rows[(fast.refused == TAKEN) & needed]] = True
+        walks[rows[(fast.refused != TOO_LONG) & needed]] = True
     rows = np.flatnonzero(can & walks)
     if rows.size:
         for block, sent in in_blocks(inputs, loads, servers, rows):

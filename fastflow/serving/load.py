@@ -18,11 +18,7 @@ PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
 TWO_64 = 2.0**64
 
 TAKEN, TOO_LONG, TOO_MANY = 0, 1, 2
-"""Whether a server can take a load."""
-REFUSALS = {
-    TOO_LONG: "the cache does not hold all tokens of one request",
-    TOO_MANY: "more requests are sent than the server takes",
-}
+"""Whether a server can take a load: the cache may not hold one request, or fewer are served than are sent."""
 
 
 class Loads(NamedTuple):
@@ -39,7 +35,8 @@ class Loads(NamedTuple):
     prefix: Floats  # share of a prompt that is in the cache already: not computed, but held
     concurrency: Ints  # of a closed loop, of the whole server; 0: open
     rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
-    requests: Ints  # how many there are in all
+    requests: Ints  # how many there are in all; at first, where a simulation goes on until it is stationary
+    most: Ints  # and at most then; 0: just `requests`
     known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
     lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
     arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
@@ -89,15 +86,20 @@ def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
 
 
 @lean_kernel
+def is_random(loads: Loads, point: int) -> bool:
+    """Say whether requests are sent at random times, with a mean rate."""
+    return bool(loads.concurrency[point] == 0 and loads.rate[point] > 0.0)
+
+
+@lean_kernel
 def _follows(loads: Loads, point: int) -> bool:
     """Say whether requests are sent when a file says."""
     return bool(loads.concurrency[point] == 0 and loads.rate[point] == 0.0)
 
 
 @kernel
-def sent_at(loads: Loads, point: int) -> Floats:
+def sent_at(loads: Loads, point: int, requests: int) -> Floats:
     """Return when each request of a point is sent [s], (requests,); of a closed loop those at the start."""
-    requests = loads.requests[point]
     if loads.concurrency[point] > 0:
         return np.zeros(requests)
     if _follows(loads, point):
@@ -106,13 +108,13 @@ def sent_at(loads: Loads, point: int) -> Floats:
 
 
 @kernel
-def lengths_sent(loads: Loads, point: int) -> tuple[Ints, Ints]:
+def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
     """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
 
     Of those that a file tells of, all are sent in order where their arrivals are followed, else one of each
     part, of as many parts as there are requests.
     """
-    requests, known = loads.requests[point], loads.known[point]
+    known = loads.known[point]
     if known > 0 and _follows(loads, point):
         return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
     if known == 0:

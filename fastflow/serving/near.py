@@ -19,6 +19,7 @@ from fastflow.serving.mean_times import Request
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen, on_rank
 from fastflow.serving.scheduler import Batch
+from fastflow.serving.window import OVERLOAD_SPANS
 
 MOST_WORK = 0.15
 """Share of time that prompts take: beyond it how they meet in iterations matters."""
@@ -29,10 +30,12 @@ MOST_STEEP = 0.3
 MOST_UNEVEN = 0.05
 """Standard deviation of the tokens of stages' requests, in their mean: the stage with most ends last."""
 FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
-"""Requests in all, one after the other on a place of a closed loop, and passes of each: of fewer, means are
-not enough."""
+"""Requests in all and one after the other on a place, both of a closed loop, and passes of each: of fewer,
+means are not enough."""
 MOST_STEPS = 100_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
+MOST_STEPS_REFUSED = 400_000
+"""The same of an open loop that the fast form refuses."""
 
 
 class Slot(NamedTuple):
@@ -45,24 +48,19 @@ class Slot(NamedTuple):
     at_once: float  # requests that are sent without waiting for others
     requests: float  # in all
     slots: float  # of the server
+    goes_on: bool  # a simulation does, until it is stationary
 
 
 @lean_kernel
 def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> bool:
     """Say whether the fast form of a slot is near its simulation, or that would take too long."""
-    requests = slot.slots * slot.requests
-    if takes_long(batch, request, slot):
+    if takes_long(batch, slot, seen):
         return True
-    if not slot.is_uniform or request.passes < FEW_PASSES or (batch.ranks > 1 and requests < FEW_REQUESTS):
+    if not slot.is_uniform or request.passes < FEW_PASSES:
         return False
-    few = FEW_CYCLES * slot.at_once if slot.is_closed else FEW_REQUESTS / slot.slots
-    if slot.spread > 0.0 and slot.requests < few:
-        return False
-    if slot.is_closed and _fullest(batch, request, slot) > 1.0:
+    if slot.is_closed and (_are_few(batch, request, slot) or _fullest(batch, request, slot) > 1.0):
         return False
     if not slot.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
-        return False
-    if slot.slots > 1.0 and request.half_range > MOST_UNEVEN * np.sqrt(3.0 * slot.requests):
         return False
     room = batch.budget - (seen.running * batch.queries if batch.mixes else 0.0)
     if not batch.chunks and slot.prompt > room:
@@ -75,9 +73,28 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
 
 
 @lean_kernel
-def takes_long(batch: Batch, request: Request, slot: Slot) -> bool:
+def takes_long(batch: Batch, slot: Slot, seen: Seen) -> bool:
     """Say whether the simulation of a slot would take too long, where nobody asks for it."""
-    return bool(slot.slots * slot.requests * (1.0 + request.prompt / batch.budget) > MOST_STEPS)
+    return bool(steps_of(batch, slot, seen.running * batch.ranks) > MOST_STEPS)
+
+
+@lean_kernel
+def steps_of(batch: Batch, slot: Slot, decoding: float) -> float:
+    """Return how long a simulation would be, as `MOST_STEPS` counts it; decoding: requests of the slot."""
+    requests = slot.slots * slot.requests
+    if slot.goes_on:
+        requests = max(requests, 2.0 * OVERLOAD_SPANS * slot.slots * decoding)
+    return float(requests * (1.0 + slot.prompt / batch.budget))
+
+
+@lean_kernel
+def _are_few(batch: Batch, request: Request, slot: Slot) -> bool:
+    """Say whether the requests of a closed loop are too few for means."""
+    if batch.ranks > 1 and slot.slots * slot.requests < FEW_REQUESTS:
+        return True
+    if slot.spread > 0.0 and slot.requests < FEW_CYCLES * slot.at_once:
+        return True
+    return bool(slot.slots > 1.0 and request.half_range > MOST_UNEVEN * np.sqrt(3.0 * slot.requests))
 
 
 @lean_kernel

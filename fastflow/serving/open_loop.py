@@ -1,4 +1,4 @@
-"""The fast form of an open loop: requests come at random times.
+"""The fast form of an open loop: requests come at random times, to a server in its stationary state.
 
 How many decode follows from Little's law. A request waits for a place, for the iteration that is running, and
 for prompts before it; the prompts that come meanwhile are computed with its own, or right after it.
@@ -13,10 +13,11 @@ import numpy as np
 from fastflow._jit import lean_kernel
 from fastflow.serving.mean_times import Request, group_of, pass_parts, room_of, total_of
 from fastflow.serving.pass_times import PassTimes
-from fastflow.serving.places import FULL, Seen, last_passes, on_rank, running_of, tpot_of, wait_for
+from fastflow.serving.places import FULL, Seen, on_rank, running_of, tpot_of, wait_for
 from fastflow.serving.scheduler import Batch
 
 _HALVINGS = 25  # of the range of requests that run: to a part in 30 millions
+_DOUBLINGS = 10  # from the fewest requests that are tried to all places
 
 
 class _Answer(NamedTuple):
@@ -29,41 +30,37 @@ class _Answer(NamedTuple):
 
 
 @lean_kernel
-def opened(
-    times: PassTimes, batch: Batch, request: Request, spread: float, rate: float, requests: float
-) -> Seen:
-    """Return what a slot's requests see; rate: of the slot [1/s]."""
-    places = running_of(batch, request, requests)
-    low, high = 0.0, places
-    if not _answer(times, batch, request, rate, high).length * rate <= high:
+def opened(times: PassTimes, batch: Batch, request: Request, rate: float, requests: float) -> Seen:
+    """Return what a slot's requests see; rate: of the slot [1/s]; requests: that its figures count.
+
+    Where they are more than the server takes, makespan is inf, and nothing else is told.
+    """
+    places = running_of(batch, request, np.inf)
+    low, high = _enough(times, batch, request, rate, places)
+    if high > places:
         nothing = group_of(times, batch, request, 1.0, 1.0)
-        return Seen(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, 1.0, 1.0, nothing)
+        return Seen(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, places / batch.ranks, 1.0, nothing)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if _answer(times, batch, request, rate, middle).length * rate > middle:
             low = middle
         else:
             high = middle
-    length = _answer(times, batch, request, rate, high).length
-    steep = (_answer(times, batch, request, rate, 1.1 * high).length - length) * rate / (0.1 * high)
-    others = (requests - 1.0) * _overlap(length, requests / rate)
-    seen = _answer(times, batch, request, rate, others)
-    decoding = 1.0 + others / batch.ranks
+    seen = _answer(times, batch, request, rate, high)  # others are there as at any time (Poisson)
+    steep = (_answer(times, batch, request, rate, 1.1 * high).length - seen.length) * rate / (0.1 * high)
+    decoding = 1.0 + high / batch.ranks
     group = group_of(times, batch, request, decoding, on_rank(batch, seen.together))
     # requests are dealt to slots and ranks in turns, so each rank's come more evenly than at random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
-    place = wait_for(places / batch.ranks, rate * length / places, arrivals, services, length)
+    place = wait_for(places / batch.ranks, rate * seen.length / places, arrivals, services, seen.length)
     start = seen.wait + place
-    longer = 1.0  # the last one is
-    if request.passes > 0.0:
-        longer = last_passes(request, spread, length * rate) / request.passes
     return Seen(
         ttft=start + group.completion,
         tpot=tpot_of(request, seen.length, seen.at_first),
         wait=start + group.wait,
         placed=place,
         steep=steep,
-        makespan=requests / rate + seen.length * longer,
+        makespan=requests / rate,
         busy=1.0 - np.exp(-rate * (seen.length + group.completion)),
         running=decoding,
         together=seen.together,
@@ -72,14 +69,33 @@ def opened(
 
 
 @lean_kernel
-def _overlap(length: float, sends: float) -> float:
-    """Return which share of a request's time another one is there, mean of two that come at random.
+def _enough(
+    times: PassTimes, batch: Batch, request: Request, rate: float, places: float
+) -> tuple[float, float]:
+    """Return between which numbers of requests that run as many end as come: the fewest such numbers.
 
-    length: how long each is there [s]; sends: how long requests are sent [s].
+    With more of them iterations may have too little room for prompts. Beyond `places` where there are none.
     """
-    if sends > length:
-        return length / sends - (length / sends) ** 2 / 3.0
-    return 1.0 - sends / (3.0 * length)
+    low, high = 0.0, places / 2.0**_DOUBLINGS
+    for _ in range(_DOUBLINGS + 1):
+        if _answer(times, batch, request, rate, high).length * rate <= high:
+            return low, high
+        low, high = high, 2.0 * high
+    return low, high
+
+
+@lean_kernel
+def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) -> float:
+    """Return the highest rate that a slot carries, below one that it does not [1/s]."""
+    places = running_of(batch, request, np.inf)
+    low, high = 0.0, rate
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if _enough(times, batch, request, middle, places)[1] <= places:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @lean_kernel
@@ -88,19 +104,19 @@ def _answer(times: PassTimes, batch: Batch, request: Request, rate: float, other
     every = total_of(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     group = group_of(times, batch, request, decoding, 1.0)
     fit = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks  # in an iteration
-    alone, together, share, window = total_of(group.parts), 1.0, 0.0, every
+    alone, together, window = total_of(group.parts), 1.0, every
     if rate * alone / fit >= FULL:
         return _Answer(np.inf, np.inf, np.inf, np.inf)
     busy = 1.0 - np.exp(-others)
-    for _ in range(3):  # prompts in a group and the length of iterations depend on each other
-        share = rate * group.total / together
-        if share >= FULL:
-            return _Answer(np.inf, np.inf, np.inf, np.inf)
+    for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed = total_of(group.parts)
         part = min(1.0, rate * mixed / together)  # of the time: iterations with prompts
         window = part * mixed / group.passes * (1.0 - 1.0 / fit) + (1.0 - part) * busy * every
         together = min(fit, 1.0 + rate * window)
         group = group_of(times, batch, request, decoding, on_rank(batch, together))
+    share = rate * group.total / together
+    if share >= FULL:
+        return _Answer(np.inf, np.inf, np.inf, np.inf)
     wait = 0.5 * window + wait_for(fit, rate * alone / fit, 1.0, request.half_range**2 / 3.0, alone)
     own = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + own) / (1.0 - share)

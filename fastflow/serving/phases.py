@@ -9,8 +9,9 @@ import numpy as np
 from fastflow.limits import MOST
 from fastflow.serving.apart import run_apart
 from fastflow.serving.forms import predict_requests
-from fastflow.serving.load import REFUSALS, TAKEN, TOO_LONG
+from fastflow.serving.load import TAKEN, TOO_LONG
 from fastflow.serving.memory import lacking
+from fastflow.serving.overload import OVERLOAD, overload_text
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL, Question, some_of
 from fastflow.serving.reading import between
 from fastflow.serving.simulate import simulate
@@ -19,6 +20,7 @@ from fastflow.tables import Columns, Floats, Ints, Reasons, Texts, first_of, tak
 from fastflow.workload.transformer.serving import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 
 HOST = "host"
+STATIONARY = "stationary"
 _TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
 _TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
 SIMULATED = (*_TTFT, *_TPOT, "preemptions")
@@ -133,7 +135,7 @@ def _numbered(answer: Answer, osl: Floats) -> Answer:
     if not floats:
         return answer
     table = np.array(list(floats.values()))
-    may_lack = np.array([(name in SIMULATED, name in OF_FURTHER_TOKENS) for name in floats])
+    may_lack = np.array([(name in (*SIMULATED, STATIONARY), name in OF_FURTHER_TOKENS) for name in floats])
     has_none = np.isnan(table) & (may_lack[:, :1] | (may_lack[:, 1:] & (osl <= 1.0)))
     unsound = (answer.reason == "") & ~((table >= 0.0) & (table <= MOST)) & ~has_none
     if not unsound.any():
@@ -202,7 +204,7 @@ def continuous(asked: Question) -> Answer:
         lambda rows, loads: simulate(times, take(asked.servers, rows), loads),
     )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
-    reason = _refused(asked, refused)
+    reason = _refused(asked, refused, columns["requests_per_s"] * asked.active)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
     return Answer(_served(asked, columns), reason)
 
@@ -232,7 +234,7 @@ def disaggregated(asked: Question) -> Answer:
         "exchange_s": one.exchange, "pipeline_stall_s": one.stall, "prefill_tokens_per_s": rate * computed,
         "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
-        "simulated": seen["simulated"],
+        "simulated": seen["simulated"], STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD],
     }  # fmt: skip
     columns |= _of_simulated(asked, seen)
     columns |= _rates(rate * asked.osl, tpot, devices)
@@ -240,13 +242,14 @@ def disaggregated(asked: Question) -> Answer:
     return Answer(_whole(columns | _memory(asked)), found.reason)
 
 
-def _refused(asked: Question, refused: Ints) -> Texts:
-    """Say why a server does not take a load; or ""."""
+def _refused(asked: Question, refused: Ints, carried: Floats) -> Texts:
+    """Say why servers do not take a load; or ""; carried: requests a second, where they are too many."""
     reason = np.full(refused.size, "", dtype=object)
     for i in np.flatnonzero(refused != TAKEN).tolist():
-        reason[i] = REFUSALS[int(refused[i])]
         if refused[i] == TOO_LONG:
             reason[i] = _lacks(asked, i, float(asked.held_by_longest[i]))
+        else:
+            reason[i] = overload_text(float(carried[i]), float(asked.inputs["serve.rate"][i]))
     return reason.astype(np.str_)
 
 
@@ -290,6 +293,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "kv_B": seen["cache"] * asked.room.caches,
         "decode_bound_by": bound_by(asked, one, host),
         "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
+        STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD] * active,
     }  # fmt: skip
     columns |= _of_simulated(asked, seen)
     columns |= _rates(requests_per_s * asked.osl, tpot, _devices(asked))

@@ -24,7 +24,14 @@ ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "conti
 OF_LOADS = ("serve.", "server.")
 """Inputs that passes do not depend on, but for these."""
 OF_PASSES = ("server.exchange", "server.expert_rows")
-REQUESTS, REQUESTS_OF_RATE = 10, 1000  # simulated for each of a closed loop at a time; of an open one
+REQUESTS, REQUESTS_OF_RATE = (
+    10,
+    1000,
+)  # simulated for each of a closed loop at a time; at first of an open one
+FEWEST_OF_RATE, MOST_OF_RATE = (
+    250,
+    65_536,
+)  # of each server of it, at first and at most: until it is stationary
 MTP = "mtp"
 _MOST_REQUESTS = 4096  # at which tables end; beyond that times go on as they are there
 
@@ -117,13 +124,16 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
     usual = np.where(arrivals > 0, arrivals, usual)
     asked = np.where(inputs["serve.requests"] > 0, inputs["serve.requests"], usual)
     requests = np.maximum(-(-asked // active), 1)
+    goes_on = (at_once == 0) & (rate > 0.0) & (inputs["serve.requests"] == 0)
+    requests = np.where(goes_on, np.maximum(requests, FEWEST_OF_RATE), requests)
     repeated = np.maximum(1.0 - inputs["serve.prompts"] / asked, 0.0)
     prefix = np.maximum(inputs["serve.prefix"], np.where(inputs["serve.prompts"] > 0, repeated, 0.0))
     points = isl.size
     loads = Loads(
         isl=isl, osl=osl, spread=inputs["serve.spread"], prefix=prefix, concurrency=each, rate=rate / active,
-        requests=requests, known=known_of(inputs), lengths=np.zeros((points, 2, 0), dtype=np.int64),
-        arrivals=np.zeros((points, 0)), percentile=inputs[PERCENTILE],
+        requests=requests, most=np.where(goes_on, MOST_OF_RATE, 0), known=known_of(inputs),
+        lengths=np.zeros((points, 2, 0), dtype=np.int64), arrivals=np.zeros((points, 0)),
+        percentile=inputs[PERCENTILE],
     )  # fmt: skip
     return active, loads, np.maximum(asked, 1)
 

@@ -18,6 +18,7 @@ from fastflow.serving.costs import served_costs, unrented_devices
 from fastflow.serving.layout import ServerLayouts
 from fastflow.serving.lengths import arrivals_of_files, longest_of, with_lengths
 from fastflow.serving.memory import Need, need_of
+from fastflow.serving.overload import OVERLOAD, overloads
 from fastflow.serving.phases import phases_of
 from fastflow.serving.question import (
     CONTINUOUS,
@@ -44,7 +45,8 @@ class Served(NamedTuple):
     layouts: ServerLayouts
     columns: Columns  # NaN, or an empty text, where a point has no results
     reason: Texts  # why it has none; "" where it has
-    short: Texts  # which of its times is above what is allowed; "" where none is
+    short: Texts  # that it serves less than is sent, or which time is above what is allowed; "" where none is
+    overload: Texts  # the first of these alone
     need: Need  # memory of the devices that decode
     chip: Chip  # of the devices that decode
 
@@ -90,8 +92,10 @@ def serve(inputs: Inputs) -> Served:
                 columns[name][timed] = column
     chip = once_a_kind(generate, inputs, *HARDWARE, kept=True)
     columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
-    reasons = reason.astype(np.str_)
-    return Served(asked_for, layouts, columns, reasons, late(inputs, columns), Need(*need), chip)
+    overload = overloads(columns, inputs["serve.rate"])
+    columns.pop(OVERLOAD, None)
+    short, reasons = first_of(overload, late(inputs, columns)), reason.astype(np.str_)
+    return Served(asked_for, layouts, columns, reasons, short, overload, Need(*need), chip)
 
 
 def _need(asked: Question, found: Columns) -> Need:

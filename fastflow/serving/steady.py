@@ -14,8 +14,8 @@ from fastflow.serving.closed_loop import closed
 from fastflow.serving.iterations import Servers
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, pass_parts, plus, request_of, scaled, total_of
-from fastflow.serving.near import Slot, is_near, takes_long
-from fastflow.serving.open_loop import opened
+from fastflow.serving.near import MOST_STEPS_REFUSED, Slot, is_near, steps_of, takes_long
+from fastflow.serving.open_loop import most_carried, opened
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen
 from fastflow.serving.scheduler import Batch, batch_of
@@ -25,10 +25,12 @@ from fastflow.tables import Bools, Floats, Ints
 class Steady(NamedTuple):
     """What requests see, and what iterations are made of; shape (points,). As `simulate.Simulated`."""
 
-    refused: Ints  # TAKEN, or why it has no result: a key of `load.REFUSALS`
+    refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token
     tpot_s: Floats  # from the first to the last token, for each after the first
-    requests_per_s: Floats  # all requests over the time until the last one ends
+    requests_per_s: (
+        Floats  # all requests over the time until the last one ends; of an open loop all that come
+    )
     tokens_per_s: Floats  # of answers
     decoding: Floats  # requests between their first and last tokens, mean over time
     queue: Floats  # requests that have not started, mean over time
@@ -78,13 +80,18 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
         at_once=at_once / slots,
         requests=requests / slots,
         slots=slots,
+        goes_on=loads.most[point] > 0 and not is_closed,
     )
     if is_closed:
         seen = closed(times, batch, request, slot.spread, slot.at_once, slot.requests)
     else:
-        seen = opened(times, batch, request, slot.spread, loads.rate[point] / slots, slot.requests)
+        seen = opened(times, batch, request, loads.rate[point] / slots, slot.requests)
     if seen.makespan == np.inf:
         out[0] = TOO_MANY
+        out[3] = slots * most_carried(times, batch, request, loads.rate[point] / slots)
+        out[16] = out[17] = (
+            1.0 if steps_of(batch, slot, seen.running * batch.ranks) > MOST_STEPS_REFUSED else 0.0
+        )
         return
     out[0] = TAKEN
     out[1], out[2] = seen.ttft, seen.tpot
@@ -97,7 +104,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     held = out[5] * request.context + prefilling * request.held
     out[15] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
     out[16] = 1.0 if is_near(times, batch, request, slot, seen) else 0.0
-    out[17] = 1.0 if takes_long(batch, request, slot) else 0.0
+    out[17] = 1.0 if takes_long(batch, slot, seen) else 0.0
 
 
 @lean_kernel

@@ -68,10 +68,13 @@ def step(
     requests: Requests,
     ranks: Ranks,
     has_prompts: bool,
-    now: float,
+    span: tuple[float, float],
     totals: Floats,
 ) -> Step:
-    """Time the next iteration, and all that follow in which nothing happens; adds to the totals."""
+    """Time the next iteration, and all that follow in which nothing happens; adds to the totals.
+
+    span: now, and when the last of them has started at the latest [s].
+    """
     sizes = _sizes(batch, ranks)
     if sizes.requests == 0:
         return Step(0, 0.0)
@@ -85,7 +88,7 @@ def step(
         decode, prefill = _attention(times, batch, requests, ranks)
     else:
         prefill = 0.0
-        decode, slope, count = _stretch(times, batch, requests, ranks, rest, (shared, head), now)
+        decode, slope, count = _stretch(times, batch, requests, ranks, rest, (shared, head), span)
     layers = shared + decode + prefill
     stall = stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
     steep = slope * _steepness(batch, layers, head)
@@ -141,13 +144,13 @@ def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks)
 @lean_kernel
 def _stretch(
     times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: float, parts: tuple[float, float],
-    now: float,
+    span: tuple[float, float],
 ) -> tuple[float, float, int]:  # fmt: skip
     """Return what attention takes in the first of the next iterations, what each adds, and how many they are.
 
     No request starts or ends before the last of them ends, the same rank is the slowest on one straight
     piece of the table, and the same stage sets the pace. rest: what an iteration takes besides; parts: of it,
-    layers and head [s].
+    layers and head; span: now, and when the last one has started at the latest [s].
     """
     count, slowest, value, slope = _NEVER, 0, -1.0, 0.0
     for rank in range(batch.ranks):
@@ -172,8 +175,8 @@ def _stretch(
     while count > 1 and _steepness(batch, layers + slope * (count - 1), head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
     one = rest + value + stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
-    arrival = next_arrival(batch, requests, ranks, now, True)
-    return value, slope, _until(arrival - now, one, slope * steepness, count)
+    arrival = min(next_arrival(batch, requests, ranks, span[0], True), span[1])
+    return value, slope, _until(arrival - span[0], one, slope * steepness, count)
 
 
 @lean_kernel

@@ -59,7 +59,7 @@ def show_served(
     for line in load_of(inputs, bool(_has(row, "simulated") and row["simulated"])):
         out.print(line)
     limits = limits_of(inputs)
-    tell(served_sheets(row, limits))
+    tell(served_sheets(row, limits, float(inputs["serve.rate"])))
     out.print(chip_sheet(row, levels_of(row), chip_title(row)))
     if prefill_chip is not None:
         out.print(chip_sheet(prefill_chip, levels_of(prefill_chip), f"{_CHIP} of prefill"))
@@ -68,6 +68,7 @@ def show_served(
         out.print(band_sheet(row))
     out.print()
     tell(conclusion(row))
+    tell(state_of(row, int(inputs["serve.requests"])))
     out.print()
 
 
@@ -103,9 +104,29 @@ def chip_title(row: Mapping[str, Any]) -> str:
     return f"{_CHIP} of decode" if _has(row, "prefill_devices") and row["prefill_devices"] > 0 else _CHIP
 
 
-def served_sheets(row: Mapping[str, Any], limits: Limits) -> tuple[Sheet, ...]:
-    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves."""
-    return _latencies(row, limits), _rates(row), _time(row), _memory(row)
+def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> tuple[Sheet, ...]:
+    """Return the latencies, the rates, the time of an iteration and the memory of a point that serves.
+
+    rate: of sending at random times [1/s], where it is known.
+    """
+    return _latencies(row, limits), _rates(row, rate), _time(row), _memory(row)
+
+
+def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
+    """Yield what to know of an open loop that is not stationary; requests: that are asked for."""
+    if not _has(row, "stationary") or row["stationary"]:
+        return
+    if not row["feasible"] and "(overload)" in str(row["reason"]):
+        yield "Times are those seen so far: they grow for as long as requests are sent"
+    elif requests > 0:
+        yield (
+            f"[bold red]Not stationary[/] after {requests:,} requests: serve.requests=0 goes on until it is"
+        )
+    else:
+        yield (
+            "[bold red]Not stationary[/] in the longest run, so times may still grow: a larger serve.requests"
+            " goes on for longer; at a lower serve.rate it takes less"
+        )
 
 
 _BENCHMARKS = 0.2  # the spread of conf/serve
@@ -229,12 +250,15 @@ def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
     return sheet
 
 
-def _rates(row: Mapping[str, Any]) -> Sheet:
+def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     sheet = new_sheet("Rates", [("", False), ("", True), ("", False)])
     replicas = int(row["replicas"])
     for label, name in _RATES:
         if _has(row, name):
-            sheet.add_row(label, quantity(name, row[name]), "")
+            sent = (
+                f"of {quantity(name, rate)} that are sent" if name == "requests_per_s" and rate > 0.0 else ""
+            )
+            sheet.add_row(label, quantity(name, row[name]), sent)
     notes = f"of at most {row['most_requests']:,.0f} that caches hold"
     sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", notes)
     if replicas > 1:

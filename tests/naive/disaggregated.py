@@ -102,7 +102,7 @@ def decode_time(times, server, batch):
 
 
 def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix):
-    """Return (requests, totals).
+    """Return (requests, iterations).
 
     times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
     """
@@ -118,7 +118,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     prefills, decodes = pools
     links = {}  # when a rank of a server has sent all
     every, ready, now = [], [], 0.0
-    total = {"prefill_iterations": 0, "decode_iterations": 0, "prefill_busy": 0.0, "decode_busy": 0.0}
+    log = []  # (when it starts, of which pool, what it takes [s]) of each iteration
 
     def send(when):
         number = len(every)
@@ -183,21 +183,21 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
                 unit.batch = compose(unit, servers[0], now)
                 if any(unit.batch):
                     took = prefill_time(times[0], servers[0], unit.batch)
-                    total["prefill_iterations"] += 1
-                    total["prefill_busy"] += took
+                    log.append((now, "prefill", took))
                     unit.until = now + took
         for unit in decodes:
             if unit.until is None:
                 unit.batch = [[r for r in running if r.arrive <= now] for running in unit.running]
                 if any(unit.batch):
                     took = decode_time(times[1], servers[1], unit.batch)
-                    total["decode_iterations"] += 1
-                    total["decode_busy"] += took
+                    log.append((now, "decode", took))
                     unit.until = now + took
         following = [unit.until for unit in prefills + decodes if unit.until is not None]
         following += [r.arrive for r in every if r.arrive is not None and r.arrive > now]
         following += [r.sent for r in every if r.sent > now]
         if following:
             now = min(following)
-    total["makespan"] = max(request.end for request in every)
-    return every, total
+    for request in every:
+        waited = request.placed - request.first if request.osl > 1 else 0.0
+        request.service = request.end - request.admitted - waited
+    return every, log

@@ -139,14 +139,13 @@ def parts_of(times, server, batches):
 
 
 def simulate(times, server, lengths, arrivals, concurrency, prefix):
-    """Return (requests as they ended, totals) of one server without pipeline stages.
+    """Return (requests as they ended, iterations) of one server without pipeline stages.
 
     lengths: (isl, osl) of each request; arrivals: when they are sent, or None: a closed loop.
     """
     ranks = [Rank() for _ in range(server["ranks"])]
     every, now = [], 0.0
-    total = dict.fromkeys(("shared", "head", "decode", "prefill", "host", "draft"), 0.0)
-    total |= {"iterations": 0, "with_prefill": 0, "preemptions": 0, "cache": 0.0, "decoding": 0.0}
+    log = []  # (when it starts, totals) of each iteration
 
     def send(when):
         number = len(every)
@@ -158,7 +157,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix):
     for i in range(len(lengths) if arrivals is not None else concurrency):
         send(arrivals[i] if arrivals is not None and i < len(arrivals) else 0.0)
     while any(rank.waiting or rank.running for rank in ranks):
-        total["preemptions"] += sum(preempt(rank, server) for rank in ranks)
+        one = {"preemptions": sum(preempt(rank, server) for rank in ranks)}
         batches = [compose(rank, server, now) for rank in ranks]
         has_prompts = any(prompts for _, prompts in batches)
         if not server["mixes"] and not has_prompts:
@@ -168,12 +167,8 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix):
             continue
         parts = parts_of(times, server, batches)
         took = sum(parts.values())
-        for name, part in parts.items():
-            total[name] += part
-        total["cache"] += took * sum(rank.held() for rank in ranks)
-        total["decoding"] += took * sum(r.first is not None and r.end is None for r in every)
-        total["iterations"] += 1
-        total["with_prefill"] += has_prompts
+        one |= parts | {"cache": took * sum(rank.held() for rank in ranks)}
+        log.append((now, one | {"iterations": 1, "with_prefill": has_prompts}))
         now += took
         for rank, (decoding, prompts) in zip(ranks, batches, strict=True):
             for request in decoding:
@@ -192,5 +187,6 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix):
                 if request.end == now and not hasattr(request, "followed"):
                     request.followed = True
                     send(now)
-    total["makespan"] = now
-    return every, total
+    for request in every:
+        request.service = request.end - request.admitted
+    return every, log
