@@ -15,7 +15,7 @@ from tests.naive import collectives, energy, sharding, tiling
 
 STRATEGIES = ("d512", "RC-4-2-d64", "RC-1-8-d64", "RC-8-1-d64", "CR-8-d64", "d64", "RC-16-32", "CR-512")
 # named by the engine, which knows the choices of the groups
-LABELS = {"point", "tech", "mem", "net", "chip", "system", "model", "tiling"}
+LABELS = {"point", "tech", "mem", "net", "chip", "system", "model", "tiling", "assumptions"}
 
 
 @pytest.fixture(scope="module")
