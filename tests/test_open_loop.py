@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 import fastflow
+from fastflow.notebook.cards import one, several
+from fastflow.report import main as report
 from fastflow.serving.load import TAKEN, TOO_MANY
+from fastflow.serving.overload import is_overload
 from fastflow.serving.simulate import simulate
+from fastflow.serving.slo import is_late
 from fastflow.serving.steady import steady
+from fastflow.sweep import main as sweep
 from tests.servers import likely, loads, realistic, servers
 
 CARRIED, TOO_MUCH = (0.5, 0.8, 0.95), 1.1
@@ -135,6 +140,51 @@ def test_loads_at_shares_of_capacity(point):
         ]
         assert all(one["feasible"] for one in both)
         assert both[0]["tpot_s"] == pytest.approx(both[1]["tpot_s"], rel=0.08)
+
+
+def test_an_overload_meets_no_limit_and_screens_and_reports_say_overload(cli):
+    """Whether its times so far are above their limits or not; grids and reports count it by itself."""
+    own = (*POINTS[1], "serve.concurrency=0", "serve.isl=512", "serve.osl=128")
+    limits = ("serve.slo.tpot='10 s','1 us'", "serve.rate=1 1/s,200 1/s")
+    rows = fastflow.evaluate(*own, *limits).sort_values(["serve.rate", "serve.slo.tpot"])
+    assert rows["meets_slo"].tolist() == [False, True, False, False]
+    assert rows["simulated"].all()
+    assert rows["stationary"].tolist() == [True, True, False, False]
+    assert [is_late(text) for text in rows["reason"]] == [True, False, False, False]
+    assert [is_overload(text) for text in rows["reason"]] == [False, False, True, True]
+    code, out, _ = cli(sweep, *own, "serve.slo.tpot='10 s'", "serve.rate='200 1/s'", "output=p")
+    assert code == 0
+    assert any(line.startswith("per further token") and line.endswith("met so far") for line in out)
+    assert any(line.startswith("Times are those seen so far") for line in out)
+    code, out, _ = cli(
+        sweep, "-m", *own, limits[0], "serve.rate='1 1/s','200 1/s'", "columns=tpot_slo_s,*_slo", "output=g"
+    )
+    assert code == 0
+    assert [line.split()[-2:] for line in out if line.startswith("point ")] == [["tpot_slo", "meets_slo"]]
+    assert any(line.startswith("3 of 4 points lack memory, are overloaded or miss serve.slo") for line in out)
+    code, out, _ = cli(lambda: report(["g", "columns=tpot_slo_s,reason"]))
+    assert code == 0
+    assert [line.partition(";")[0] for line in out[1:4]] == ["1 feasible", "1 late", "2 overloaded"]
+
+
+def test_the_percentile_is_of_requests_of_the_window():
+    """What is compared with a limit is of the same requests as medians and 99th percentiles."""
+    own = (*POINTS[1], "serve.concurrency=0", "serve.rate=4 1/s", "serve.osl=128", "serve.slo.ttft='1 s'")
+    rows = fastflow.evaluate(*own, "serve.slo.percentile=0,50,99")
+    assert rows["stationary"].all()
+    assert rows["simulated"].tolist()[1:] == [True, True]
+    compared = rows["ttft_slo_s"].tolist()
+    assert compared[0] == rows["ttft_s"][0]
+    assert compared[1:] == [rows["ttft_median_s"][1], rows["ttft_p99_s"][2]]
+    assert compared[1] < compared[2]
+
+
+def test_a_run_that_is_too_short_is_said_of_grids():
+    short = ("serve.concurrency=0", "serve.rate='2 1/s'", "serve.requests=100", "serve.simulate=true")
+    frame = fastflow.evaluate(*POINTS[1], *short, "serve.osl=512,1024")
+    assert not frame["stationary"].any()
+    assert "2 of 2 points not stationary" in several(frame)
+    assert "serve.requests=0" in one(frame.iloc[:1])
 
 
 def test_closed_loops_have_no_state():

@@ -77,11 +77,13 @@ def test_best_are_those_with_most_tokens_then_late_ones_then_none():
             "devices": [2] * 5,
             "tokens_per_s_per_device": [10.0, nan, nan, 99.0, 20.0],
             "prefill_tokens_per_s": [70.0, nan, 30.0, 5.0, 1.0],
+            "stationary": [nan, nan, False, False, True],
         }
     )  # fmt: skip
     import pyarrow as pa
 
     digest.add(pa.Table.from_pandas(part))
+    assert digest.not_stationary == 1  # of those that are feasible
     assert digest.best == [4, 2, 0, 3, 1]
     assert digest.infeasible == {"no time": 1, "memory": 1}
 

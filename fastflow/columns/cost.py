@@ -120,5 +120,5 @@ TOKEN = Column(
     "a token of the global batch; of servers an output token, or one of a pass",
 )
 MILLION = Column("usd_per_million_tokens", "float", "USD", "a million of such tokens as token_usd is of")
-TRAIN = Column("train_usd", "float", "USD", "training on model.train_tokens: usd_per_h for train_s")
+TRAIN = Column("train_usd", "float", "USD", "cost to train on as many tokens: usd_per_h for train_s")
 A_MILLION = 1e6

@@ -273,7 +273,12 @@ SERVED: tuple[Column, ...] = (
         "joules_per_token", "float", "J", "energy of an output token, or of a token of a pass, all devices"
     ),
     Column("power_W", "float", "W", "power of one device, mean over time"),
-    Column("meets_slo", "bool", "", "whether ttft_slo_s and tpot_slo_s are within serve.slo"),
+    Column(
+        "meets_slo",
+        "bool",
+        "",
+        "whether ttft_slo_s and tpot_slo_s are within serve.slo, and the load is carried",
+    ),
 )
 SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",

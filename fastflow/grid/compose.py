@@ -93,7 +93,7 @@ def compose_all(
         for axis in axes
         if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
     }
-    of_user = user_keys(terms)
+    of_user, of_study = user_keys(terms), any(term.key == STUDIES for term in terms)
     while True:
         composed = [axis for axis in axes if axis.terms[0].key in keys]
         count = prod(axis.size for axis in composed)
@@ -103,17 +103,9 @@ def compose_all(
         free = [axis for axis in axes if axis.terms[0].key not in keys]
         free_keys = {term.key for axis in free for term in axis.terms}
         done = Composed(
-            axes,
-            composed=keys,
-            columns={},
-            inputs=[],
-            choices=[],
-            stated=[],
-            unset={},
-            stock=[],
-            assumptions=[],
-            first=[],
-        )
+            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[],
+            assumptions=[], first=[],
+        )  # fmt: skip
         step = -(-count // MOST_TRIED)
         bound: set[str] = set()
         for texts in combinations(terms, composed):
@@ -126,21 +118,32 @@ def compose_all(
                 done.columns.update(_columns_of(free))
             with _naming_terms(terms, composer), composer.naming_origins(composition):
                 inputs = point_inputs(composer, composition, texts)
+            if len(done.inputs) % step == 0 and any(of_user):
+                done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
             if not done.first:
                 sampled = sampling(composer, composition)
             if sampled is not None:
                 done.stated.append(stated(composer, composition, inputs, free_keys))
-            taken = assumptions(composer, composition, free_keys, any(term.key == STUDIES for term in terms))
-            done.assumptions.append(BETWEEN.join(taken))
-            done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free_keys)))
-            if len(done.inputs) % step == 0 and any(of_user):
-                done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
-            done.inputs.append(inputs)
-            done.choices.append(composition.choices)
-            done.first[:] = done.first or [composition]
+            _add(done, composer, composition, inputs, free_keys, of_study)
         if not bound:
             return done
         keys |= bound
+
+
+def _add(
+    done: Composed,
+    composer: Composer,
+    composition: Composition,
+    inputs: dict[str, Scalar],
+    free: Collection[str],
+    of_study: bool,
+) -> None:
+    """Add what is known of a composition to its block; free: keys that vary as columns."""
+    done.first[:] = done.first or [composition]
+    done.assumptions.append(BETWEEN.join(assumptions(composer, composition, free, of_study)))
+    done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free)))
+    done.inputs.append(inputs)
+    done.choices.append(composition.choices)
 
 
 def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:

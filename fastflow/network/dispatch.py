@@ -58,9 +58,7 @@ def _missed(routing: Routing, first: int, last: int) -> float:
     others = routing.groups - whole - len(parts)
     for chosen in range(2 ** len(parts)):  # of the groups that are here in part
         some = [part for at, part in enumerate(parts) if chosen >> at & 1]
-        for count in range(
-            min(whole, routing.topk_groups - len(some)) + 1
-        ):  # and of those that are wholly here
+        for count in range(min(whole, routing.topk_groups - len(some)) + 1):  # and of those wholly here
             left = routing.topk_groups - len(some) - count
             weight = comb(whole, count) * comb(others, left)
             if weight:

@@ -58,7 +58,8 @@ def one(frame: pd.DataFrame) -> str:
     if serves:
         first, rates, *others = serving.served_sheets(row, serving.NO_LIMITS)
         chip = point.chip_sheet(row, point.levels_of(row), serving.chip_title(row))
-        parts = [serving.title(row), *serving.conclusion(row), first, rates, *bands, chip]
+        state = serving.state_of(row, _requests(frame))
+        parts = [serving.title(row), *serving.conclusion(row), *state, first, rates, *bands, chip]
         more[:0] = [("Where the time goes, memory", others)]
     else:
         chip = point.chip_sheet(row, point.levels_of(row))
@@ -70,6 +71,12 @@ def one(frame: pd.DataFrame) -> str:
             more.append(("Placement", [point.placement_sheet(row)]))
     more.append(("Asked for", [asked or "nothing: all is as usual"]))
     return card(_headline(row, serves), parts, more)
+
+
+def _requests(frame: pd.DataFrame) -> int:
+    """Return how many requests a frame was asked with, 0 where it does not say."""
+    given = [text.partition("=")[2] for text in _overrides(frame) if text.startswith("serve.requests=")]
+    return int(given[-1]) if given and given[-1].isdigit() else 0
 
 
 def _prices(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Objectives and scores of designs that serve; as of `objective`, lower is better and always finite.
 
-Between designs that serve as asked and those that make no chip lie those that are late (`serve.slo`), by how
-much, and those whose memory holds no cache of a request beside the weights, by the memory that they lack.
+Between designs that serve as asked and those that make no chip lie those that are late (`serve.slo`) or do
+not carry their load, by how much, and those whose memory holds no cache of a request beside the weights, by
+the memory that they lack.
 """
 
 from __future__ import annotations

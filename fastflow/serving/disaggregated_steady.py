@@ -43,9 +43,7 @@ class SteadyApart(NamedTuple):
     refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token, which prefill makes
     tpot_s: Floats  # from the first to the last token, for each after the first
-    requests_per_s: (
-        Floats  # all requests over the time until the last one ends; of an open loop all that come
-    )
+    requests_per_s: Floats  # until the last one ends, mean over time; of an open loop all that come
     tokens_per_s: Floats  # of answers
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
@@ -115,9 +113,7 @@ def steady_apart_point(
         _closed(first, second, way, at_once, requests, loads.spread[point], out)
     else:
         _open(first, second, way, loads.rate[point], requests, out)
-    if (
-        loads.most[point] > 0 and not is_closed and out[0] == TAKEN
-    ):  # a simulation goes on until it is stationary
+    if loads.most[point] > 0 and not is_closed and out[0] == TAKEN:  # goes on until it is stationary
         requests = max(requests, 2.0 * OVERLOAD_SPANS * out[5])
     steps = (out[11] * one.ranks + out[12] * two.ranks) * requests / float(loads.requests[point])
     if out[0] != TAKEN:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastflow.serving.lengths import arrivals_of_files, in_blocks
 from fastflow.serving.load import TOO_LONG, Loads
+from fastflow.serving.overload import OVERLOAD
 from fastflow.serving.slo import needs_requests
 from fastflow.tables import Bools, Columns, Inputs, Ints
 
@@ -42,7 +43,7 @@ def predict_requests(
     if rows.size:
         fast = steady(rows)
         rate = loads.rate[rows]
-        state = {"stationary": np.where(rate > 0.0, 1.0, np.nan), "overload": 0.0 * rate}
+        state = {"stationary": np.where(rate > 0.0, 1.0, np.nan), OVERLOAD: 0.0 * rate}
         write(fast._asdict() | state, rows)
         needed = ~fast.near | (needs_requests(inputs)[rows] & ~fast.long)
         walks[rows[(fast.refused != TOO_LONG) & needed]] = True

@@ -8,6 +8,8 @@ from fastflow.tables import Columns, Floats, Inputs, Texts
 
 OVERLOAD = "overload"
 """Column of requests a second that are sent, where fewer are served; 0 elsewhere, NaN without results."""
+_MARK = "(overload)"
+"""What tells the reason of an overload from others."""
 CARRIED = 0.9
 """Share of what an overloaded server serves that is advised: nearer to it waits grow long."""
 
@@ -20,8 +22,13 @@ def overload_text(served: float, sent: float, follows: bool = False) -> str:
     advice = f"serve.rate='{CARRIED * served:.2g} 1/s' is carried"
     if follows:
         advice = "requests that come more slowly"
-    says = f"serves {served:.3g} of {sent:.3g} requests a second that are sent (overload)"
+    says = f"serves {served:.3g} of {sent:.3g} requests a second that are sent {_MARK}"
     return f"{says}: {advice}, or more devices"
+
+
+def is_overload(reason: str) -> bool:
+    """Say whether a point's reason is an overload."""
+    return _MARK in reason
 
 
 def overloads(columns: Columns, rate: np.ndarray) -> Texts:

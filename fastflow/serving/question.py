@@ -24,14 +24,10 @@ ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "conti
 OF_LOADS = ("serve.", "server.")
 """Inputs that passes do not depend on, but for these."""
 OF_PASSES = ("server.exchange", "server.expert_rows")
-REQUESTS, REQUESTS_OF_RATE = (
-    10,
-    1000,
-)  # simulated for each of a closed loop at a time; at first of an open one
-FEWEST_OF_RATE, MOST_OF_RATE = (
-    250,
-    65_536,
-)  # of each server of it, at first and at most: until it is stationary
+REQUESTS, REQUESTS_OF_RATE = 10, 1000
+"""Simulated for each of a closed loop at a time; at first of an open one."""
+FEWEST_OF_RATE, MOST_OF_RATE = 250, 65_536
+"""Of each server of an open loop, at first and at most: until it is stationary."""
 MTP = "mtp"
 _MOST_REQUESTS = 4096  # at which tables end; beyond that times go on as they are there
 

@@ -28,9 +28,7 @@ class Steady(NamedTuple):
     refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token
     tpot_s: Floats  # from the first to the last token, for each after the first
-    requests_per_s: (
-        Floats  # all requests over the time until the last one ends; of an open loop all that come
-    )
+    requests_per_s: Floats  # until the last one ends, mean over time; of an open loop all that come
     tokens_per_s: Floats  # of answers
     decoding: Floats  # requests between their first and last tokens, mean over time
     queue: Floats  # requests that have not started, mean over time

@@ -54,7 +54,10 @@ _KINDS = {
 """Kinds of infeasible points, in words for one and for several."""
 _OF_SERVERS = {
     "no time": ("has no results", "have no results"),
-    "memory": ("lacks memory or misses serve.slo", "lack memory or miss serve.slo"),
+    "memory": (
+        "lacks memory, is overloaded or misses serve.slo",
+        "lack memory, are overloaded or miss serve.slo",
+    ),
 }
 """The same of points that serve."""
 _BANDED = ("time_s", "tokens_per_s_per_device", "tpot_s")
@@ -63,6 +66,7 @@ _COMPARED = {f"{name}_s": column for name, column in COMPARED.items()}
 """A time's mean, and what its limit is compared with, which is shown in place of it where all have one."""
 _LATENCIES = tuple(name for pair in _COMPARED.items() for name in pair)
 _RATES = ("tokens_per_s_per_device", "tokens_per_s_per_user", "prefill_tokens_per_s")
+_STATIONARY = "stationary"
 
 
 class Digest:
@@ -70,13 +74,16 @@ class Digest:
 
     def __init__(self, serves: bool = False) -> None:
         """Start with nothing seen; serves: most tokens a second and device are best, not the least time."""
-        self.needs = [*(["devices", _RATES[0], _RATES[2]] if serves else []), "time_s", "feasible"]
+        own = ["devices", _RATES[0], _RATES[2], _STATIONARY] if serves else []
+        self.needs = [*own, "time_s", "feasible"]
         """The columns that it takes."""
         self.serves = serves
         self.best: list[int] = []
         self.infeasible = dict.fromkeys(_KINDS, 0)
         self.first: dict[str, int] = {}
         """The first point of each kind."""
+        self.not_stationary = 0
+        """Feasible points of open loops that are not, of servers."""
         self._seen = 0
         self._ranks: list[tuple[bool, float, int]] = []
 
@@ -90,6 +97,9 @@ class Digest:
             if rows.any():
                 self.first.setdefault(kind, self._seen + int(np.argmax(rows)))
                 self.infeasible[kind] += int(rows.sum())
+        if self.serves:
+            state = part[_STATIONARY].to_pylist()
+            self.not_stationary += sum(one is False for one in np.array(state, dtype=object)[feasible])
         value = np.where(timed, -_rates_of(part) if self.serves else time, np.inf)
         # feasible ones first, the best first, those without a time last
         for place in np.lexsort((value, ~feasible))[:_BEST].tolist():
@@ -194,18 +204,24 @@ def _advice(grid: Grid, digest: Digest) -> Iterator[str]:
     if digest.infeasible["memory"] == grid.points and grid.first_inputs()[_ASKED][0] != AUTO:
         best_of = "the fastest strategy that fits the memory"
         if grid.served == ALL:
-            best_of = "the best layout that keeps to both"
+            best_of = "the best layout that is feasible"
         yield f"{_ASKED}={AUTO} takes {best_of}, if there is one"
 
 
 def lacking(digest: Digest, points: int, row: Callable[[int], Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line on each kind of infeasible points; row: returns `point` and `reason` at a place."""
+    """Yield a line on each kind of infeasible points, and on those of open loops that are not stationary.
+
+    row: returns `point` and `reason` at a place.
+    """
     kinds = _OF_SERVERS if digest.serves else _KINDS
     for kind, count in digest.infeasible.items():
         if count:
             of_all = f"{count:,} of {counted(points, 'point')} {kinds[kind][points > 1]}"
             first = row(digest.first[kind])
             yield f"{of_all} (column `reason`); point {first['point']:,}: {first['reason']}"
+    if digest.not_stationary:
+        of_all = f"{digest.not_stationary:,} of {counted(points, 'point')}"
+        yield f"{of_all} not stationary (column `{_STATIONARY}`): their times may still grow"
 
 
 def _no_effect(grid: Grid, parts: int, part: Callable[[int], pa.Table]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastflow.charts.serving import DEVICE, PROMPTS, USER, Lines, columns_of, draw, latencies_of, lines_of
 from fastflow.configuration.wording import counted
-from fastflow.show.tables import assumptions_of, console, new_sheet, quantity, records
+from fastflow.serving.overload import is_overload
+from fastflow.show.tables import assumptions_of, console, listing, new_sheet, quantity, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,8 @@ def report(
 ) -> None:
     """Print tables on a dataset of points that serve, and draw them; raises InputError.
 
-    chosen: columns of the front in the place of the usual results.
+    chosen: columns of the front in the place of the usual results, or of the first points where there is no
+    front.
     """
     known = columns_of(dataset.schema.names)
     frame = dataset.read(known)
@@ -39,6 +41,9 @@ def report(
         more = [name for name in chosen if name not in known]
         beside = dataset.read(["point", *more]).set_index("point") if more else None
         out.print(_front(lines, chosen, beside))
+    elif chosen:
+        rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MOST)
+        out.print(listing(f"First {counted(len(rows), 'point')}", chosen, records(rows)))
     if len(lines.frame):
         out.print(_lines(lines))
     out.print()
@@ -55,7 +60,11 @@ def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
     told.append(f"{int(frame['feasible'].sum()):,} feasible")
     late = lines.frame[lines.frame["late"]]
     others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
-    for what, rows in (("late", late), ("without results or memory", others)):
+    overloaded = others["reason"].astype(str).map(is_overload).astype(bool)
+    kinds = {
+        "late": late, "overloaded": others[overloaded], "without results or memory": others[~overloaded],
+    }  # fmt: skip
+    for what, rows in kinds.items():
         if len(rows):
             first = rows.iloc[0]
             told.append(f"{len(rows):,} {what}; point {first['point']:,}: {first['reason']}")

@@ -11,6 +11,7 @@ from rich.table import Table as Sheet
 from fastflow import units
 from fastflow.serving.lengths import arrivals_of_files
 from fastflow.serving.load import longest
+from fastflow.serving.overload import is_overload
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests
 from fastflow.show.bands import band_sheet, has_bands
@@ -116,7 +117,7 @@ def state_of(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
     """Yield what to know of an open loop that is not stationary; requests: that are asked for."""
     if not _has(row, "stationary") or row["stationary"]:
         return
-    if not row["feasible"] and "(overload)" in str(row["reason"]):
+    if is_overload(str(row["reason"])):
         yield "Times are those seen so far: they grow for as long as requests are sent"
     elif requests > 0:
         yield (
@@ -231,6 +232,7 @@ def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
     is_simulated = any(_has(row, f"{name}_p99_s") for name in _LATENCIES)
     parts = {"mean": "", "median": "_median", "99%": "_p99"} if is_simulated else {"mean": ""}
     limited = any(most > 0.0 for most in limits.most.values())
+    met_so_far = "[bold red]met so far[/]" if is_overload(str(row["reason"])) else "met"
     if limited:
         at = f"{limits.percentile:g}%" if is_simulated and limits.percentile > 0.0 else "mean"
         at = "median" if at == "50%" else at
@@ -244,7 +246,7 @@ def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
         cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts.values()]
         if limited:
             most = limits.most[name]
-            met = "met" if row[COMPARED[name]] <= most else "[bold red]missed[/]"
+            met = "[bold red]missed[/]" if row[COMPARED[name]] > most else met_so_far
             cells += [units.show(most, "s"), met] if most > 0.0 else ["any", ""]
         sheet.add_row(f"{what} ({name}_s)", *cells)
     return sheet
