@@ -17,7 +17,7 @@ from importlinter.api import read_configuration
 import fastflow
 from fastflow import _jit
 from fastflow.columns import INPUTS, RESULTS, find_input, result_order
-from fastflow.configuration.inputs import PUBLISHED
+from fastflow.configuration.inputs import ALTERNATIVE
 
 PACKAGE = Path(fastflow.__file__).parent
 LIBRARY = next(
@@ -181,7 +181,7 @@ def test_the_library_is_whole():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_number_of_the_library_has_a_source(path):
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for key, value in leaves({name: part for name, part in content.items() if name != PUBLISHED}):
+    for key, value in leaves({name: part for name, part in content.items() if name != ALTERNATIVE}):
         column = find_input(f"{path.parent.name}.{key}")
         assert column is not None, f"{key} is no registered input"
         if column.kind in ("str", "bool"):

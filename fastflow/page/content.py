@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from fastflow.columns.results import TYPICAL
+from fastflow.columns.results import ASSUMPTIONS, TYPICAL
 from fastflow.studies.claims import Claim
 from fastflow.tables import Floats, Ints
 
@@ -40,7 +40,8 @@ class Said(NamedTuple):
 
 LIMITER = Said("limited by", "bound_by")
 VALIDATION = Said("validation:", TYPICAL[-1].name)
-SAID = (Said("time", "time_s"), LIMITER, VALIDATION)
+ASSUMED = Said("assumed:", ASSUMPTIONS.name)
+SAID = (Said("time", "time_s"), LIMITER, VALIDATION, ASSUMED)
 
 
 class Parts(NamedTuple):

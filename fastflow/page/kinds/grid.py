@@ -14,7 +14,7 @@ from fastflow.configuration.wording import counted
 from fastflow.dataset.reader import Dataset
 from fastflow.page.again import details_of
 from fastflow.page.columns import asked_of, best_row, compared, first_of, quantities, spanned, varying
-from fastflow.page.content import SAID, VALIDATION, Details, Headline, Page, Parts, Said, View
+from fastflow.page.content import ASSUMED, SAID, VALIDATION, Details, Headline, Page, Parts, Said, View
 from fastflow.page.rows import Drawn, drawn_of
 from fastflow.show.tables import quantity
 from fastflow.studies import report_of
@@ -39,6 +39,7 @@ TIME = Parts(
 SERVED = (
     Said("first token", "ttft_s"), Said("each further token", "tpot_s"), Said("one pass", "time_s"),
     Said("decoding limited by", "decode_bound_by"), Said("prompts by", "prefill_bound_by"), VALIDATION,
+    ASSUMED,
 )  # fmt: skip
 NOT_FEASIBLE = ", of what is not feasible"
 _BEST = {
