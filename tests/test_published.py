@@ -107,7 +107,7 @@ def test_a_grid_over_types_has_what_each_stands_for():
 def test_the_screen_says_what_the_chip_lacks(cli):
     code, out, _ = cli(main, "model=deepseek_v3", "system=dgx_a100", "serve=decode", "parallel.strategy=TP-8")
     assert code == 0
-    assert "model.dtype: bf16, since A100-SXM4-80GB has no fp8_block" in out
+    assert f"{'Assumed':13}model.dtype: bf16, since A100-SXM4-80GB has no fp8_block" in out
     _, out, _ = cli(main, "model=llama3_8b", "system=dgx_a100", "serve=decode", "parallel.strategy=TP-8")
     assert out[0].endswith("TP-8, bf16")
     assert not any("model.dtype" in line for line in out)
