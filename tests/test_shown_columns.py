@@ -89,9 +89,14 @@ def test_a_report_shows_them_of_every_kind_of_grid(cli):
         "serve=decode", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-8", "serve.batch=1,8",
         output="s",
     )  # fmt: skip
+    fastflow.sweep(
+        "serve=prefill", "model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-8", "serve.batch=1,8",
+        output="p",
+    )  # fmt: skip
     for asked, shown in (
         (("g", "columns=energy_J,*_usd"), {"energy_J", "iteration_usd"}),
         (("s", "columns=usd_per_million_tokens"), {"usd_per_million_tokens"}),
+        (("p", "columns=usd_per_million_tokens"), {"usd_per_million_tokens"}),  # which has no front
     ):
         code, out, _ = cli(lambda asked=asked: report(asked))
         assert code == 0
