@@ -113,7 +113,7 @@ def unlikely(random):
         "rate": 0.0 if is_closed else random.uniform(0.05, 0.97),
         "requests": int(random.choice([1, 3, 10])) * at_once
         if is_closed
-        else int(random.choice([100, 1000])),
+        else [random.choice(2), 1000][1],  # the draw keeps servers as they were
         "most": 0 if is_closed else 16384,
     }
     return server, load
