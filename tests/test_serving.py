@@ -184,7 +184,7 @@ def check_backlog(one, requests):
     """Of a file's arrivals: more than 5% wait at the last one, by more than chance."""
     stop, service = requests[-1].sent, np.mean([r.service for r in requests])
     waiting = sum(r.admitted > stop for r in requests)
-    many = max(0.05 * len(requests), 3 * len(requests) ** 0.5)
+    many = max(0.05 * len(requests), 4 * len(requests) ** 0.5)
     assert one["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
 
 

@@ -195,6 +195,7 @@ def _run(
     count = requests.isl.size
     ready, moving = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     head, tail, moves, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
+    arrival = NEVER  # of the next cache at its place
     while True:
         while part + 1 < bounds.size and bounds[part + 1] <= now:
             part += 1
@@ -214,9 +215,10 @@ def _run(
             sent += 1
         while head < tail and give_place(second, after, requests, ready[head]):
             moving[moves] = ready[head]
-            _send(before, requests, moving[moves], way, now)
+            arrival = min(arrival, _send(before, requests, moving[moves], way, now))
             head, moves = head + 1, moves + 1
-        moves = _arrive(before, requests, moving, moves, now)
+        if arrival <= now:
+            moves, arrival = _arrive(before, requests, moving, moves, now)
         for unit in range(before.until.size):
             if before.until[unit] == NEVER:
                 took = start_prefill(prefill, first, before, requests, sent, unit, now)
@@ -227,23 +229,24 @@ def _run(
                 took = start_decode(decode, second, after, requests, unit, now)
                 totals[part, _DECODE_S] += took
                 totals[part, _DECODES] += took > 0.0
-        now = _next(first, before, after, requests, moving[:moves], sent, now)
+        now = min(arrival, _next(first, before, after, requests, sent, now))
 
 
 @lean_kernel
-def _send(pool: Prefills, requests: Moved, i: int, way: tuple[float, float], now: float) -> None:
-    """Send a request's cache, after all that its rank sends before."""
+def _send(pool: Prefills, requests: Moved, i: int, way: tuple[float, float], now: float) -> float:
+    """Send a request's cache, after all that its rank sends before; returns when it arrives [s]."""
     unit, rank = unit_of(pool, i)
     server = unit % pool.link.shape[0]
     requests.placed[i] = now
     requests.arrive[i] = max(now, pool.link[server, rank]) + way[0] + way[1] * requests.isl[i]
     pool.link[server, rank] = requests.arrive[i]
+    return float(requests.arrive[i])
 
 
 @lean_kernel
-def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: float) -> int:
-    """Give free what has been sent; returns how many are still on their way."""
-    kept = 0
+def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: float) -> tuple[int, float]:
+    """Give free what has been sent; returns how many are on their way, and when the next one arrives [s]."""
+    kept, soonest = 0, NEVER
     for place in range(moves):
         i = moving[place]
         if requests.arrive[i] <= now:
@@ -252,17 +255,14 @@ def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: floa
         else:
             moving[kept] = i
             kept += 1
-    return kept
+            soonest = min(soonest, requests.arrive[i])
+    return kept, soonest
 
 
 @lean_kernel
-def _next(
-    batch: Batch, before: Prefills, after: Decodes, requests: Moved, moving: Ints, sent: int, now: float
-) -> float:
-    """Return when something happens next [s]."""
+def _next(batch: Batch, before: Prefills, after: Decodes, requests: Moved, sent: int, now: float) -> float:
+    """Return when something happens next but the arrival of a cache [s]."""
     soonest = NEVER
-    for i in moving:
-        soonest = min(soonest, requests.arrive[i])
     for unit in range(after.until.size):
         soonest = min(soonest, after.until[unit])
     for unit in range(before.until.size):

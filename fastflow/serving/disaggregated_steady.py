@@ -18,7 +18,7 @@ from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.disaggregated import Pools
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, group_of, pass_parts, request_of, room_of, total_of
-from fastflow.serving.near import FEW_CYCLES, FEW_PASSES, FEW_REQUESTS
+from fastflow.serving.near import FEW_CYCLES, FEW_PASSES, FEW_REQUESTS, are_brief
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import last_passes
 from fastflow.serving.scheduler import Batch, batch_of
@@ -137,6 +137,10 @@ def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
     if loads.known[point] > 0 or pool.request.passes < FEW_PASSES:
         return False
     is_closed = at_once > 0.0
+    if not is_closed and loads.most[point] == 0:  # just so many are sent
+        sends = requests / loads.rate[point]
+        if are_brief(sends, out[1] + out[2] * pool.request.gaps):
+            return False
     if is_closed and loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
         return False
     if loads.spread[point] == 0.0 and at_once > 1.0:  # those that end together follow one another to prefill

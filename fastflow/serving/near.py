@@ -35,8 +35,10 @@ FEW_REQUESTS, FEW_CYCLES, FEW_PASSES = 128, 5, 32
 means are not enough."""
 MOST_STEPS = 100_000
 """Of a simulation that nobody asks for: requests, each with the iterations that its prompt fills; 0.1 s."""
-MOST_STEPS_REFUSED = 400_000
-"""The same of an open loop that the fast form refuses."""
+MOST_STEPS_OPEN = 400_000
+"""The same of an open loop."""
+FEW_SPANS = 10.0
+"""Times that as many requests as are asked for last as long as one: of fewer, ramp and drain are much."""
 
 
 class Slot(NamedTuple):
@@ -63,6 +65,9 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
         return False
     if not slot.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
         return False
+    is_finite = not slot.is_closed and not slot.goes_on
+    if is_finite and are_brief(seen.makespan, seen.ttft + seen.tpot * request.gaps):
+        return False
     room = batch.budget - (seen.running * batch.queries if batch.mixes else 0.0)
     if not batch.chunks and slot.prompt > room:
         return False
@@ -76,7 +81,17 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
 @lean_kernel
 def takes_long(batch: Batch, slot: Slot, seen: Seen) -> bool:
     """Say whether the simulation of a slot would take too long, where nobody asks for it."""
-    return bool(steps_of(batch, slot, seen.running * batch.ranks) > MOST_STEPS)
+    most = MOST_STEPS if slot.is_closed else MOST_STEPS_OPEN
+    return bool(steps_of(batch, slot, seen.running * batch.ranks) > most)
+
+
+@lean_kernel
+def are_brief(sends: float, whole: float) -> bool:
+    """Say whether requests of an open loop are too few for a stationary state.
+
+    sends: for how long they are sent [s]; whole: from sending to the last token [s].
+    """
+    return bool(sends < FEW_SPANS * whole)
 
 
 @lean_kernel

@@ -14,7 +14,7 @@ from fastflow.serving.closed_loop import closed
 from fastflow.serving.iterations import Servers
 from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY, Loads, longest
 from fastflow.serving.mean_times import Request, pass_parts, plus, request_of, scaled, total_of
-from fastflow.serving.near import MOST_STEPS_REFUSED, Slot, is_near, steps_of, takes_long
+from fastflow.serving.near import Slot, is_near, takes_long
 from fastflow.serving.open_loop import most_carried, opened
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.places import Seen
@@ -87,9 +87,7 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
     if seen.makespan == np.inf:
         out[0] = TOO_MANY
         out[3] = slots * most_carried(times, batch, request, loads.rate[point] / slots)
-        out[16] = out[17] = (
-            1.0 if steps_of(batch, slot, seen.running * batch.ranks) > MOST_STEPS_REFUSED else 0.0
-        )
+        out[16] = out[17] = 1.0 if takes_long(batch, slot, seen) else 0.0
         return
     out[0] = TAKEN
     out[1], out[2] = seen.ttft, seen.tpot

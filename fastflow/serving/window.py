@@ -5,7 +5,7 @@ parts of as many requests each. The ramp lasts until those of the first part hav
 the marginal standard error of what is left is least (MSER: White, Simulation 69, 1997), at the latest in the
 middle: of means over parts of a request's whole time for each token of its answer. Parts with a request that
 ends after the last one was sent are the drain. What lies between is stationary if it lasts several times as
-long as a request, and both of its halves agree.
+long as a request, both of its halves agree, as many requests end as are sent, and the mean is exact.
 
 Where in the second half of all arrivals fewer requests end than 95% of those that are sent, by more than
 chance, the server is overloaded: there is no stationary state, and that half is what is measured. It lasts
@@ -33,14 +33,16 @@ OVERLOAD_SPANS, WAITING_SPANS = 8.0, 2.0
 """Times that the second half of the arrivals lasts as long as a request is served, at least, of an overload:
 where fewer requests end than are sent, and where ever more wait."""
 AGREE = 0.05
-"""By how much of their mean both halves may differ."""
+"""By how much of their mean both halves may differ, and what ends a second from what is sent."""
+EXACT = 0.05
+"""Standard error of the mean over the parts, in it, at most."""
 SERVED = 0.95
 """Share of what is sent that is served at least, where a server carries the load."""
 ROUNDING = 1e-12
 """Squared variation of a mean that counts as none."""
 LONGEST = 4
 """Times the most requests of a run, where servers hold so many that it has to be longer."""
-SIGMAS = 3.0
+SIGMAS = 4.0
 """Standard deviations of a Poisson number of arrivals by which ends are fewer, of an overload."""
 
 
@@ -121,8 +123,30 @@ def window_of(ended: Ended, bounds: Floats, rate: float) -> Window:
     one = time[first:middle].sum() / tokens[first:middle].sum()
     two = time[middle:complete].sum() / tokens[middle:complete].sum()
     is_long = bounds[complete] - bounds[first] >= SPANS * whole
-    is_stationary = is_long and abs(one - two) <= AGREE * 0.5 * (one + two)
+    is_even = abs(one - two) <= AGREE * 0.5 * (one + two)
+    is_even = is_even and _ends_as_sent(ended, bounds[first], bounds[complete], rate)
+    is_stationary = is_long and is_even and _error(time[first:complete] / tokens[first:complete]) <= EXACT
     return Window(bounds[first], bounds[complete], first, complete, False, is_stationary, False, service)
+
+
+@lean_kernel
+def _ends_as_sent(ended: Ended, start: float, stop: float, rate: float) -> bool:
+    """Say whether as many requests end from `start` to `stop` [s] as are sent at a rate [1/s]."""
+    ends, sends = 0, rate * (stop - start)
+    for i in range(ended.end.size):
+        ends += start <= ended.end[i] < stop
+    return bool(abs(ends - sends) <= AGREE * sends)
+
+
+@lean_kernel
+def _error(means: Floats) -> float:
+    """Return the standard error of the mean of means over parts, in it."""
+    mean, squares = 0.0, 0.0
+    for i in range(means.size):
+        mean += means[i] / means.size
+    for i in range(means.size):
+        squares += (means[i] - mean) ** 2
+    return sqrt(squares) / (means.size * mean)
 
 
 @lean_kernel

@@ -40,7 +40,7 @@ def window(requests, rate):
     stop, half = starts[-1], len(parts) // 2
     late = [r for part in parts[half:] for r in part]
     service, sends = mean([r.service for r in late]), len(late) - 1
-    many, lasts = max(0.05 * sends, 3 * sqrt(sends)), stop - starts[half]
+    many, lasts = max(0.05 * sends, 4 * sqrt(sends)), stop - starts[half]
     chance = max(0.0, sends - rate * lasts)
     ends = sum(starts[half] <= r.end < stop for r in requests)
 
@@ -64,7 +64,13 @@ def window(requests, rate):
     one, two = per_token(parts[first:middle]), per_token(parts[middle:complete])
     whole = mean([r.end - r.sent for part in parts[first:complete] for r in part])
     lasts = starts[complete] - starts[first]
+    ends = sum(starts[first] <= r.end < starts[complete] for r in requests)
+    means = [per_token([part]) for part in parts[first:complete]]
+    error = sqrt(sum((value - mean(means)) ** 2 for value in means)) / len(means)
     stationary = lasts >= 5 * whole and abs(one - two) <= 0.05 * (one + two) / 2
+    stationary = (
+        stationary and abs(ends - rate * lasts) <= 0.05 * rate * lasts and error <= 0.05 * mean(means)
+    )
     return found | {"start": starts[first], "end": starts[complete], "stationary": stationary}
 
 
