@@ -145,6 +145,42 @@ UNSUITED = [
 ]
 
 
+DEFAULTS = [
+    ("system.devices=100", "of 100 devices", "parallel.strategy=d100"),
+    ("model=lstm_lm system.devices=300", "of 300 devices", "parallel.strategy=d300"),
+    (
+        "model=llama3_70b system=superpod_h100 system.devices=100",
+        "of 100 devices",
+        "parallel.strategy=TP-4-p25 parallel.split=balanced",
+    ),
+    ("model=llama3_70b model.batch=100", "divides 100", "parallel.strategy=TP-8-d4-p16"),
+    ("model.batch=8 model=llama3_70b", "divides 8", "parallel.strategy=TP-8-d8-p8"),
+]
+
+
+@pytest.mark.parametrize(("given", "says", "other"), DEFAULTS)
+def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
+    given, says, other, tmp_path, monkeypatch, capsys
+):
+    """And every part of the advice works: the best strategy, and one of the kind."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more):
+        monkeypatch.setattr("sys.argv", ["fastflow", *given.split(), *more])
+        return run_application("sweep"), capsys.readouterr().err.strip()
+
+    code, error = run()
+    blamed = next(word for word in given.split() if word.startswith(("system.devices", "model.batch")))
+    assert code == 2
+    assert error.startswith(
+        f"{blamed} (from the command line) is invalid: expected one that suits the default parallel.strategy="
+    )
+    assert "give parallel.strategy=auto, or a strategy" in error
+    assert error.endswith(says)
+    assert run("parallel.strategy=auto", "output=there") == (0, "")
+    assert run(*other.split(), "output=other") == (0, "")
+
+
 @pytest.mark.parametrize(("given", "blamed", "instead"), UNSUITED, ids=str)
 def test_the_users_key_is_to_blame_and_the_advice_works(
     given, blamed, instead, tmp_path, monkeypatch, capsys
