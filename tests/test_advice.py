@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastflow
 from fastflow.cli.application import run_application
 from fastflow.columns import INPUTS
 from fastflow.configuration import shelf
@@ -196,3 +197,39 @@ def test_the_users_key_is_to_blame_and_the_advice_works(
     kept = [one for one in given if one.partition("=")[0] not in changed]
     monkeypatch.setattr("sys.argv", [*run, *kept, *instead])
     assert run_application("sweep") == 0, capsys.readouterr().err
+
+
+ONE = [(f"chip={chip}", "system.devices=1") for chip in ("a100", "l4", "mi210", "mi300x", "p4", "v100")]
+SEVERAL = [
+    (f"system={system}",)
+    for system in ("dgx_a100", "dgx_v100", "gb200_nvl72", "mi300x_node", "pcie_nvlink_pairs", "superpod_b300")
+]
+
+
+@pytest.mark.parametrize("given", [*ONE, *SEVERAL], ids=str)
+@pytest.mark.parametrize("other", ["tech=n3", "mem=hbm4_jedec"])
+def test_a_chip_in_another_technology_is_made_as_advised(given, other):
+    words = ("model=gemm", "model.dtype=fp16", "parallel.strategy=auto", *given, other)
+    reason = fastflow.evaluate(*words)["reason"][0]
+    assert "pins its figures" in reason
+    advice = re.search(r"figures; (\S+) ", reason)[1]
+    assert fastflow.evaluate(*words, advice)["time_s"].notna().all(), (reason, advice)
+
+
+def test_a_search_of_a_known_chip_goes_on_as_advised():
+    words = ("model=gemm", "system=dgx_h100", "parallel.strategy=d8")
+    with pytest.raises(InputError, match="; pins=none generates this one"):
+        fastflow.search(*words)
+    answer = fastflow.search(*words, "pins=none", "steps=1", "starts=1", "tolerance=0")
+    assert answer.best["time_s"] > 0.0
+
+
+@pytest.mark.parametrize("load", [("serve=decode",), ()], ids=str)
+def test_a_network_that_nccl_is_not_known_on_says_how_to_do_without(load):
+    words = ("model=llama3_8b", "system=dgx_h100", "net=gdr_x8", "parallel.strategy=TP-8", *load)
+    with pytest.raises(
+        InputError, match=r"net\.library\.launch=nothing.*; system\.library=none runs"
+    ) as refused:
+        fastflow.evaluate(*words)
+    advice = re.search(r"; (system\.library=\w+) ", str(refused.value))[1]
+    assert fastflow.evaluate(*words, advice)["time_s"].notna().all()

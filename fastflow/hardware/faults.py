@@ -60,7 +60,7 @@ def _name_pins(inputs: Inputs, reason: Reasons) -> None:
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
             instead = "pins=none generates them instead"
             if without:
-                instead = f"chip=pathfinding is one in {other} (with pins=none this one fails: {without})"
+                instead = f"chip=pathfinding is generated in {other} (this one with pins=none: {without})"
             allowed = f"{made[i]}, since {chip} pins its figures; {instead}"
             reason.add(i, str(InputError(f"{group}.name", other, allowed)))
 
