@@ -13,6 +13,7 @@ from fastflow.configuration import shelf
 from fastflow.configuration.advice import advice_on_choice, advice_on_key
 from fastflow.configuration.composer import Composer
 from fastflow.errors import InputError
+from fastflow.parallelism.strategy import parse
 from tests.checks import cases
 
 GROUPS = [*shelf.usual()]
@@ -80,6 +81,8 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("chip=b200", ["b200_sxm"]),
         ("chip=h100", ["h100_hbm2e", "h100_nvl", "h100_pcie", "h100_sxm"]),
         ("chip=mi300", ["mi300x"]),
+        ("system=superpod_h200", ["dgx_h200"]),
+        ("system=superpd_h100", ["superpod_h100"]),
         ("chip=a100_80", ["a100_pcie_80", "a100_sxm_80"]),
         ("chip=hbm3", ["mem=hbm3"]),
         ("mem=hbm33", ["hbm3"]),
@@ -233,3 +236,65 @@ def test_a_network_that_nccl_is_not_known_on_says_how_to_do_without(load):
         fastflow.evaluate(*words)
     advice = re.search(r"; (system\.library=\w+) ", str(refused.value))[1]
     assert fastflow.evaluate(*words, advice)["time_s"].notna().all()
+
+
+STRATEGIES = [
+    ("tp8", ["TP-8"]),
+    ("TP8-d1", ["TP-8-d1"]),
+    ("tp-8_dp4_pp2x2", ["TP-8-d4-p2x2"]),
+    ("pp4-dp2-tp8", ["TP-8-d2-p4"]),
+    ("RC4-2", ["RC-4-2"]),
+    ("D512", ["d512"]),
+    ("rc8", []),
+    ("tp0", []),
+    ("d8-d8", []),
+    ("", []),
+    ("tp8" * 40, []),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), STRATEGIES)
+def test_strategies_that_people_type(text, names):
+    with pytest.raises(InputError) as refused:
+        parse(text)
+    assert advised(str(refused.value)) == names
+
+
+_DEGREE = st.integers(2, 99)
+
+
+@given(
+    st.sampled_from([("TP", 1), ("RC", 2), ("CR", 1), ("2D", 2), ("", 0)]),
+    st.tuples(_DEGREE, _DEGREE),
+    st.tuples(_DEGREE, _DEGREE, st.sampled_from(["", "x2"])),
+)
+@cases(100)
+def test_a_strategy_in_small_letters_or_with_other_separators_is_advised(cut, sizes, rest):
+    name, many = cut
+    words = [name, *map(str, sizes[:many])] if name else []
+    meant = "-".join([*words, f"d{rest[0]}", f"p{rest[1]}{rest[2]}"])
+    assert str(parse(meant)) == meant
+    for slip in {meant.lower(), meant.replace("-", "_"), meant.upper()} - {meant}:
+        with pytest.raises(InputError) as refused:
+            parse(slip)
+        assert advised(str(refused.value)) == [meant]
+
+
+def test_a_key_of_the_report_is_named_as_such(composer):
+    assert refusal(composer, "html=x.html").endswith(
+        "; html=FILE.html is a key of python -m fastflow.report DATASET"
+    )
+
+
+def test_a_rate_beside_a_concurrency_says_what_to_set():
+    words = (
+        "model=gpt_1_7b",
+        "system.devices=1",
+        "parallel.strategy=TP-1",
+        "serve=continuous",
+        "serve.rate='0.01 1/s'",
+    )
+    reason = fastflow.evaluate(*words)["reason"][0]
+    assert reason.startswith("serve.rate=0.01 1/s is invalid: expected serve.concurrency=0 beside it, not 64")
+    assert fastflow.evaluate(*words, "serve.concurrency=0")["reason"][0] == ""
+    assert fastflow.evaluate(*words, "serve.rate='0 1/s'")["reason"][0] == ""
