@@ -14,13 +14,12 @@ from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.settings import Settings
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
-from fastflow.network import nccl
-from fastflow.parallelism.choices import STRATEGY
 from fastflow.parallelism.strategy import AUTO, parse
 from fastflow.studies import SEARCHED
 
 _GIVEN = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
 """A key and a value that a refusal speaks of."""
+_STRATEGY = "parallel.strategy"
 
 
 class Run(NamedTuple):
@@ -67,6 +66,8 @@ def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
         column = find_input(key) if isinstance(key, str) and key not in inputs else None
         if column is None:
             raise
+        from fastflow.network import nccl
+
         allowed = f"{column.allowed()} ({column.meaning}); it is missing"
         if key in nccl.KEYS:
             allowed += "; system.library=none runs collectives without NCCL"
@@ -105,7 +106,7 @@ def _blaming_user(error: InputError, composer: Composer, run: Run) -> InputError
 
 def _suiting_the_default(error: InputError, key: str, value: str) -> str:
     """Say what a user's key has to suit where the strategy is the default, and what to give beside it; ""."""
-    if error.key != STRATEGY:
+    if error.key != _STRATEGY:
         return ""
     strategy = parse(str(error.value))
     needs, other = {
@@ -117,5 +118,5 @@ def _suiting_the_default(error: InputError, key: str, value: str) -> str:
     }.get(key, ("", ""))
     if not needs:
         return ""
-    default = f"the default {STRATEGY}={error.value} (from {error.origin}), which {needs}"
-    return f"one that suits {default}; give {STRATEGY}={AUTO}, or {other}"
+    default = f"the default {_STRATEGY}={error.value} (from {error.origin}), which {needs}"
+    return f"one that suits {default}; give {_STRATEGY}={AUTO}, or {other}"
