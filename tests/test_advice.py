@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastflow
 from fastflow.cli.application import run_application
 from fastflow.columns import INPUTS
 from fastflow.configuration import shelf
 from fastflow.configuration.advice import advice_on_choice, advice_on_key
 from fastflow.configuration.composer import Composer
 from fastflow.errors import InputError
+from fastflow.parallelism.strategy import parse
 from tests.checks import cases
 
 GROUPS = [*shelf.usual()]
@@ -79,6 +81,8 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("chip=b200", ["b200_sxm"]),
         ("chip=h100", ["h100_hbm2e", "h100_nvl", "h100_pcie", "h100_sxm"]),
         ("chip=mi300", ["mi300x"]),
+        ("system=superpod_h200", ["dgx_h200"]),
+        ("system=superpd_h100", ["superpod_h100"]),
         ("chip=a100_80", ["a100_pcie_80", "a100_sxm_80"]),
         ("chip=hbm3", ["mem=hbm3"]),
         ("mem=hbm33", ["hbm3"]),
@@ -145,6 +149,42 @@ UNSUITED = [
 ]
 
 
+DEFAULTS = [
+    ("system.devices=100", "of 100 devices", "parallel.strategy=d100"),
+    ("model=lstm_lm system.devices=300", "of 300 devices", "parallel.strategy=d300"),
+    (
+        "model=llama3_70b system=superpod_h100 system.devices=100",
+        "of 100 devices",
+        "parallel.strategy=TP-4-p25 parallel.split=balanced",
+    ),
+    ("model=llama3_70b model.batch=100", "divides 100", "parallel.strategy=TP-8-d4-p16"),
+    ("model.batch=8 model=llama3_70b", "divides 8", "parallel.strategy=TP-8-d8-p8"),
+]
+
+
+@pytest.mark.parametrize(("given", "says", "other"), DEFAULTS)
+def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
+    given, says, other, tmp_path, monkeypatch, capsys
+):
+    """And every part of the advice works: the best strategy, and one of the kind."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more):
+        monkeypatch.setattr("sys.argv", ["fastflow", *given.split(), *more])
+        return run_application("sweep"), capsys.readouterr().err.strip()
+
+    code, error = run()
+    blamed = next(word for word in given.split() if word.startswith(("system.devices", "model.batch")))
+    assert code == 2
+    assert error.startswith(
+        f"{blamed} (from the command line) is invalid: expected one that suits the default parallel.strategy="
+    )
+    assert "give parallel.strategy=auto, or a strategy" in error
+    assert error.endswith(says)
+    assert run("parallel.strategy=auto", "output=there") == (0, "")
+    assert run(*other.split(), "output=other") == (0, "")
+
+
 @pytest.mark.parametrize(("given", "blamed", "instead"), UNSUITED, ids=str)
 def test_the_users_key_is_to_blame_and_the_advice_works(
     given, blamed, instead, tmp_path, monkeypatch, capsys
@@ -160,3 +200,101 @@ def test_the_users_key_is_to_blame_and_the_advice_works(
     kept = [one for one in given if one.partition("=")[0] not in changed]
     monkeypatch.setattr("sys.argv", [*run, *kept, *instead])
     assert run_application("sweep") == 0, capsys.readouterr().err
+
+
+ONE = [(f"chip={chip}", "system.devices=1") for chip in ("a100", "l4", "mi210", "mi300x", "p4", "v100")]
+SEVERAL = [
+    (f"system={system}",)
+    for system in ("dgx_a100", "dgx_v100", "gb200_nvl72", "mi300x_node", "pcie_nvlink_pairs", "superpod_b300")
+]
+
+
+@pytest.mark.parametrize("given", [*ONE, *SEVERAL], ids=str)
+@pytest.mark.parametrize("other", ["tech=n3", "mem=hbm4_jedec"])
+def test_a_chip_in_another_technology_is_made_as_advised(given, other):
+    words = ("model=gemm", "model.dtype=fp16", "parallel.strategy=auto", *given, other)
+    reason = fastflow.evaluate(*words)["reason"][0]
+    assert "pins its figures" in reason
+    advice = re.search(r"figures; (\S+) ", reason)[1]
+    assert fastflow.evaluate(*words, advice)["time_s"].notna().all(), (reason, advice)
+
+
+def test_a_search_of_a_known_chip_goes_on_as_advised():
+    words = ("model=gemm", "system=dgx_h100", "parallel.strategy=d8")
+    with pytest.raises(InputError, match="; pins=none generates this one"):
+        fastflow.search(*words)
+    answer = fastflow.search(*words, "pins=none", "steps=1", "starts=1", "tolerance=0")
+    assert answer.best["time_s"] > 0.0
+
+
+@pytest.mark.parametrize("load", [("serve=decode",), ()], ids=str)
+def test_a_network_that_nccl_is_not_known_on_says_how_to_do_without(load):
+    words = ("model=llama3_8b", "system=dgx_h100", "net=gdr_x8", "parallel.strategy=TP-8", *load)
+    with pytest.raises(
+        InputError, match=r"net\.library\.launch=nothing.*; system\.library=none runs"
+    ) as refused:
+        fastflow.evaluate(*words)
+    advice = re.search(r"; (system\.library=\w+) ", str(refused.value))[1]
+    assert fastflow.evaluate(*words, advice)["time_s"].notna().all()
+
+
+STRATEGIES = [
+    ("tp8", ["TP-8"]),
+    ("TP8-d1", ["TP-8-d1"]),
+    ("tp-8_dp4_pp2x2", ["TP-8-d4-p2x2"]),
+    ("pp4-dp2-tp8", ["TP-8-d2-p4"]),
+    ("RC4-2", ["RC-4-2"]),
+    ("D512", ["d512"]),
+    ("rc8", []),
+    ("tp0", []),
+    ("d8-d8", []),
+    ("", []),
+    ("tp8" * 40, []),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), STRATEGIES)
+def test_strategies_that_people_type(text, names):
+    with pytest.raises(InputError) as refused:
+        parse(text)
+    assert advised(str(refused.value)) == names
+
+
+_DEGREE = st.integers(2, 99)
+
+
+@given(
+    st.sampled_from([("TP", 1), ("RC", 2), ("CR", 1), ("2D", 2), ("", 0)]),
+    st.tuples(_DEGREE, _DEGREE),
+    st.tuples(_DEGREE, _DEGREE, st.sampled_from(["", "x2"])),
+)
+@cases(100)
+def test_a_strategy_in_small_letters_or_with_other_separators_is_advised(cut, sizes, rest):
+    name, many = cut
+    words = [name, *map(str, sizes[:many])] if name else []
+    meant = "-".join([*words, f"d{rest[0]}", f"p{rest[1]}{rest[2]}"])
+    assert str(parse(meant)) == meant
+    for slip in {meant.lower(), meant.replace("-", "_"), meant.upper()} - {meant}:
+        with pytest.raises(InputError) as refused:
+            parse(slip)
+        assert advised(str(refused.value)) == [meant]
+
+
+def test_a_key_of_the_report_is_named_as_such(composer):
+    assert refusal(composer, "html=x.html").endswith(
+        "; html=FILE.html is a key of python -m fastflow.report DATASET"
+    )
+
+
+def test_a_rate_beside_a_concurrency_says_what_to_set():
+    words = (
+        "model=gpt_1_7b",
+        "system.devices=1",
+        "parallel.strategy=TP-1",
+        "serve=continuous",
+        "serve.rate='0.01 1/s'",
+    )
+    reason = fastflow.evaluate(*words)["reason"][0]
+    assert reason.startswith("serve.rate=0.01 1/s is invalid: expected serve.concurrency=0 beside it, not 64")
+    assert fastflow.evaluate(*words, "serve.concurrency=0")["reason"][0] == ""
+    assert fastflow.evaluate(*words, "serve.rate='0 1/s'")["reason"][0] == ""

@@ -235,6 +235,42 @@ def test_a_mistake_leaves_nothing_behind(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-best.yaml", "run-ranking"]
 
 
+NETWORKS = ("model=gemm", "model=lstm_lm")
+SERVED = [("model=gpt_1_7b", f"serve={mode}") for mode in ("continuous", "decode", "prefill")]
+KINDS = [*NETWORKS, "model=gpt_1_7b", "model=gemm,gpt_1_7b", *SERVED]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (("parallel.strategy=d7",), "no design can be searched: .*divides"),
+        (("parallel.strategy=TP-4", "net.inter.minimum_voltage=2 V"), "no design can be searched: .*rise"),
+        (("parallel.strategy=TP-4", "chip.node_area=500 mm2", "chip.die_area=499 mm2"), ""),  # no memory fits
+    ],
+    ids=["strategy", "chip", "shares"],
+)
+def test_where_no_design_has_a_time_the_search_says_why(kind, fault, says):
+    words = (*((kind,) if isinstance(kind, str) else kind), "system.devices=8", *fault)
+    if says:
+        with pytest.raises(InputError, match=says):
+            fastflow.search(*words)
+        return
+    answer = fastflow.search(*words, "steps=1", "starts=1", "tolerance=0")
+    assert answer.history["time_s"].isna().all()
+    assert answer.history["reason"].str.contains("dram has no room").all()
+    assert not answer.ranking["feasible"].any()
+
+
+@pytest.mark.parametrize("kind", ["model=gpt_1_7b", SERVED[0]], ids=str)
+def test_a_search_goes_on_from_a_breakdown_that_makes_no_chip(kind):
+    words = (kind,) if isinstance(kind, str) else kind
+    fixed = ("system=dgx_h100", "pins=none", "parallel.strategy=TP-8", "steps=1", "starts=1", "tolerance=0")
+    answer = fastflow.search(*words, *fixed)
+    assert answer.history["time_s"].notna().any()
+    assert answer.history["reason"][0].startswith("intra has no room")
+
+
 @pytest.mark.long
 def test_points_of_a_grid_are_searched_beside_each_other():
     both = fastflow.search(*FIXED, "tech=n7,n5", *QUICK)

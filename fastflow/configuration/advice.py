@@ -75,13 +75,22 @@ def _alike(name: str, choices: Sequence[str]) -> list[str]:
     slips = [one for one in choices if _numbers(one) == numbers]
     close = difflib.get_close_matches(given, {_plain(one): one for one in slips}, n=_MOST, cutoff=_CLOSE)
     if close:
-        return [one for one in slips if _plain(one) == close[0]]
+        like = [one for one in slips if _plain(one) == close[0]]
+        return _of_same_product(words, like, choices) or like
     letters = _letters(name)
     others = [one for one in choices if letters and _letters(one)[: len(letters)] == letters]
     far = [_distance(numbers, _numbers(one)) for one in others]
     nearest = min(far, default=inf)
     near = [one for one, by in zip(others, far, strict=True) if by == nearest <= _NEAR_NUMBER]
     return near or difflib.get_close_matches(name.lower(), choices, n=1, cutoff=_CLOSE_ALL)
+
+
+def _of_same_product(words: Sequence[str], like: Sequence[str], choices: Sequence[str]) -> list[str]:
+    """Return choices that have the words of letters and numbers ("h200") that those of like names lack."""
+    coded = {word for word in words if not word.isalpha() and not word.isdigit()}
+    if not coded or any(coded <= {*_WORDS.findall(one.lower())} for one in like):
+        return []
+    return [one for one in choices if coded <= {*_WORDS.findall(one.lower())}]
 
 
 def _has_word(name: str, word: str) -> bool:

@@ -30,6 +30,8 @@ _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters)
 _SERVE = "serve"
 _FOLLOWED = ("model.devices", "model.strategy")
 """Keys that others refer to, system.devices and parallel.strategy, which are meant."""
+_OF_REPORT = {"html": "; html=FILE.html is a key of python -m fastflow.report DATASET"}
+"""Keys of another command, and what is said of them."""
 _PARENT = re.compile(r"In '([^']+)'")
 
 
@@ -178,7 +180,7 @@ def _unknown_key(
     of = f"a key of {parent} ({', '.join(beside)})" if parent else f"a group or section ({', '.join(beside)})"
     others = {name: _choices_with(name) for name in _inputs() if name not in known}
     like = known | {name.partition(".")[0] for name in known}
-    close = advice_on_key(key, like.difference(_FOLLOWED), others)
+    close = _OF_REPORT.get(key) or advice_on_key(key, like.difference(_FOLLOWED), others)
     if file is not None and value is None:
         return InputError("defaults", f"override {key}", f"{of}{close}", composer.file_of(file.group(1)))
     if f"~{key}" in overrides:

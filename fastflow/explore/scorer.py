@@ -130,10 +130,11 @@ def score_designs(
         changed = np.zeros(place.size, np.bool_)  # no design is a chip as it is in the library
         with naming_what_is_missing(inputs):
             if serves(inputs):
-                columns = _served(candidates.grid, inputs, options, weight)
+                columns = _served(inputs, options, weight)
             else:
                 columns = _iterated(inputs, options, weight, holdable[batch.candidate[place]])
         columns |= typical_columns(inputs, changed)
+        columns |= _lacking(candidates.grid, columns, place.size)  # all of a time, where no design has one
         if place.size == rows:
             return columns  # one call of the model scored them all
         for name, column in columns.items():
@@ -161,7 +162,7 @@ def _iterated(inputs: Columns, options: SearchOptions, weight: Floats, holdable:
     return columns
 
 
-def _served(grid: Grid, inputs: Columns, options: SearchOptions, weight: Floats) -> ResultTable:
+def _served(inputs: Columns, options: SearchOptions, weight: Floats) -> ResultTable:
     """Predict and score designs that serve."""
     from fastflow.optimize.served_objective import measure_served, score_served
     from fastflow.served_results import served_columns
@@ -174,11 +175,11 @@ def _served(grid: Grid, inputs: Columns, options: SearchOptions, weight: Floats)
     }
     if options.pareto is not None:
         columns["second_objective"] = measure_served(inputs, served, options.pareto)
-    return columns | _lacking(grid, columns, served.reason.size)
+    return columns
 
 
 def _lacking(grid: Grid, columns: ResultTable, rows: int) -> ResultTable:
-    """Return the result columns of a grid that its other designs have and these have not, empty."""
+    """Return the result columns of a grid that these designs do not have, empty."""
     found: ResultTable = {}
     for name in result_order(grid.levels, grid.stacked, grid.served):
         if name not in columns and name not in grid.labels:

@@ -14,10 +14,12 @@ from fastflow.configuration.lists import COLUMNS
 from fastflow.configuration.settings import Settings
 from fastflow.errors import InputError
 from fastflow.grid.grid import Grid
+from fastflow.parallelism.strategy import AUTO, parse
 from fastflow.studies import SEARCHED
 
 _GIVEN = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
 """A key and a value that a refusal speaks of."""
+_STRATEGY = "parallel.strategy"
 
 
 class Run(NamedTuple):
@@ -64,9 +66,12 @@ def naming_what_is_missing(inputs: Collection[str]) -> Iterator[None]:
         column = find_input(key) if isinstance(key, str) and key not in inputs else None
         if column is None:
             raise
-        raise InputError(
-            str(key), "nothing", f"{column.allowed()} ({column.meaning}); it is missing"
-        ) from None
+        from fastflow.network import nccl
+
+        allowed = f"{column.allowed()} ({column.meaning}); it is missing"
+        if key in nccl.KEYS:
+            allowed += "; system.library=none runs collectives without NCCL"
+        raise InputError(str(key), "nothing", allowed) from None
 
 
 @contextmanager
@@ -92,6 +97,26 @@ def _blaming_user(error: InputError, composer: Composer, run: Run) -> InputError
     given = {override.key_or_group for override in composer.read(run.first.overrides)}
     named = (pair for pair in _GIVEN.findall(error.allowed) if pair[0] in given)
     for key, value in named:
-        allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
+        allowed = _suiting_the_default(error, key, value)
+        if not allowed:
+            allowed = f"one that suits {error.key}={error.value} (from {error.origin}): {error.allowed}"
         return InputError(key, value, allowed, composer.origin_of_overrides)
     return error
+
+
+def _suiting_the_default(error: InputError, key: str, value: str) -> str:
+    """Say what a user's key has to suit where the strategy is the default, and what to give beside it; ""."""
+    if error.key != _STRATEGY:
+        return ""
+    strategy = parse(str(error.value))
+    needs, other = {
+        "system.devices": (f"needs {strategy.devices} devices", f"a strategy of {value} devices"),
+        "model.batch": (
+            f"cuts the batch into {strategy.dp} parts",
+            f"a strategy whose data parallelism divides {value}",
+        ),
+    }.get(key, ("", ""))
+    if not needs:
+        return ""
+    default = f"the default {_STRATEGY}={error.value} (from {error.origin}), which {needs}"
+    return f"one that suits {default}; give {_STRATEGY}={AUTO}, or {other}"

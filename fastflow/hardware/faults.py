@@ -11,7 +11,7 @@ import numpy as np
 
 from fastflow.distinct import vocabulary
 from fastflow.errors import InputError
-from fastflow.hardware.chip import Chip, components_known
+from fastflow.hardware.chip import Chip, components_known, generate
 from fastflow.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
 from fastflow.hardware.limits import name_limits
 from fastflow.hardware.packages import per_package
@@ -55,10 +55,22 @@ def _name_pins(inputs: Inputs, reason: Reasons) -> None:
         return
     for group in ("tech", "mem"):
         made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
-        for i in reason.without(made != inputs[f"{group}.name"]):
+        rows = reason.without(made != inputs[f"{group}.name"])
+        for i, without in zip(rows, _faults_without_pins(inputs, rows), strict=True):
             chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
-            allowed = f"{made[i]}, since {chip} pins its figures; pins=none generates them instead"
+            instead = "pins=none generates them instead"
+            if without:
+                instead = f"chip=pathfinding is generated in {other} (this one with pins=none: {without})"
+            allowed = f"{made[i]}, since {chip} pins its figures; {instead}"
             reason.add(i, str(InputError(f"{group}.name", other, allowed)))
+
+
+def _faults_without_pins(inputs: Inputs, rows: list[int]) -> list[str]:
+    """Say why some points have no chip where nothing is pinned, or ""; rows: of the points."""
+    if not rows:
+        return []
+    bare = {key: column[rows] for key, column in inputs.items() if not key.startswith("chip.pinned.")}
+    return chip_faults(bare, generate(bare)).tolist()  # type: ignore[no-any-return]
 
 
 def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:

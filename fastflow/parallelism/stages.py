@@ -72,10 +72,12 @@ def microbatches(
     for i in reason.without(most < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
+        if inputs.get("model.batch", rows)[i] == rows[i]:
+            allowed += f" (model.batch={rows[i]})"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     uneven = rows % shards > 0
     for i in reason.without(uneven) if uneven.any() and in_blocks(inputs) else ():
-        allowed = f"a strategy whose data parallelism divides the {rows[i]} sequences of the batch"
+        allowed = f"a strategy whose data parallelism divides model.batch={inputs['model.batch'][i]}"
         reason.add(i, str(InputError("parallel.strategy", inputs["parallel.strategy"][i], allowed)))
     for i in reason.without(asked > most):
         allowed = (

@@ -29,6 +29,13 @@ _LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, let
 _CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
 _CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
 _PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
+_LONGEST = 60  # characters of a text that is looked at for what was meant
+_LOOSE = re.compile(
+    rf"[-_ ]*(?:(?P<cut>{'|'.join(name.lower() for name, of in _CUT_AXES.items() if of)})"
+    r"[-_ ]*(?P<sizes>\d+(?:[-_ ]+\d+)*)|(?P<axis>[cedp])p?[-_ ]*(?P<degree>\d+(?:x\d+)?))",
+    re.ASCII,
+)
+"""A part of a strategy in small letters, as people may write it: tp8, dp-4, pp2."""
 
 
 class Strategy(NamedTuple):
@@ -118,11 +125,34 @@ def parse(text: str, key: str = "parallel.strategy") -> Strategy:
     foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
     unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
     if not given or 0 in given.values() or foreign or unstaged:
-        raise InputError(key, text, NOTATION)
+        raise InputError(key, text, NOTATION + _advice(text))
     strategy = Strategy(NAMES.index(name), **given)
     if max(strategy.devices * strategy.chunks, strategy.ep) > MOST_DEVICES:
         raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
     return strategy
+
+
+def _advice(text: str) -> str:
+    """Return "; did you mean X?" of a strategy that lacks hyphens or has other letters; else nothing."""
+    cut, degrees, at = "", {}, 0
+    while at < len(text) <= _LONGEST:
+        part = _LOOSE.match(text.lower(), at)
+        if part is None or (cut if part["cut"] else part["axis"] in degrees):
+            return ""
+        if part["cut"]:
+            cut = "-".join([part["cut"].upper(), *re.findall(r"\d+", part["sizes"])])
+        else:
+            degrees[part["axis"]] = part["degree"]
+        at = part.end()
+    lettered = [f"{letter}{degrees[letter]}" for letter in _LETTERS.values() if letter in degrees]
+    meant = "-".join([*([cut] if cut else []), *lettered])
+    if meant in ("", text):
+        return ""
+    try:
+        parse(meant)
+    except InputError:
+        return ""
+    return f"; did you mean {meant}?"
 
 
 @lru_cache(maxsize=16384)

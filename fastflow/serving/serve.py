@@ -121,7 +121,8 @@ def misasked(inputs: Inputs) -> Texts:
             allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
             reason.add(i, str(InputError("serve.requests", int(arrivals[i]), allowed)))
     for i in reason.without(loaded & (at_once > 0) & (rate > 0.0)):
-        reason.add(i, str(InputError("serve.rate", float(rate[i]), "0, or serve.concurrency=0")))
+        allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.rate='0 1/s'"
+        reason.add(i, str(InputError("serve.rate", f"{rate[i]:g} 1/s", allowed)))
     for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
         reason.add(i, str(InputError("serve.batch", 0, "at least 1 sequence of the pass")))
     draft, accepted = inputs["serve.draft"], inputs["serve.accepted"]
