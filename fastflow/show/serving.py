@@ -268,12 +268,13 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     replicas = int(row["replicas"])
     for label, name in _RATES:
         if _has(row, name):
-            sent = (
-                f"of {quantity(name, rate)} that are sent" if name == "requests_per_s" and rate > 0.0 else ""
-            )
-            sheet.add_row(label, quantity(name, row[name]), sent)
-    notes = f"of at most {row['most_requests']:,.0f} that caches hold"
-    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", notes)
+            notes = []
+            if name == "requests_per_s":
+                notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
+                notes += ["stationary"] if _has(row, "stationary") and row["stationary"] else []
+            sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
+    most = f"of at most {row['most_requests']:,.0f} that caches hold"
+    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", most)
     if replicas > 1:
         sheet.add_row("", "", f"on {replicas:,} servers that share nothing")
     if _has(row, "queue"):
