@@ -198,7 +198,8 @@ def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table,
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
     about = identity(question.run.grid, question.objective, *question[2:7])
     failed = 0 if indices is None else indices.failed
-    rest = {"value": value, "points": points, "failed": failed} | _trust(question.run, inputs)
+    rest: dict[str, Any] = {"value": value, "points": points, "failed": failed}
+    rest |= _trust(question.run, inputs)
     about |= {
         "fastflow.objective": question.objective, "fastflow.answer": json.dumps(rest),
         "fastflow.step": repr(question.step),
