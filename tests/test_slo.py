@@ -13,7 +13,7 @@ from fastflow.optimize.served_objective import score_served
 from fastflow.served_results import served_columns
 from fastflow.serving.near import MOST_STEPS
 from fastflow.serving.serve import serve
-from fastflow.serving.slo import is_late, ordinal
+from fastflow.serving.slo import is_late, ordinal, passing_over
 from fastflow.show.serving import limits_of, load_of, served_sheets
 from fastflow.sweep import main as sweep
 from tests.conftest import columns_of
@@ -160,6 +160,24 @@ def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percent
     assert (more["feasible"], more["reason"]) == (True, "")
     free = fastflow.evaluate(*load, "serve.concurrency=0", "serve.rate='1 1/s'", "serve.requests=400").iloc[0]
     assert free["feasible"]
+
+
+@pytest.mark.parametrize("servers", [1, 3, 8])
+@pytest.mark.parametrize("percentile", [50.0, 95.0, 99.0, 99.9])
+@pytest.mark.parametrize("at_once", [1, 7, 200, 2001])
+def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, servers):
+    """By numpy's percentile of times that are 1 of the burst of a server, and else 0."""
+    servers_busy = min(servers, at_once)
+    burst = -(-at_once // servers_busy)
+
+    def late(requests):
+        each = max(-(-int(requests) // servers_busy), burst)
+        times = np.repeat([0.0, 1.0], [each - burst, burst])
+        return np.percentile(times, percentile) > 0.0
+
+    enough = passing_over(at_once, percentile, servers)
+    assert not late(enough)
+    assert late((1.0 - 3.0 / (burst + 2)) * enough)
 
 
 @pytest.mark.parametrize(
