@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.errors import InputError
+from fastflow.sweep import main as sweep
 from fastflow.tables import columns_of
 from fastflow.workload import parameters_of, unsuited
 from fastflow.workload.transformer.model_size import KEY, _read, with_size
@@ -121,6 +122,29 @@ def test_a_grid_of_sizes_says_what_it_built_and_how_long_it_trains():
     tokens = frame["train_s"] * frame["tokens_per_s"]
     np.testing.assert_allclose(tokens, 20.0 * frame["parameters"])
     assert (frame["no_effect"] == "").all()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("model.train_tokens_per_parameter=20",), "model.train_tokens_per_parameter"),
+        (("model.train_tokens_per_parameter=0", "model.train_tokens=1e12"), "model.train_tokens"),
+        ((), "model.train_tokens"),
+    ],
+)
+def test_the_screen_and_a_card_name_the_key_that_says_on_how_many_tokens(cli, given, named):
+    point = (
+        "model=llama3_8b",
+        "system=superpod_b200",
+        "system.devices=64",
+        "parallel.strategy=TP-8-d8",
+        *given,
+    )
+    _, lines, _ = cli(sweep, *point, "output=o")
+    of_screen = [line.split()[-1] for line in lines if line.startswith("to train ")]
+    card = fastflow.evaluate(*point)._repr_html_()
+    of_card = [cells.split("on ")[1].split("<")[0] for cells in card.split(">to train<")[1:]]
+    assert of_screen == of_card == [named] * 2  # for time and energy, and for dollars
 
 
 def test_axes_of_a_scaled_shape_are_scaled_too():

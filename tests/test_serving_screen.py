@@ -211,6 +211,17 @@ def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):
         fastflow.explain_layout(*LOADED, "parallel.strategy=TP-4")
 
 
+def test_the_screen_says_of_an_open_loop_that_it_is_stationary_or_not(cli):
+    load = (*LOADED, "parallel.strategy=TP-4", "serve.concurrency=0", "serve.rate='5 1/s'")
+    _, out, _ = cli(sweep, *load, "output=o1")
+    assert words(out, "requests  ")[-6:] == ["of", "5/s", "that", "are", "sent,", "stationary"]
+    _, out, _ = cli(sweep, *load, "serve.simulate=true", "serve.requests=6", "output=o2")
+    assert any(line.startswith("Not stationary after 6 ") for line in out)
+    assert words(out, "requests  ")[-1] == "sent"
+    _, out, _ = cli(sweep, *LOADED, "parallel.strategy=TP-4", "serve.concurrency=4", "output=o3")
+    assert not any("stationary" in line for line in out)
+
+
 def test_auto_takes_the_best_layout_and_lists_the_others(cli):
     own = [*LOADED, "parallel.strategy=auto", "serve.concurrency=16"]
     code, out, _ = cli(sweep, *own, "output=o")

@@ -1,5 +1,7 @@
 """Limits of times (`serve.slo`): one figure is compared with them, in columns, verdicts, reasons, scores."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from fastflow.optimize.served_objective import score_served
 from fastflow.served_results import served_columns
 from fastflow.serving.near import MOST_STEPS
 from fastflow.serving.serve import serve
-from fastflow.serving.slo import is_late, ordinal
+from fastflow.serving.slo import is_late, ordinal, passing_over
 from fastflow.show.serving import limits_of, load_of, served_sheets
 from fastflow.sweep import main as sweep
 from tests.conftest import columns_of
@@ -135,6 +137,76 @@ def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
     assert any(
         "compared with means" in line and "serve.simulate=true" in line for line in load_of(point, False)
     )
+
+
+BURST = (
+    *(text for text in CLOSED if "concurrency" not in text), "serve.isl=2048", "serve.concurrency=200",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("percentile", [95, 99, 99.9])
+def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percentile):
+    load = (*BURST, f"serve.slo.percentile={percentile}")
+    seen = fastflow.evaluate(*load, "serve.slo.ttft='1 s'").iloc[0]
+    limit = 0.5 * (2.0 * seen["ttft_median_s"] + seen["ttft_slo_s"])
+    load = (*load, f"serve.slo.ttft='{limit} s'")
+    late = fastflow.evaluate(*load).iloc[0]
+    assert not late["feasible"]
+    assert is_late(late["reason"])
+    assert "; the first burst of 200 requests counts: serve.requests=" in late["reason"]
+    advice = re.search(r"(serve\.requests=\d+) has it in less than (\S+)%, .* has none$", late["reason"])
+    assert float(advice[2]) == pytest.approx(100 - percentile)
+    more = fastflow.evaluate(*load, advice[1]).iloc[0]
+    assert (more["feasible"], more["reason"]) == (True, "")
+    free = fastflow.evaluate(*load, "serve.concurrency=0", "serve.rate='1 1/s'", "serve.requests=400").iloc[0]
+    assert free["feasible"]
+
+
+@pytest.mark.parametrize("servers", [1, 3, 8])
+@pytest.mark.parametrize("percentile", [50.0, 95.0, 99.0, 99.9])
+@pytest.mark.parametrize("at_once", [1, 7, 200, 2001])
+def test_requests_that_pass_over_a_burst_are_the_fewest(at_once, percentile, servers):
+    """By numpy's percentile of times that are 1 of the burst of a server, and else 0."""
+    servers_busy = min(servers, at_once)
+    burst = -(-at_once // servers_busy)
+
+    def late(requests):
+        each = max(-(-int(requests) // servers_busy), burst)
+        times = np.repeat([0.0, 1.0], [each - burst, burst])
+        return np.percentile(times, percentile) > 0.0
+
+    enough = passing_over(at_once, percentile, servers)
+    assert not late(enough)
+    assert late((1.0 - 3.0 / (burst + 2)) * enough)
+
+
+@pytest.mark.parametrize(
+    "change", ["serve.slo.percentile=50", "serve.slo.percentile=0", "serve.requests=30000"]
+)
+def test_other_late_points_say_nothing_of_the_burst(change):
+    reason = fastflow.evaluate(*BURST, "serve.slo.ttft='1 us'", change)["reason"][0]
+    assert is_late(reason)
+    assert "burst" not in reason
+
+
+def test_no_number_of_requests_takes_the_burst_from_the_longest_time():
+    reason = fastflow.evaluate(*BURST, "serve.slo.ttft='80 ms'", "serve.slo.percentile=100")["reason"][0]
+    assert reason.endswith("200 requests counts: serve.rate with serve.concurrency=0 has none")
+
+
+@pytest.mark.parametrize(
+    ("percentile", "requests", "said"),
+    [(99.0, 3, "99th percentile of 3 requests"), (99.0, 99, "takes 100"), (99.0, 100, ""),
+     (90.0, 9, "takes 10"), (90.0, 10, ""), (100.0, 3, ""), (0.0, 3, ""), (99.9, 999, "takes 1,000"),
+     (99.0, 0, "")],
+)  # fmt: skip
+def test_the_screen_says_of_how_few_requests_a_percentile_is(compose, percentile, requests, said):
+    point = compose(*CLOSED) | {
+        "serve.requests": requests, "serve.slo.percentile": percentile, "serve.slo.ttft": 1.0,
+    }  # fmt: skip
+    lines = [line for line in load_of(point, True) if "near their maximum" in line]
+    assert len(lines) == (said != "")
+    assert said in "".join(lines)
 
 
 def test_scores_of_late_servers_are_of_what_is_compared(compose):

@@ -27,7 +27,11 @@ from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.dataset.reader import find
 from fastflow.grid.plan import plan
+from fastflow.page.kinds import page_of as page_of_any
 from fastflow.page.kinds.grid import page_of
+from fastflow.report import main as report
+from fastflow.sensitivity import main as sensitivity
+from fastflow.show.tables import validation_lines
 from fastflow.sweep import main as sweep
 from fastflow.tables import repeated, take
 from tests.documents import ROOT
@@ -265,6 +269,34 @@ def test_the_screen_says_the_class_of_a_point_and_the_classes_of_a_grid(cli):
     _, lines, _ = cli(sweep, "-m", "model=gemm", f"chip={chips}", "output=grid")
     assert sum(line.startswith("Validation   products") for line in lines) == 3
     assert any("and 2 other classes (column validation_class)" in line for line in lines)
+
+
+def test_the_screen_does_not_call_rows_unmeasured():
+    said = "training, on other chips of NVIDIA (unmeasured): mean error 49% of 5 rows"
+    (line,) = validation_lines([{"validation_class": said}])
+    assert line.endswith("of NVIDIA (no measurements on this chip): mean error 49% of 5 rows")
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        ("tech=n3", "mem=hbm4", "serve=decode", "model=llama3_8b", "parallel.strategy=TP-1"),
+        ("model=gemm", "chip=a100", "chip.area.core=0.3"),  # not the library's
+    ],
+)
+def test_a_sensitivity_says_of_its_point_what_a_sweep_does(cli, point):
+    """And so do its report and its page."""
+    runs = ((sweep, (*point, "output=one")), (sensitivity, (*point, "output=figures")),
+            (report, ("figures", "--figures", ".")))  # fmt: skip
+    said = []
+    for run, words in runs:
+        lines = cli(run, *words)[1]
+        start = next(i for i, line in enumerate(lines) if line.startswith(("Assumed", "Validation")))
+        said.append(list(itertools.takewhile(lambda line: line and "Dataset:" not in line, lines[start:])))
+    assert said[0] == said[1] == said[2]
+    asked = dict(page_of_any(find("figures")).asked)
+    assert asked["validation"] == pd.read_parquet("one")["validation_class"][0]
+    assert asked.get("assumed", "") == pd.read_parquet("one")["assumptions"][0]
 
 
 def test_a_page_says_the_class_of_each_point(tmp_path):

@@ -13,11 +13,13 @@ import pandas as pd
 import pyarrow as pa
 
 from fastflow import units
+from fastflow.accuracy.classes import typical_columns
 from fastflow.analysis.elasticity import Elasticity, Evaluate, elasticities, logarithms
 from fastflow.analysis.figures import Figure, figures_of, varied
 from fastflow.analysis.strategies import CANDIDATES, among_the_best, has_candidates
 from fastflow.analysis.variance import Indices, sobol
 from fastflow.columns import BANDS, RESULTS, SERVED, STACKED, find_result
+from fastflow.columns.results import ASSUMPTIONS, TYPICAL
 from fastflow.configuration.composer import Composer
 from fastflow.configuration.library import hydra_rules
 from fastflow.configuration.wording import counted, one_of, suggestion
@@ -36,6 +38,7 @@ from fastflow.tables import Columns, Floats, Ints, take
 from fastflow.uncertainty.draws import Spread, factors
 
 CONFIG = "sensitivity"
+CLASS = TYPICAL[-1]
 BEST, FIXED = "best", "fixed"
 _STRATEGIES = (BEST, FIXED)
 _SHORT = {"time": "time_s", "energy": "energy_J"}
@@ -74,6 +77,10 @@ class Sensitivity(NamedTuple):
     """Points that were evaluated for Sobol's indices; 0: none."""
     failed: int
     """Those of them without a result, which count as the mean of the others."""
+    assumptions: str = ""
+    """What the point takes that was not asked for, as the result column."""
+    validation_class: str = ""
+    """How far such answers were off, as the result column; "" in older datasets."""
 
 
 def sensitivity(
@@ -191,15 +198,24 @@ def answered(question: Question, listener: Listener = SILENT) -> tuple[pa.Table,
     fields = [field_of(name, _kind(name)) for name in map(str, frame)]
     about = identity(question.run.grid, question.objective, *question[2:7])
     failed = 0 if indices is None else indices.failed
-    answer = json.dumps({"value": value, "points": points, "failed": failed})
+    rest: dict[str, Any] = {"value": value, "points": points, "failed": failed}
+    rest |= _trust(question.run, inputs)
     about |= {
-        "fastflow.objective": question.objective, "fastflow.answer": answer,
+        "fastflow.objective": question.objective, "fastflow.answer": json.dumps(rest),
         "fastflow.step": repr(question.step),
     }  # fmt: skip
     table = pa.Table.from_pandas(frame, pa.schema(fields, metadata=about), preserve_index=False)
     rows = to_frame([table])
     rows.attrs["step"] = question.step
-    return table, Sensitivity(rows, question.objective, value, points, failed)
+    return table, Sensitivity(rows, question.objective, **rest)
+
+
+def _trust(run: Run, inputs: Columns) -> dict[str, str]:
+    """Return what a point takes that was not asked for, and how far such answers were off."""
+    grid = run.grid
+    (share,) = grid.shares(0, 1)
+    typical = typical_columns(inputs, grid.is_stock(share))
+    return {ASSUMPTIONS.name: str(grid.labels[ASSUMPTIONS.name][0]), CLASS.name: str(typical[CLASS.name][0])}
 
 
 def read(dataset: Dataset) -> Sensitivity:

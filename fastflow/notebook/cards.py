@@ -16,7 +16,7 @@ from fastflow.notebook.markup import card
 from fastflow.notebook.reading import axes_of, served_of
 from fastflow.show import point, serving
 from fastflow.show.bands import band_sheet, has_bands
-from fastflow.show.cost import cost_sheet, prices_of
+from fastflow.show.cost import EACH, cost_sheet, prices_of
 from fastflow.show.grid import (
     Digest,
     lacking,
@@ -54,7 +54,8 @@ def one(frame: pd.DataFrame) -> str:
     if pd.isna(row["time_s"]):
         return card("[bold red]No time can be predicted[/]", [serving.title(row), escape(row["reason"])])
     bands = [band_sheet(row)] if has_bands(row) else []
-    more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, _prices(frame, row))])]
+    inputs = _known(frame, row)
+    more: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, inputs)])]
     if serves:
         first, rates, *others = serving.served_sheets(row, serving.NO_LIMITS)
         chip = point.chip_sheet(row, point.levels_of(row), serving.chip_title(row))
@@ -63,7 +64,7 @@ def one(frame: pd.DataFrame) -> str:
         more[:0] = [("Where the time goes, memory", others)]
     else:
         chip = point.chip_sheet(row, point.levels_of(row))
-        sheets = training_sheets(row) if point.is_stacked(row) else (point.phase_sheet(row),)
+        sheets = training_sheets(row, inputs) if point.is_stacked(row) else (point.phase_sheet(row),)
         parts = [*point.title_parts(row), *point.conclusion(row), *sheets[:2], *bands, chip]
         if len(sheets) > 2:
             more[:0] = [("Memory", sheets[2:])]
@@ -79,9 +80,12 @@ def _requests(frame: pd.DataFrame) -> int:
     return int(given[-1]) if given and given[-1].isdigit() else 0
 
 
-def _prices(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the choice of prices of a row, as far as its frame says it."""
-    return {"cost.name": str(row.get("cost", prices_of(_overrides(frame))))}
+def _known(frame: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a row that say what its cost is and how long it trains, as its frame says them."""
+    asked = _overrides(frame)
+    each = [text.partition("=")[2] for text in asked if text.startswith(f"{EACH}=")]
+    is_each = ["", *each][-1].strip("'\"0.") != ""  # it is no zero
+    return {"cost.name": str(row.get("cost", prices_of(asked))), EACH: float(is_each)}
 
 
 def _overrides(frame: pd.DataFrame) -> list[str]:

@@ -21,6 +21,8 @@ from fastflow.serving.load import Loads
 from fastflow.tables import Floats, Inputs, Ints, take
 from fastflow.workload.request_lengths import KEY, RequestLengths, read_lengths
 
+REQUESTS = 10
+"""Requests that are sent for each of a closed loop at a time, where `serve.requests` is 0."""
 BATCHED = ("continuous", "disaggregated")  # modes in which requests come and go
 MOST_SENT = 4096  # requests of a file that are told apart; of more, so many at even distances
 MOST_ARRIVALS = 65_536  # of a file whose arrivals are followed; of more, the first ones

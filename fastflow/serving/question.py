@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.distinct import kinds
 from fastflow.serving.iterations import Servers
 from fastflow.serving.layout import ServerLayouts
-from fastflow.serving.lengths import arrivals_of_files, known_of, longest_of
+from fastflow.serving.lengths import REQUESTS, arrivals_of_files, known_of, longest_of
 from fastflow.serving.load import Loads
 from fastflow.serving.memory import Cache, Room, fullest
 from fastflow.serving.passes import Axes, Passes, axes_of, passes_of
@@ -24,8 +24,8 @@ ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "conti
 OF_LOADS = ("serve.", "server.")
 """Inputs that passes do not depend on, but for these."""
 OF_PASSES = ("server.exchange", "server.expert_rows")
-REQUESTS, REQUESTS_OF_RATE = 10, 1000
-"""Simulated for each of a closed loop at a time; at first of an open one."""
+REQUESTS_OF_RATE = 1000
+"""Simulated of an open loop at first."""
 FEWEST_OF_RATE, MOST_OF_RATE = 250, 65_536
 """Of each server of an open loop, at first and at most: until it is stationary."""
 MTP = "mtp"

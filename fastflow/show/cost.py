@@ -10,6 +10,7 @@ from rich.table import Table as Sheet
 from fastflow.cost.rent import AUTO, PRICES, RENT, key_of
 from fastflow.show.tables import new_sheet, quantity
 
+EACH = "model.train_tokens_per_parameter"
 SECTION = "cost."
 """What the inputs that say what a cost is begin with."""
 _TO_BUILD = "public"
@@ -37,6 +38,11 @@ def title_of_cost(inputs: Mapping[str, Any]) -> str:
     return f"{what} (cost={name})"
 
 
+def trained_on(inputs: Mapping[str, Any]) -> str:
+    """Name the input that says on how many tokens a point trains; inputs: of it, by dotted key."""
+    return EACH if inputs.get(EACH, 0.0) > 0.0 else "model.train_tokens"
+
+
 def prices_of(overrides: Iterable[str]) -> str:
     """Return the choice of prices among overrides, as it is written."""
     given = (text.removeprefix("cost=") for text in overrides if text.startswith("cost="))
@@ -46,7 +52,7 @@ def prices_of(overrides: Iterable[str]) -> str:
 def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     """Return what a point's device and system cost, an hour of them, and what that makes.
 
-    inputs: of the point, as of `title_of_cost`.
+    inputs: of the point, as of `title_of_cost` and `trained_on`.
     """
     sheet = new_sheet(title_of_cost(inputs), [("", False), ("USD", True), ("", False)])
     q = {name: quantity(name, row[name]).removesuffix(" USD") for name in row if "usd" in name}
@@ -64,7 +70,7 @@ def cost_sheet(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     for label, name, note in (
         ("an iteration", "iteration_usd", ""),
         ("a million tokens", "usd_per_million_tokens", ""),
-        ("to train", "train_usd", "on model.train_tokens"),
+        ("to train", "train_usd", f"on {trained_on(inputs)}"),
     ):
         if q.get(name, "-") != "-":
             sheet.add_row(label, q[name], note)

@@ -12,8 +12,8 @@ from fastflow import units
 from fastflow.configuration.wording import counted
 from fastflow.hardware.packages import PACKAGE
 from fastflow.show.bands import band_sheet, has_bands
+from fastflow.show.cost import EACH, cost_sheet
 from fastflow.show.cost import SECTION as COST
-from fastflow.show.cost import cost_sheet
 from fastflow.show.layout import show_layout
 from fastflow.show.tables import (
     Part,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fastflow.explanation import Explained
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
-SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", COST)
+SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", EACH, COST)
 """Inputs that are shown beside results, by what they begin with."""
 _MOST_KERNELS = 16
 _MOST_LEVELS = 9
@@ -51,7 +51,7 @@ def breakdown(
     out = console()
     tell(title_parts(row))
     if is_stacked(row):
-        tell(training_sheets(row))
+        tell(training_sheets(row, row))
     out.print(chip_sheet(row, levels))
     out.print(cost_sheet(row, row))
     if has_bands(row):

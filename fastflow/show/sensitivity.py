@@ -10,7 +10,7 @@ from rich.text import Text
 from fastflow.analysis.sensitivity import shown
 from fastflow.charts.sensitivity import SLIGHT, listed
 from fastflow.configuration.wording import counted
-from fastflow.show.tables import Part, new_sheet, quantity, tell
+from fastflow.show.tables import Part, assumption_lines, new_sheet, quantity, tell, validation_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +47,8 @@ def parts(found: Sensitivity, most: int = _MOST) -> Iterator[Part]:
     if found.points:
         lacking = f", of which {found.failed:,} have no result and count as the mean" if found.failed else ""
         yield f"Sobol's indices from {found.points:,} points{lacking}"
+    yield from assumption_lines([found._asdict()])
+    yield from validation_lines([found._asdict()])
 
 
 def _sheet(rows: pd.DataFrame) -> Sheet:

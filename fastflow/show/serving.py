@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -9,11 +10,11 @@ import numpy as np
 from rich.table import Table as Sheet
 
 from fastflow import units
-from fastflow.serving.lengths import arrivals_of_files
+from fastflow.serving.lengths import REQUESTS, arrivals_of_files
 from fastflow.serving.load import longest
 from fastflow.serving.overload import is_overload
 from fastflow.serving.question import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
-from fastflow.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests
+from fastflow.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests, ordinal
 from fastflow.show.bands import band_sheet, has_bands
 from fastflow.show.cost import cost_sheet
 from fastflow.show.point import chip_sheet, levels_of
@@ -149,9 +150,21 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
         *first, last = _lengths(inputs)
         yield from first
         yield f"{last}, {_pace(inputs)}; {_BATCHES[mode]}, {_form(inputs, simulated)}"
-        if _needs_requests(inputs) and not simulated:
+        if simulated:
+            yield from _few(inputs)
+        elif _needs_requests(inputs):
             yield "serve.slo is compared with means: percentiles need a long simulation (serve.simulate=true)"
     yield from unused_arrivals(inputs)
+
+
+def _few(inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Say of a percentile that it is of too few requests, as the 99th is of fewer than 100."""
+    percentile, requests = inputs[PERCENTILE], inputs["serve.requests"] or _followed(inputs)
+    requests = requests or REQUESTS * inputs["serve.concurrency"]  # 0: an open loop, of hundreds
+    needed = math.ceil(100.0 / (100.0 - percentile) - 1e-6) if percentile < 100.0 else 0
+    if 0 < requests < needed and _needs_requests(inputs):
+        limit = f"the {ordinal(percentile)} percentile of {requests:,} requests"
+        yield f"serve.slo is compared with {limit}, near their maximum: it takes {needed:,}"
 
 
 def _form(inputs: Mapping[str, Any], simulated: bool) -> str:
@@ -257,12 +270,13 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     replicas = int(row["replicas"])
     for label, name in _RATES:
         if _has(row, name):
-            sent = (
-                f"of {quantity(name, rate)} that are sent" if name == "requests_per_s" and rate > 0.0 else ""
-            )
-            sheet.add_row(label, quantity(name, row[name]), sent)
-    notes = f"of at most {row['most_requests']:,.0f} that caches hold"
-    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", notes)
+            notes = []
+            if name == "requests_per_s":
+                notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
+                notes += ["stationary"] if _has(row, "stationary") and row["stationary"] else []
+            sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
+    most = f"of at most {row['most_requests']:,.0f} that caches hold"
+    sheet.add_row("requests in flight", f"{row['batch_in_flight']:,.1f}", most)
     if replicas > 1:
         sheet.add_row("", "", f"on {replicas:,} servers that share nothing")
     if _has(row, "queue"):

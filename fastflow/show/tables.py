@@ -14,6 +14,7 @@ from rich.table import Table as Sheet
 from rich.text import Text
 
 from fastflow import units
+from fastflow.accuracy.table import UNMEASURED
 from fastflow.columns import find_input, find_result
 from fastflow.columns.results import ASSUMPTIONS, BETWEEN, NO_EFFECT, TYPICAL
 from fastflow.parallelism.strategy import parse
@@ -65,9 +66,14 @@ def validation_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return how far such answers as some points were off, a line for each class of the first few."""
     classes = list(dict.fromkeys(str(row[CLASS]) for row in rows if row.get(CLASS)))
     more = len(classes) - _MOST_CLASSES
-    lines = [f"Validation   {one}" for one in classes[:_MOST_CLASSES]]
+    lines = [f"Validation   {_in_words(one)}" for one in classes[:_MOST_CLASSES]]
     others = f"{more:,} other class{'' if more == 1 else 'es'}"
     return [*lines, f"             and {others} (column {CLASS})"] if more > 0 else lines
+
+
+def _in_words(one: str) -> str:
+    """Return a class as a newcomer reads it: what is unmeasured is the chip, and the rows are of others."""
+    return one.replace(f"({UNMEASURED})", "(no measurements on this chip)")
 
 
 def assumption_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table as Sheet
 
+from fastflow.show.cost import trained_on
 from fastflow.show.tables import new_sheet, quantity, stage_of
 
 _KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
@@ -35,9 +36,12 @@ def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "bubble", float(row["bubble_s"])
 
 
-def training_sheets(row: Mapping[str, Any]) -> tuple[Sheet, ...]:
-    """Return the rates of training, where an iteration's time goes by kind, and the memory by part."""
-    return _rates(row), _time(row), _memory(row)
+def training_sheets(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Sheet, ...]:
+    """Return the rates of training, where an iteration's time goes by kind, and the memory by part.
+
+    inputs: as of `trained_on`.
+    """
+    return _rates(row, inputs), _time(row), _memory(row)
 
 
 def _time(row: Mapping[str, Any]) -> Sheet:
@@ -81,7 +85,7 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
-def _rates(row: Mapping[str, Any]) -> Sheet:
+def _rates(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Training", [("", False), ("", True), ("", False)])
     q = {name: quantity(name, value) for name, value in row.items()}
     iteration = (
@@ -94,5 +98,5 @@ def _rates(row: Mapping[str, Any]) -> Sheet:
     if row["again_s"] > 0:
         sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
     if row["train_s"] > 0:
-        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on model.train_tokens")
+        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {trained_on(inputs)}")
     return sheet

@@ -23,12 +23,14 @@ def page_of(dataset: Dataset) -> Page:
     figures = found.figures.reset_index(drop=True)
     frame = figures.assign(**{_SECTION: figures["figure"].astype(str).str.split(".").str[0]})
     moving = listed(figures)
+    trust = (("assumed", found.assumptions), ("validation", found.validation_class))
     return Page(
         title=dataset.folder.shown.rstrip("/").rpartition("/")[2],
         what=f"Sensitivity of {found.objective} to {counted(len(figures), 'figure')}",
         asked=[
             *asked_of(dataset, "sensitivity"),
             ("change of a figure", f"{100 * figures.attrs['step']:g}%"),
+            *((name, text) for name, text in trust if text),
         ],
         headlines=_headlines(moving, found.objective, found.value, len(figures)),
         claims=[],
