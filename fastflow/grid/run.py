@@ -94,8 +94,8 @@ def _blaming_user(error: InputError, composer: Composer, run: Run) -> InputError
     """Return a refusal by the key that the user gave, where a file's value does not suit it."""
     if error.origin == composer.origin_of_overrides:
         return error
-    given = {override.key_or_group for override in composer.read(run.first.overrides)}
-    named = (pair for pair in _GIVEN.findall(error.allowed) if pair[0] in given)
+    given = {(one.key_or_group, str(one.value())) for one in composer.read(run.first.overrides)}
+    named = (pair for pair in _GIVEN.findall(error.allowed) if pair in given)
     for key, value in named:
         allowed = _suiting_the_default(error, key, value)
         if not allowed:
