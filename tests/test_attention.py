@@ -63,6 +63,7 @@ def test_keys_that_a_query_sees(q_len, before, window, causal):
 OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "system.devices=16", "model=graph", "model.training=true")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "strategy", ["d16", "TP-4-d4", "TP-2-d4-p2", "TP-4-c2-d2", "TP-2-c4-d2", "RC-1-4-d4", "CR-4-d4"]
 )

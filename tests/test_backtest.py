@@ -68,6 +68,7 @@ def test_foresight_knows_what_is_bought_and_not_what_is_designed(found):
     assert off["large product", "h100_sxm"] < -0.2
 
 
+@pytest.mark.long
 def test_it_is_the_same_again(found):
     again = fastflow.backtest(*SOME)
     chips = found.chips[found.chips["chip"].isin(again.chips["chip"])].reset_index(drop=True)
@@ -75,6 +76,7 @@ def test_it_is_the_same_again(found):
     assert len(again.gains) == 5
 
 
+@pytest.mark.long
 def test_tables_are_written(tmp_path):
     found = fastflow.backtest(*SOME, output=tmp_path / "mine")
     stored = pd.read_parquet(tmp_path / "mine")
@@ -109,6 +111,7 @@ def test_a_report_is_what_the_command_said(cli, tmp_path):
         assert (tmp_path / "mine-backtest.svg").read_bytes() == drawn
 
 
+@pytest.mark.long
 def test_a_report_shows_errors_on_files_and_gains_that_were_measured(cli):
     """Those of the same run alone; tables without an origin are of an older version."""
     with hydra_rules():
@@ -169,6 +172,7 @@ def test_mistakes(override, message):
         fastflow.backtest(*SOME, override)
 
 
+@pytest.mark.long
 def test_the_study_judges_both_rules():
     """Its grid has real chips beside those of their budgets; a claim without its points is a no."""
     frame = fastflow.evaluate("+sweeps=backtest")

@@ -88,6 +88,7 @@ def points(draw):
     return point
 
 
+@pytest.mark.long
 @given(st.lists(points(), min_size=1, max_size=3))
 @cases(60)
 def test_against_starts_that_only_grow(many):

@@ -187,6 +187,7 @@ def planted(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_planted_figures_of_a_chip_are_found(planted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = fastflow.calibrate(f"measurements={planted}", "chip=a100", NAMED, output="mine.yaml")
@@ -214,6 +215,7 @@ def test_planted_figures_of_a_chip_are_found(planted, tmp_path, monkeypatch):
     assert content["launch_overhead"].endswith(" us")
 
 
+@pytest.mark.long
 def test_planted_steps_and_power_are_found(tmp_path):
     """Few blocks of long rows, which take their steps, and products that use all the power."""
     rng = np.random.default_rng(3)
@@ -238,6 +240,7 @@ def test_planted_steps_and_power_are_found(tmp_path):
     assert content["step_latency"].endswith(" us")
 
 
+@pytest.mark.long
 def test_what_is_at_its_bound_is_named(cli, planted):
     """A clock that is too low: no share of its peak is as fast as the rows."""
     code, out, _ = cli(
@@ -319,6 +322,7 @@ def test_an_operator_says_nothing_of_matrix_units(tmp_path):
     assert found == ["vector_utilization", *MEMORIES, "launch_overhead"]
 
 
+@pytest.mark.long
 def test_a_scalar_that_no_row_depends_on_is_left(planted):
     found = fastflow.calibrate(
         f"measurements={planted}", "chip=a100", "fit=[vector_utilization,chip.utilization]"

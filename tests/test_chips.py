@@ -212,6 +212,7 @@ OLD = ("v100", "v100_sxm", "v100_pcie", "p100", "p4", "t4")  # compute capabilit
 OF_CHIP = ("megatron_core", "nemo", "jax", "composer")  # whose attention is FlashAttention's or cuDNN's
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framework", [path.stem for path in (CHIPS.parent / "framework").glob("*.yaml")])
 def test_attention_is_fused_where_a_frameworks_kernels_run(compose, framework):
     """On every chip; what the user sets goes first."""

@@ -71,6 +71,7 @@ def text_of(path):
     return "\n".join(re.findall(r">([^<>\n]+)</(?:text|tspan)>", path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in POINTS if name != "no time"])
 def test_every_network_makes_a_picture(prediction, tmp_path, name):
     path = tmp_path / "placement.svg"

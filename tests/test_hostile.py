@@ -217,6 +217,7 @@ def fuzz_reports(cli, folder, datasets, seed, count):
     return codes
 
 
+@pytest.mark.long
 def test_reports_at_random(cli, tmp_path, datasets):
     assert 2 in fuzz_reports(cli, tmp_path, datasets, 1, 12)
 

@@ -21,6 +21,7 @@ ATTRIBUTES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
 def test_every_attribute_of_a_memory_is_needed(component, attribute):
@@ -61,6 +62,7 @@ def two_of_three_are_long(numbers):
     return [pytest.param(number, marks=pytest.mark.long) if number % 3 else number for number in numbers]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number", two_of_three_are_long(range(len(BASES))), ids=[" ".join(base) for base in BASES]
 )

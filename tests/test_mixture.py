@@ -45,6 +45,7 @@ TAIL = "  - {name: add, type: add, cols: hidden, reads: [combine, input]}\n"
 OVERRIDES = ("chip=h100_sxm", "model.dtype=bf16", "model=graph")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("training", ["true", "false"])
 @pytest.mark.parametrize(
     "strategy", ["d8", "TP-2-d4", "TP-2-e4-d4", "TP-1-e8-d8", "TP-1-c2-e4-d4", "RC-1-8", "CR-8"]

@@ -184,6 +184,7 @@ CORES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @given(ladders(CORES), attentions(), st.sampled_from([1, 1, 4]), st.booleans())
 @cases(250)
 def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, shared):
@@ -194,6 +195,7 @@ def test_no_budget_more_makes_a_decode_slower(generated, ladder, task, queries, 
     check_rising(got.time, (what, task))
 
 
+@pytest.mark.long
 @given(ladders(CORES), attentions(), lengths, st.booleans(), st.sampled_from([0, 0, 0, 1, 2]))
 @cases(250)
 @example(
@@ -212,6 +214,7 @@ def test_no_budget_more_makes_attention_slower(generated, ladder, task, queries,
         check_rising(time(chips, Attentions(np.arange(20), **on_each(task))).time, (what, task))
 
 
+@pytest.mark.long
 @given(
     ladders(CORES), st.integers(1, 10000), st.sampled_from([1, 2, 8]), st.sampled_from([8, 64, 256]),
     st.sampled_from([1, 2, 8]), st.sampled_from([0.0, 0.6, 1.2]), st.tuples(*[st.integers(64, 9000)] * 2),
@@ -264,6 +267,7 @@ def test_no_share_more_makes_a_product_slower(compose, tech, scaling, key, sides
     check_times(base, [(key, 1.05 ** np.arange(25))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "model",
     [

@@ -183,6 +183,7 @@ def test_devices_that_the_strategy_takes(devices: int, said: str | None) -> None
 SERVED = ("model=llama3_8b", "system=dgx_h100", "serve=continuous")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["auto", "TP-8"])
 @pytest.mark.parametrize(
     "text",

@@ -265,6 +265,7 @@ def test_a_validation_begins_with_its_errors(validated):
     assert len(validated.plot().axes) == 1
 
 
+@pytest.mark.long
 def test_a_calibration_shows_scalars_and_errors(calibrated):
     lines = said(calibrated._repr_html_())
     assert lines[0].startswith("held-back fifth: mean relative error ")

@@ -104,6 +104,7 @@ def check_bundles(arguments, switch):
 some_bundles = st.sampled_from(("0", "4", "16", "40", "1000"))
 
 
+@pytest.mark.long
 @given(points(), some_bundles, st.sampled_from(SWITCHES))
 @cases(3)
 def test_hiding_is_never_slower_than_showing(arguments, bundles, switch):

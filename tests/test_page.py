@@ -114,6 +114,7 @@ def large() -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.long
 def test_drawn_points_hold_every_front_and_stand_for_all(large: pd.DataFrame) -> None:
     better = {"time_s": "less", "energy_J": "less", "mfu": "more"}
     drawn = rows.drawn_of(large, better, ["tech", "mem"], "time_s")

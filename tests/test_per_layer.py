@@ -95,6 +95,7 @@ def test_the_best_of_all_combinations(monkeypatch, known, summary, name, few):
     assert given.items() <= best.items()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_never_worse_than_one_strategy_for_all_layers(known, summary, name):
     point, _, _ = known(name)
@@ -270,6 +271,7 @@ def networks(draw):
     return {"rows": rows, "layers": layers}
 
 
+@pytest.mark.long
 @given(networks(), st.sampled_from(["2", "2, of little memory", "4"]), st.booleans())
 @cases(12)
 def test_the_best_of_all_cuts_of_layers(tmp_path_factory, compose, summary, document, devices, overlaps):
@@ -335,6 +337,7 @@ def test_a_layer_is_named_or_cut_by_the_strategy(tmp_path, compose, towers, name
     assert (cuts == f"{name}: RC-1-8-d2, head: CR-8-d2") == (name in ("a, b", "wide: d8", "wide:"))
 
 
+@pytest.mark.long
 def test_points_of_a_grid_choose_layers_for_themselves(towers):
     """What is chosen is in the columns: given as inputs, it makes the same row."""
     got = fastflow.evaluate(*towers, "mem=hbm2,hbm3", f"{ASKED}=false,true")

@@ -309,6 +309,7 @@ def test_scores_of_late_designs_fall_with_their_lateness(compose):
     assert found[2] < LACKS_MEMORY
 
 
+@pytest.mark.long
 def test_a_search_finds_a_chip_that_serves_better(cli):
     rules = ["method=random", "steps=8", "starts=2", "objective=device_time_per_token"]
     code, out, err = cli(search, *OF_A_CHIP, *rules, "output=o")

@@ -67,6 +67,7 @@ def test_shortage(bases, base, factors):
     assert shortage_of(point)[0] == pytest.approx(naive.shortage(point), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.long
 @given(st.integers(0, 8), MANY)
 @cases(250)
 def test_it_is_zero_exactly_where_no_component_is_empty(bases, pinned, base, factors):

@@ -256,6 +256,7 @@ def test_picked_networks(case):
     assert execute(net, mesh, assignment, named=True, asks_input_gradient=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KNOWN)
 @given(st.data(), st.booleans())
 @cases(10)
@@ -263,6 +264,7 @@ def test_known_ways(name, data, named):
     assert check(data, KNOWN[name], named)
 
 
+@pytest.mark.long
 @given(st.data(), st.booleans())
 @cases(60)
 def test_random_assignments(data, named):
@@ -300,6 +302,7 @@ def mixtures(draw, times):
     return filled(ops, times, times, hidden, draw(st.integers(0, 99)))
 
 
+@pytest.mark.long
 @given(st.data(), st.sampled_from(EXPERTS), st.booleans(), st.booleans(), st.booleans())
 @cases(25)
 def test_strategies_of_experts(data, text, whole, sequence, ulysses):

@@ -54,6 +54,7 @@ def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
             assert np.quantile(error, share) < most, (name, share)
 
 
+@pytest.mark.long
 def test_it_has_no_bias():
     found, _ = errors(600, 8, likely)
     for name in ("ttft_s", "tpot_s", "tokens_per_s"):

@@ -324,6 +324,7 @@ def test_no_chip_is_calibrated_to_runs(cli, runs):
 # --- what is said
 
 
+@pytest.mark.long
 def test_errors_are_by_device_source_framework_family_size_and_completeness(cli, tmp_path):
     code, out, _ = cli(main, f"measurements={SAMPLE / 'training.csv'}", "output=here")
     assert code == 0

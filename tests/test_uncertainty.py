@@ -258,6 +258,7 @@ def test_first_tokens_are_less_certain_than_further_ones():
     assert first > 2.0 * further
 
 
+@pytest.mark.long
 def test_the_models_error_is_that_of_the_class_unless_another_is_said():
     exact = [text for text in CERTAIN if ".training." not in text]
     point = ("model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-1-d8", "uncertainty=on", *exact)

@@ -277,6 +277,7 @@ def test_the_screen_does_not_call_rows_unmeasured():
     assert line.endswith("of NVIDIA (no measurements on this chip): mean error 49% of 5 rows")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     [
