@@ -179,18 +179,19 @@ def _run(
     count, part = requests.isl.size, 0
     ranks = ranks_of(batch.ranks, count, batch.most)
     sent, ended, now = 0, 0, 0.0
+    row, until = totals[part], bounds[1] if bounds.size > 1 else np.inf
     while sent < min(at_once, count):
         send(ranks, batch, sent)
         sent += 1
     while ended < count:
-        while part + 1 < bounds.size and bounds[part + 1] <= now:
+        while until <= now:
             part += 1
-        until = bounds[part + 1] if part + 1 < bounds.size else np.inf
+            row, until = totals[part], bounds[part + 1] if part + 1 < bounds.size else np.inf
         if not batch.reserves:
             for rank in range(batch.ranks):
-                totals[part, PREEMPTIONS] += preempt(batch, requests, ranks, rank)
+                row[PREEMPTIONS] += preempt(batch, requests, ranks, rank)
         has_prompts = compose(batch, requests, ranks, now)
-        took = step(times, batch, requests, ranks, has_prompts, (now, until), totals[part])
+        took = step(times, batch, requests, ranks, has_prompts, (now, until), row)
         if took.passes == 0:
             now = next_arrival(batch, requests, ranks, -1.0, False)
             continue
