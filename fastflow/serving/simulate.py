@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow._jit import kernel
+from fastflow._jit import kernel, lean_kernel
 from fastflow.serving.iterations import Servers
 from fastflow.serving.latencies import write_seen
 from fastflow.serving.load import TAKEN, TOO_LONG, Loads, is_random, lengths_sent, sent_at
 from fastflow.serving.pass_times import PassTimes
 from fastflow.serving.scheduler import (
     Batch,
+    Ranks,
     Requests,
     advance,
     batch_of,
@@ -128,7 +129,8 @@ def _simulate_requests(
         batch = batch_of(servers, point, is_closed)
         share = concurrency // slots + (1 if slot < concurrency % slots else 0)
         own = requests_of(isl[mine], osl[mine], sent[mine], loads.prefix[point])
-        _run(times, batch, own, share if is_closed else own.isl.size, bounds, totals)
+        ranks = ranks_of(batch.ranks, own.isl.size, batch.most)
+        _run(times, batch, own, ranks, share if is_closed else own.isl.size, bounds, totals)
         _keep(ended, own, mine, done)
         done += mine.size
     window = window_of(ended, bounds, loads.rate[point]) if bounds.size > 1 else whole_run(ended, 1)
@@ -168,16 +170,21 @@ def _write_iterations(servers: Servers, point: int, rows: Floats, window: Window
     out[21] = totals[CACHE] / (lasts * servers.ranks[point] * servers.capacity[point])
 
 
-@kernel
+@lean_kernel
 def _run(
-    times: PassTimes, batch: Batch, requests: Requests, at_once: int, bounds: Floats, totals: Floats
+    times: PassTimes,
+    batch: Batch,
+    requests: Requests,
+    ranks: Ranks,
+    at_once: int,
+    bounds: Floats,
+    totals: Floats,
 ) -> None:
     """Run a slot until all of its requests have ended; adds to the totals, a row for each part.
 
     at_once: requests that are sent without waiting for others to end; bounds: when parts start [s].
     """
     count, part = requests.isl.size, 0
-    ranks = ranks_of(batch.ranks, count, batch.most)
     sent, ended, now = 0, 0, 0.0
     row, until = totals[part], bounds[1] if bounds.size > 1 else np.inf
     while sent < min(at_once, count):
