@@ -27,7 +27,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         | generated_columns(served.chip)
         | {
             "devices": inputs["system.devices"],
-            "parameters": parameters_of(inputs)[0],
+            "parameters": once_a_kind(parameters_of, inputs, "model.", kept=True)[0],
             "layers": inputs["model.layers"],
             "hidden": inputs["model.hidden"],
             "dtype": types_of(inputs),

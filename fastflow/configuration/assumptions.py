@@ -21,6 +21,7 @@ from fastflow.configuration.machine import (
     machine_of,
 )
 from fastflow.hardware.packages import DEVICES, PACKAGE
+from fastflow.workload.transformer.config import KEY as CONFIG
 from fastflow.workload.transformer.config import with_config
 from fastflow.workload.transformer.published import note_of_types
 
@@ -45,7 +46,8 @@ def assumptions(
     """
     is_papers = composition.choices.get(_MODEL) == _PAPERS_MODEL
     found = [] if of_study and is_papers else _of_paper(composer, composition, swept, is_papers)
-    note = note_of_types(with_config(composition.leaves))
+    leaves = composition.leaves
+    note = note_of_types(leaves if leaves.get(CONFIG) is None else with_config(leaves))
     return (*found, *([note] if note else []), *_of_machine(composer, composition, swept))
 
 
@@ -58,7 +60,7 @@ def _of_paper(
     """
     leaves = composition.leaves
     blocks: dict[str, dict[str, str]] = {}
-    for key in (key for key in leaves if _WITHIN in key):
+    for key in [key for key in leaves if _WITHIN in key]:
         group, _, name = key.partition(_WITHIN)
         blocks.setdefault(group, {})[name] = str(leaves[key])
     for group, block in blocks.items():
