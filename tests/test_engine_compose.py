@@ -127,8 +127,8 @@ PLAIN = [
     ("tech=below",),
     ("tech=bare",),
     ("tech=unsaid",),
-    ("chip=a100",),
-    ("chip=v100_sxm", "tech=n5"),
+    ("chip=a100", "system=cluster"),
+    ("chip=v100_sxm", "tech=n5", "system=cluster"),
     ("chip=onlab",),
     ("chip=onlab", "tech=n2", "mem=hbm4"),
     ("chip=onself",),
@@ -178,7 +178,7 @@ BY_HYDRA = [
     ("~engine=local",),
     ("chip.area={core: 0.5}", "model=gemm"),
     ("+chip.area={new: 0.5, core: 1}",),
-    ("chip=[a100,onlab]", "+chip.more=[1,2]"),
+    ("chip=[a100,onlab]", "+chip.more=[1,2]", "system=cluster"),
     ("+model={a: 1}",),
     ("++chip.area.core.deep=1",),
 ]
@@ -340,7 +340,7 @@ def test_unusual_ones_are_hydras_too(composer, overrides):
 
 
 def test_the_public_way_into_hydra_says_the_same():
-    overrides = ["tech=n3", "chip=v100_sxm", "model.batch=7", "output=here"]
+    overrides = ["tech=n3", "chip=v100_sxm", "system=cluster", "model.batch=7", "output=here"]
     with initialize_config_dir(str(library_root() / "conf"), version_base="1.3"):
         full = compose("config", overrides)
     composer = Composer.of_library()

@@ -9,6 +9,7 @@ import yaml
 
 import fastflow
 from fastflow.columns import INPUTS
+from fastflow.configuration.inputs import SETS_OTHERS
 from fastflow.configuration.library import library_root
 from fastflow.measured.kinds.serving import ServedPoints
 from fastflow.measured.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
@@ -305,7 +306,8 @@ def keys_of(kind, base):
     return {
         column.name: other_than(base, column)
         for column in INPUTS
-        if "*" not in column.name and "." in column.name and not kind.instead_of_key(column.name)
+        if "*" not in column.name and "." in column.name and column.name not in SETS_OTHERS
+        if not kind.instead_of_key(column.name)
         if not any(f"{column.name}.".startswith(f"{key}.") for key in plain)
         if other_than(base, column) is not None
     }

@@ -90,7 +90,7 @@ def test_another_seed_starts_elsewhere(found):
 def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
     monkeypatch.setattr(histories, "PART_ROWS", 40)
     score = scorers.Scorer._score
-    calls = []
+    calls, how = [], (*FIXED, *QUICK, "tolerance=0")  # ranges are scored anew
 
     def break_down(self, batch, rows):
         calls.append(rows.size)
@@ -100,16 +100,16 @@ def test_a_search_that_was_cut_short_goes_on(found, tmp_path, monkeypatch):
 
     monkeypatch.setattr(scorers.Scorer, "_score", break_down)
     with pytest.raises(KeyboardInterrupt, match="resumes from there"):
-        fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+        fastflow.search(*how, output=tmp_path / "run")
     kept = len(pd.read_parquet(tmp_path / "run"))
     assert kept == sum(calls[:4])
-    again = fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    again = fastflow.search(*how, output=tmp_path / "run")
     pd.testing.assert_frame_equal(again.history, found.history)
     assert sum(calls) - calls[4] == len(found.history)  # nothing was scored twice
     stored = pd.read_parquet(tmp_path / "run")
     pd.testing.assert_frame_equal(stored, found.history.reset_index(drop=True), check_dtype=False)
     before = len(calls)
-    fastflow.search(*FIXED, *QUICK, output=tmp_path / "run")
+    fastflow.search(*how, output=tmp_path / "run")
     assert len(calls) == before
     ranking = pd.read_parquet(tmp_path / "run-ranking")
     assert ranking["time_s"][0] == found.best["time_s"]

@@ -73,7 +73,8 @@ def describing(composer: HydraComposer, composition: Composition) -> str:
 
 def overrides_for(composition: Composition, machine: str) -> tuple[str, ...]:
     """Return the overrides of a composition with its machine chosen; devices and chip stay as they are."""
-    chosen = (f"{SYSTEM}={machine}", f"chip={composition.choices['chip']}")
+    chip = composition.choices.get("chip")  # a list of files is the user's own override
+    chosen = (f"{SYSTEM}={machine}", *([f"chip={chip}"] if chip else []))
     devices = composition.leaves[DEVICES]
     said = {text.lstrip("+").partition("=")[0] for text in composition.overrides}
     before = [text for text in chosen if text.partition("=")[0] not in said]
