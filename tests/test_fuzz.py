@@ -336,7 +336,7 @@ def test_no_silent_wrong_answer_of_a_server(servers, data):
 
 
 @pytest.mark.long
-@cases(1_500)
+@cases(400)
 @given(data=st.data())
 def test_no_silent_wrong_answer_of_servers_in_many_draws(servers, data):
     check_served(data, servers)
