@@ -41,7 +41,7 @@ def bottleneck(
     if stacks is None or pipe.chunks is None:
         if not several:
             return Bottleneck(np.zeros_like(pipe.stages), launches, None)
-        stage = _longest(graph.offset, pipe.stage, pipe.stages, launches * kernel_s)
+        stage = _longest(graph, pipe, launches * kernel_s)
         return Bottleneck(stage, np.where(pipe.stage == stage[graph.point], launches, 0), None)
     if not several:
         return Bottleneck(stacks.stage, launches, pipe.again)
@@ -49,18 +49,12 @@ def bottleneck(
     return Bottleneck(stacks.stage, found, again)
 
 
-@kernel
-def _longest(offset: Ints, stage: Ints, stages: Ints, values: Floats) -> Ints:
-    """Return the stage that has most of a quantity, the first of several, (points,)."""
-    found = np.zeros(stages.size, dtype=np.int64)
-    for p in range(stages.size):
-        of_stage = np.zeros(stages[p])
-        for row in range(offset[p], offset[p + 1]):
-            of_stage[stage[row]] += values[row]
-        for one in range(stages[p]):
-            if of_stage[one] > of_stage[found[p]]:
-                found[p] = one
-    return found
+def _longest(graph: Graph, pipe: Pipeline, values: Floats) -> Ints:
+    """Return the stage that has most of a quantity of kernels, the first of several, (points,)."""
+    shape = pipe.stages.size, int(pipe.stages.max())
+    totals = np.bincount(graph.point * shape[1] + pipe.stage, values, shape[0] * shape[1])
+    slowest: Ints = totals.reshape(shape).argmax(axis=1)
+    return slowest
 
 
 @kernel
