@@ -18,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.measured.kinds.attention import Attentions
-from fastflow.timing import experts as layer
-from fastflow.workload.graph import Own
-from fastflow.workload.types import experts, kv_cache
+from fastflow.analysis.measurements.kinds.attention import Attentions
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.physics.timing.moe import layer
+from fastflow.physics.workload.graph import Own
+from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import kv_cache
 
 TILES = (
     "16x64 64x16 16x128 128x16 32x32 32x64 64x32 32x128 128x32 64x64 128x64 64x128 256x64 64x256 128x128 "

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fastflow.configuration.composer import Composer
-from fastflow.grid.plan import plan
-from fastflow.tables import Inputs
+from fastflow.config.composer import Composer
+from fastflow.core.tables import Inputs
+from fastflow.engine.grid.plan import plan
 
 TECHNOLOGY = ("tech=n12,n7,n5,n3,n2,n1_4,n1", "mem=hbm2,hbm2e,hbm3,hbm4", "net=ndr_x8,xdr_x8,gdr_x8")
 

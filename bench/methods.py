@@ -20,16 +20,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fastflow.charts.style import SCALE, head, render
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.explore.history import PART_ROWS
-from fastflow.explore.options import SearchOptions
-from fastflow.explore.search import search_designs
-from fastflow.grid.plan import plan
-from fastflow.optimize.halving import Rules
-from fastflow.optimize.methods import METHODS, defaults
-from fastflow.optimize.objective import LACKS_MEMORY
+from fastflow.analysis.search.history import PART_ROWS
+from fastflow.analysis.search.optimizers.halving import Rules
+from fastflow.analysis.search.optimizers.methods import METHODS, defaults
+from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
+from fastflow.analysis.search.options import SearchOptions
+from fastflow.analysis.search.run import search_designs
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.engine.grid.plan import plan
+from fastflow.reporting.charts.style import SCALE, head, render
 
 TECHNOLOGIES = (
     "tech=n12 mem=hbm2 net=ndr_x8",

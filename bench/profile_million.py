@@ -14,12 +14,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from fastflow.configuration.composer import Composer
-from fastflow.dataset.store import Store
-from fastflow.evaluation import execute
-from fastflow.evaluation.runner import warm_up
-from fastflow.evaluation.workers import Watch
-from fastflow.grid.plan import plan
+from fastflow.config.composer import Composer
+from fastflow.engine.dataset.store import Store
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run import execute
+from fastflow.engine.run.chunks import warm_up
+from fastflow.engine.run.workers import Watch
 
 PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up

@@ -60,8 +60,8 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
     from numba.core import event
 
     import fastflow
-    from fastflow import precompile
-    from fastflow._jit.signatures import write_type
+    from fastflow.core.jit.signatures import write_type
+    from fastflow.performance import precompile
 
     precompile._looked.update(RUNS)  # nothing is compiled beforehand
     calls: list[tuple[float, str, list[Any]]] = []
@@ -86,7 +86,7 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
 
 def main() -> None:
     """Record every kind in a process and a cache of its own."""
-    from fastflow import precompile
+    from fastflow.performance import precompile
 
     found = {}
     for kind in RUNS:

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastflow.configuration.composer import Composer
-from fastflow.dataset.schema import how_to_write, schema_of, to_arrow
-from fastflow.dataset.store import parts_of
-from fastflow.evaluation.runner import evaluated
-from fastflow.grid.plan import plan
+from fastflow.config.composer import Composer
+from fastflow.engine.dataset.schema import how_to_write, schema_of, to_arrow
+from fastflow.engine.dataset.store import parts_of
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run.chunks import evaluated
 
 PARTS = range(6, 124, 12)
 ROUNDS = 5

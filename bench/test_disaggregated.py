@@ -7,9 +7,9 @@ from time import perf_counter
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.serving.disaggregated import Pools, simulate_apart
-from fastflow.serving.disaggregated_steady import steady_apart
-from fastflow.tables import take
+from fastflow.core.tables import take
+from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
+from fastflow.performance.serving.disaggregated.steady_state import steady_apart
 from tests.servers import loads, realistic, servers
 
 POINTS = 1000

@@ -13,10 +13,10 @@ import pytest
 from memory import measure
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.configuration.composer import Composer
-from fastflow.evaluation import execute
-from fastflow.grid.plan import plan
-from fastflow.timing import solved
+from fastflow.config.composer import Composer
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run import execute
+from fastflow.physics.timing.tiling import cache as solved
 
 PART_OF_A_MILLION = ("+sweeps=million", "tech=n12,n3", "mem=hbm2,hbm3")  # 144,000 points
 NETWORKS = "net=ndr_x8,xdr_x8,gdr_x8"

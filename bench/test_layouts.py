@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.network import routes
-from fastflow.optimize.layouts import best_layouts
-from fastflow.tables import Inputs
+from fastflow.core.tables import Inputs
+from fastflow.performance.auto.transformer import best_layouts
+from fastflow.physics.network import routes
 
 Points = Callable[..., Inputs]
 

@@ -11,11 +11,11 @@ import numpy as np
 from conftest import TECHNOLOGY
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.configuration.composer import Composer
-from fastflow.crossflow import predict
-from fastflow.grid.plan import plan
-from fastflow.hardware.chip import generate
-from fastflow.tables import Inputs, take
+from fastflow.config.composer import Composer
+from fastflow.core.tables import Inputs, take
+from fastflow.engine.grid.plan import plan
+from fastflow.performance.crossflow import predict
+from fastflow.physics.hardware.chip import generate
 
 Points = Callable[..., Inputs]
 

@@ -7,13 +7,13 @@ from functools import cache, partial
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.network.patterns import ALL_PAIRS, TREES, group_of
-from fastflow.network.placement import neighbour_cost, orders, place
-from fastflow.network.routing import reach
-from fastflow.network.topology import topology
-from fastflow.parallelism.mesh import AXES, MESHES
-from fastflow.parallelism.strategy import parse
-from fastflow.tables import Floats
+from fastflow.core.tables import Floats
+from fastflow.physics.network.placement import neighbour_cost, orders, place
+from fastflow.physics.network.routing.contention import reach
+from fastflow.physics.network.routing.patterns import ALL_PAIRS, TREES, group_of
+from fastflow.physics.network.routing.topology import topology
+from fastflow.physics.parallelism.mesh import AXES, MESHES
+from fastflow.physics.parallelism.strategy import parse
 
 STRATEGIES = ("RC-4-4-d16-p2", "RC-4-2-d64", "RC-4-8-d8-p2")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.crossflow import predict
-from fastflow.network import routes
-from fastflow.optimize.settled import settle
-from fastflow.optimize.strategies import rank
-from fastflow.parallelism.strategy import every_strategy
-from fastflow.tables import Inputs
+from fastflow.core.tables import Inputs
+from fastflow.performance.auto.rank import rank
+from fastflow.performance.auto.resolve import settle
+from fastflow.performance.crossflow import predict
+from fastflow.physics.network import routes
+from fastflow.physics.parallelism.strategy import every_strategy
 
 Points = Callable[..., Inputs]
 LANGUAGE_MODEL_LAYERS = 4  # of the default: embedding, two of cells, softmax

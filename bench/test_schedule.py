@@ -7,11 +7,11 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from test_tiling import seconds
 
-from fastflow.iteration.blocks import BlockPlan, Blocks, schedule_blocks
-from fastflow.iteration.events import simulate
-from fastflow.iteration.pipeline import PipelinePlan, TimedKernels, tasks_of
-from fastflow.iteration.pipeline_order import INTERLEAVED, ONE_F_ONE_B
-from fastflow.iteration.schedule import schedule
+from fastflow.physics.schedule.event_simulator import simulate
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels, tasks_of
+from fastflow.physics.schedule.pipeline_order import INTERLEAVED, ONE_F_ONE_B
+from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, schedule_blocks
+from fastflow.physics.schedule.timeline import schedule
 
 
 def pipeline(

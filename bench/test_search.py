@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.crossflow import predict
-from fastflow.explore.options import read_options
-from fastflow.explore.search import Answer, search_designs
-from fastflow.grid.plan import plan
-from fastflow.grid.run import Run
-from fastflow.timing import solved
+from fastflow.analysis.search.options import read_options
+from fastflow.analysis.search.run import Answer, search_designs
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.grid.run import Run
+from fastflow.performance.crossflow import predict
+from fastflow.physics.timing.tiling import cache as solved
 
 POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
 AT_ONCE = 4096

@@ -10,9 +10,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from test_tiling import seconds
 
 import fastflow
-from fastflow.serving import passes
-from fastflow.serving.simulate import simulate
-from fastflow.serving.steady import steady
+from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.passes import tabulate as passes
+from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
 from tests.servers import LOAD, PLAIN, loads, many_likely, realistic, servers
 

@@ -11,12 +11,12 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from tilings import LEVELS, both_loops, hierarchy, shapes_64
 
-from fastflow.crossflow import predict
-from fastflow.tables import Inputs, take
-from fastflow.timing import solved
-from fastflow.timing.brute import search_all
-from fastflow.timing.search_space import Gemms, Tilings
-from fastflow.timing.tiling import search_tilings
+from fastflow.core.tables import Inputs, take
+from fastflow.performance.crossflow import predict
+from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling.brute_force import search_all
+from fastflow.physics.timing.tiling.search import search_tilings
+from fastflow.physics.timing.tiling.search_space import Gemms, Tilings
 
 Points = Callable[..., Inputs]
 ROUNDS = 7

@@ -10,9 +10,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from test_tiling import seconds
 
-from fastflow.crossflow import predict
-from fastflow.tables import Inputs, take
-from fastflow.workload.types import attention
+from fastflow.core.tables import Inputs, take
+from fastflow.performance.crossflow import predict
+from fastflow.physics.workload.ops import attention
 
 Points = Callable[..., Inputs]
 LAYOUTS = "TP-1-d64,TP-2-d32,TP-4-d16,TP-8-d8,TP-2-c2-d16,TP-2-d16-p2,TP-4-d8-p2,TP-8-d4-p2,TP-4-d4-p4x2"

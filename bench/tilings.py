@@ -10,15 +10,23 @@ from pathlib import Path
 
 import numpy as np
 
-from fastflow._jit import kernel
-from fastflow.hardware.chip import generate
-from fastflow.tables import Inputs, take
-from fastflow.timing import brute
-from fastflow.timing.candidates import lay_tiles
-from fastflow.timing.device import device
-from fastflow.timing.roofline import KernelWork, hierarchies_of
-from fastflow.timing.search_space import TIME, Gemms, Hierarchies, Layout, Problem, lay_gemm, new_layout
-from fastflow.timing.tiles import TileSets
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Inputs, take
+from fastflow.physics.hardware.chip import generate
+from fastflow.physics.timing.device import device
+from fastflow.physics.timing.roofline import KernelWork, hierarchies_of
+from fastflow.physics.timing.tiling import brute_force as brute
+from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.search_space import (
+    TIME,
+    Gemms,
+    Hierarchies,
+    Layout,
+    Problem,
+    lay_gemm,
+    new_layout,
+)
+from fastflow.physics.timing.tiling.tile_sets import TileSets
 
 SIDES = (4096, 8192, 16384, 32768)
 LEVELS = 3

@@ -20,20 +20,28 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fastflow import _jit
-from fastflow.accuracy import table
-from fastflow.accuracy.classes import COLLECTIVES, FIRST_TOKEN, SERVING, TRAINING, Point, describe, work_of
-from fastflow.configuration import shelf
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.errors import InputError
-from fastflow.grid.run import explaining
-from fastflow.measured.accuracy import accuracy
-from fastflow.measured.kind import KINDS
-from fastflow.measured.names import named
-from fastflow.measured.planned_file import PlannedFile, plan_file
-from fastflow.measured.validation_tables import predicted_tables
-from fastflow.version import version
+from fastflow.analysis.measurements.aliases import named
+from fastflow.analysis.measurements.kind import KINDS
+from fastflow.analysis.measurements.plan import PlannedFile, plan_file
+from fastflow.analysis.validation.error_metrics import accuracy
+from fastflow.analysis.validation.tables import predicted_tables
+from fastflow.config import catalog as shelf
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core import jit as _jit
+from fastflow.core.errors import InputError
+from fastflow.core.version import version
+from fastflow.engine.grid.run import explaining
+from fastflow.performance.accuracy import table
+from fastflow.performance.accuracy.classes import (
+    COLLECTIVES,
+    FIRST_TOKEN,
+    SERVING,
+    TRAINING,
+    Point,
+    describe,
+    work_of,
+)
 
 CHIPS = {  # of what files of kernels call a device
     "A100 SXM4 80GB": "a100_sxm_80", "A100 80GB": "a100_sxm_80", "A100 PCIe 40GB": "a100_pcie_40",

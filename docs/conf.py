@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pygments.lexers.special import TextLexer
 
-from fastflow.version import version as version_of_fastflow
+from fastflow.core.version import version as version_of_fastflow
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from fastflow.notebook.answers import Backtest, Calibration, Search, Sensitivity, Validation
+    from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
 
 __all__ = [
     "InputError", "backtest", "calibrate", "chances", "clear_cache", "evaluate", "explain_layout",
@@ -34,14 +34,14 @@ def evaluate(
     same as keywords, `evaluate(tech=["n7", "n5"], mem="hbm3", chip__tdp="300 W", sweeps="fig09")`: a list, a
     range or an array is an axis, two underscores are a dot. So do all functions that take overrides.
 
-    The columns are those of `fastflow.columns.RESULTS`, and one for each swept key. Values are in SI units;
+    The columns are those of `fastflow.schema.RESULTS`, and one for each swept key. Values are in SI units;
     `DataFrame.attrs["units"]` names them. An infeasible point is a row with its `reason`.
     Raises InputError for a key, a choice or a value that is not allowed.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.notebook.calls import evaluate
+    from fastflow.api.notebook.calls import evaluate
 
     return evaluate(*texts, config_dir=config_dir)
 
@@ -60,10 +60,10 @@ def chances(
     result; `DataFrame.attrs["reason"]` says why, a text for each point. Figures that two points share are
     drawn alike for both. Raises InputError, also where no point has the result.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.notebook.calls import chances
+    from fastflow.api.notebook.calls import chances
 
     return chances(*texts, objective=objective, config_dir=config_dir)
 
@@ -81,10 +81,10 @@ def sweep(
     time. If the folder holds a part of the same dataset, the call resumes it. Raises InputError if the folder
     holds anything else.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import sweep
+    from fastflow.api.notebook.calls import sweep
 
     return sweep(*texts, output=output, config_dir=config_dir)
 
@@ -100,7 +100,7 @@ def predict_gemm(
     array of shape (products,), or a zero-dimensional array for single numbers. Raises InputError for an
     unknown chip or data type, or a size below 1.
     """
-    from fastflow.api import predict_gemm
+    from fastflow.api.functions import predict_gemm
 
     return predict_gemm(m, k, n, chip, dtype, batch)
 
@@ -119,7 +119,7 @@ def predict_attention(
     keys. Returns an array of shape (kernels,), or a zero-dimensional array for single numbers. Raises
     InputError as `predict_gemm` does.
     """
-    from fastflow.api import predict_attention
+    from fastflow.api.functions import predict_attention
 
     return predict_attention(
         batch, q_len, kv_len, heads, kv_heads, head_dim, window, chip, dtype, kv_dtype, phase, causal
@@ -137,7 +137,7 @@ def predict_experts(
     length, shape (layers,). What is sent between chips is left out. Returns an array of shape (layers,), or a
     zero-dimensional array for single numbers. Raises InputError as `predict_gemm` does.
     """
-    from fastflow.api import predict_experts
+    from fastflow.api.functions import predict_experts
 
     return predict_experts(tokens, hidden, ffn, experts, topk, tp, ep, power_law, chip, dtype)
 
@@ -153,7 +153,7 @@ def predict_collective(
     `"system=dgx_a100"`, or `"system=torus"` with `"tech=n7"`. Returns an array of that shape.
     Raises InputError for an unknown collective or system, or a value that is not allowed.
     """
-    from fastflow.api import predict_collective
+    from fastflow.api.functions import predict_collective
 
     return predict_collective(collective, size, ranks, overrides)
 
@@ -179,10 +179,10 @@ def explain_layout(
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.api import explain_layout
+    from fastflow.api.functions import explain_layout
 
     return explain_layout(*texts, config_dir=config_dir)
 
@@ -195,10 +195,10 @@ def rank_strategies(
     Strategies that fit the memory come first; both groups are sorted by time. The columns are those of
     `evaluate`. Raises InputError as `evaluate` does, and if the overrides make several points.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, None, config_dir)
-    from fastflow.notebook.calls import rank_strategies
+    from fastflow.api.notebook.calls import rank_strategies
 
     return rank_strategies(*texts, config_dir=config_dir)
 
@@ -220,10 +220,10 @@ def search(
     within the tolerance of the best objective.
     Raises InputError as `evaluate` does.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import search
+    from fastflow.api.notebook.calls import search
 
     return search(*texts, output=output, config_dir=config_dir)
 
@@ -244,10 +244,10 @@ def validate(
     Returns the rows with their predictions, and the errors by size, limiter and category.
     Raises InputError as `evaluate` does, and for a wrong value in the file, with its line.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import validate
+    from fastflow.api.notebook.calls import validate
 
     return validate(*texts, output=output, config_dir=config_dir)
 
@@ -268,10 +268,10 @@ def sensitivity(
     figure, for less and for more of it, and why both differ (docs/sensitivity.md).
     Raises InputError as `evaluate` does, and where the point has no such result.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import sensitivity
+    from fastflow.api.notebook.calls import sensitivity
 
     return sensitivity(*texts, output=output, config_dir=config_dir)
 
@@ -290,10 +290,10 @@ def backtest(
     Returns the chips' quantities, the gains of generations, and errors and gains on files of measurements.
     Raises InputError as `evaluate` does, and for a chip or folder that is not there.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import backtest
+    from fastflow.api.notebook.calls import backtest
 
     return backtest(*texts, output=output, config_dir=config_dir)
 
@@ -315,10 +315,10 @@ def calibrate(
     mean relative errors on both sets of rows, and the chip file as a text.
     Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
     """
-    from fastflow.configuration.given import asked_for
+    from fastflow.config.keyword_overrides import asked_for
 
     texts = asked_for(overrides, choices, output, config_dir)
-    from fastflow.notebook.calls import calibrate
+    from fastflow.api.notebook.calls import calibrate
 
     return calibrate(*texts, output=output, config_dir=config_dir)
 
@@ -328,7 +328,7 @@ def clear_cache() -> None:
 
     They lie in the folder that the variable FASTFLOW_CACHE names, else in the user's cache folder.
     """
-    from fastflow._jit import cache
+    from fastflow.core.jit import cache
 
     cache.clear()
 
@@ -338,25 +338,25 @@ def load_ipython_extension(shell: Any) -> None:
 
     An import of fastflow in IPython does so, too.
     """
-    from fastflow.notebook.extension import load
+    from fastflow.api.notebook.extension import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Have IPython complete it no more, as `%unload_ext fastflow` does."""
-    from fastflow.notebook.extension import unload
+    from fastflow.api.notebook.extension import unload
 
     unload(shell)
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from fastflow.version import version
+        from fastflow.core.version import version
 
         return version()
     if name == "InputError":
-        from fastflow.errors import InputError
+        from fastflow.core.errors import InputError
 
         return InputError
     raise AttributeError(f"module 'fastflow' has no attribute {name!r}")

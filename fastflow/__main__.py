@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 
-from fastflow.cli.without_hydra import exit_code
-from fastflow.errors import CompositionError, InputError
+from fastflow.cli.argparse_commands import exit_code
+from fastflow.core.errors import CompositionError, InputError
 
 COMMANDS = {
     "sweep": "predict one point, or a grid of points (-m)",
@@ -63,7 +63,7 @@ def _run(given: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         print(_help(), end="")
     elif name == "--version":
-        from fastflow.version import version
+        from fastflow.core.version import version
 
         print(f"fastflow {version()}")
     elif name in COMMANDS:
@@ -104,7 +104,7 @@ def _mistake(given: list[str]) -> InputError:
         return CompositionError(f"{name}: comes after the command: fastflow {' '.join([named[0], *first])}")
     if "=" in name or name.startswith("-"):
         return CompositionError(f"{name}: a command comes first: fastflow sweep {' '.join(given)}")
-    from fastflow.configuration.wording import COMMAND_LINE, one_of, suggestion
+    from fastflow.config.messages import COMMAND_LINE, one_of, suggestion
 
     every = [*COMMANDS, *_OWN]
     return InputError("command", name, one_of(every) + suggestion(name, every), COMMAND_LINE)

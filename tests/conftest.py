@@ -13,11 +13,11 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 
 import fastflow
-from fastflow import crossflow, results
-from fastflow.configuration.chiplets import with_chiplets
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import model_inputs, to_column
-from fastflow.configuration.library import hydra_rules, library_root
+from fastflow.config.chiplets import with_chiplets
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.config.model_inputs import model_inputs, to_column
+from fastflow.performance import crossflow, results
 
 
 @pytest.fixture(scope="session", autouse=True)

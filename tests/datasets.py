@@ -11,8 +11,8 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from fastflow.analysis.backtest import FILES, GAINS
-from fastflow.dataset.folder import ERRORS, FRONT, RANKING
+from fastflow.analysis.backtest.study import FILES, GAINS
+from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
 from tests.measured import SAMPLE
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fastflow import crossflow
-from fastflow.api import _one_point
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device, Library, device
+from fastflow.api.functions import _one_point
+from fastflow.performance import crossflow
+from fastflow.physics.timing.device import Device, Library, device
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
 from tests.naive import attention
 from tests.naive.voltage import power
 from tests.tilings import SPARE, SUPPLIES

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastflow import units
+from fastflow.core import units
 from tests.documents import ROOT, blocks, pages
 
 
@@ -49,12 +49,12 @@ class Answer(list[Row]):
     @property
     def module(self) -> Any:
         """Return the module of a study."""
-        return import_module(f"fastflow.studies.{self.study}")
+        return import_module(f"fastflow.reporting.studies.{self.study}")
 
     @cached_property
     def claims(self) -> list[Any]:
         """Return the claims of a study."""
-        from fastflow.studies import report_of
+        from fastflow.reporting.studies import report_of
 
         study = report_of(self.study)
         return study.claims(self.value[list(study.columns)])

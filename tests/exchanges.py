@@ -1,8 +1,8 @@
 """What a graph's kernels exchange under a kernel cut, as tests read it."""
 
-from fastflow.parallelism.splits import READ, SUMMED, splits_of
-from fastflow.parallelism.ways import assignment_of
-from fastflow.workload.graph import COLLECTIVES
+from fastflow.physics.parallelism.plans import assignment_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
+from fastflow.physics.workload.graph import COLLECTIVES
 
 
 def exchanges(graph, cut):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fastflow.serving.iterations import Servers
-from fastflow.serving.load import Loads
-from fastflow.serving.pass_times import PassTimes
-from fastflow.serving.simulate import simulate
+from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.table import PassTimes
+from fastflow.performance.serving.requests.load import Loads
+from fastflow.performance.serving.simulator.run import simulate
 
 PLAIN = {
     "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "budget": 8192,

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow.cli.application import run_application
-from fastflow.columns import INPUTS
-from fastflow.configuration import shelf
-from fastflow.configuration.advice import advice_on_choice, advice_on_key
-from fastflow.configuration.composer import Composer
-from fastflow.errors import InputError
-from fastflow.parallelism.strategy import parse
+from fastflow.config import catalog as shelf
+from fastflow.config.composer import Composer
+from fastflow.config.suggestions import advice_on_choice, advice_on_key
+from fastflow.core.errors import InputError
+from fastflow.physics.parallelism.strategy import parse
+from fastflow.schema import INPUTS
 from tests.checks import cases
 
 GROUPS = [*shelf.usual()]

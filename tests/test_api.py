@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.columns.__main__ import markdown
-from fastflow.configuration.library import library_root
+from fastflow.config.library import library_root
+from fastflow.schema.__main__ import markdown
 
 
 def test_bad_points_of_a_grid_are_rows_with_a_reason():

@@ -8,17 +8,17 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SHARED, SUMMED, splits_of
-from fastflow.parallelism.ways import SEQUENCE as TOKENS_TOO
-from fastflow.parallelism.ways import ULYSSES, assignment_of
-from fastflow.workload.file import read_network
-from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
-from fastflow.workload.kernels import kernels
-from fastflow.workload.layers import INPUT, Layer, Node, connect
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.types import TYPES
+from fastflow.core.errors import InputError
+from fastflow.physics.parallelism.mesh import axes
+from fastflow.physics.parallelism.plans import SEQUENCE as TOKENS_TOO
+from fastflow.physics.parallelism.plans import ULYSSES, assignment_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED, splits_of
+from fastflow.physics.workload.autodiff import kernels
+from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, HIDDEN, Dims, stack
+from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.network import INPUT, Layer, Node, connect
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.precision import UNSIZED
 
 SEQUENCE = assignment_of("TP", TOKENS_TOO)
 ROWS = ("batch", "sequence")

@@ -8,14 +8,14 @@ import yaml
 
 import fastflow
 from fastflow.cli.application import run_application
-from fastflow.columns import OF_PREFILL, find_input
-from fastflow.columns.results import BETWEEN
-from fastflow.configuration import shelf
-from fastflow.configuration.assumptions import INSTEAD, OF, ORIGIN, assumptions
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import ALTERNATIVE, MACHINE, convert, is_of_model
-from fastflow.configuration.prefill_chip import point_inputs
-from fastflow.errors import InputError
+from fastflow.config import catalog as shelf
+from fastflow.config.assumptions import INSTEAD, OF, ORIGIN, assumptions
+from fastflow.config.composer import Composer
+from fastflow.config.model_inputs import ALTERNATIVE, MACHINE, convert, is_of_model
+from fastflow.config.prefill_chip import point_inputs
+from fastflow.core.errors import InputError
+from fastflow.schema import OF_PREFILL, find_input
+from fastflow.schema.results import BETWEEN
 
 CONF = shelf.library_root() / "conf"
 CHIPS = shelf.choices("chip")

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.workload.file import read_network
-from fastflow.workload.graph import BACKWARD, FORWARD
-from fastflow.workload.kernels import kernels
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.types.attention import _seen
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.autodiff import kernels
+from fastflow.physics.workload.graph import BACKWARD, FORWARD
+from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.ops.attention import _seen
+from fastflow.physics.workload.precision import UNSIZED
 from tests.checks import cases
 
 FILE = """

@@ -3,17 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.sweep import main
 
 import fastflow
-from fastflow.crossflow import weigh
-from fastflow.errors import InputError
-from fastflow.explore import candidates
-from fastflow.optimize import layouts
-from fastflow.optimize.settled import settle, settle_on_any
-from fastflow.parallelism.choices import CHOSEN, every_layout
-from fastflow.parallelism.within import limits, parse
-from fastflow.sweep import main
-from fastflow.tables import take
+from fastflow.analysis.search import candidates
+from fastflow.core.errors import InputError
+from fastflow.core.tables import take
+from fastflow.performance.auto import transformer as layouts
+from fastflow.performance.auto.resolve import settle, settle_on_any
+from fastflow.performance.crossflow import weigh
+from fastflow.physics.parallelism.bounds import limits, parse
+from fastflow.physics.parallelism.candidates import CHOSEN, every_layout
 from tests.conftest import columns_of
 from tests.naive import choices as naive
 

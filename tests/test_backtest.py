@@ -4,18 +4,18 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from fastflow.backtest import main as command
+from fastflow.report import main as report
 
 import fastflow
-from fastflow.analysis.backtest import question_of, write
-from fastflow.analysis.held import Held, errors_of, measured_gains
-from fastflow.analysis.hindsight import SCALINGS
-from fastflow.backtest import main as command
-from fastflow.charts.style import render
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.errors import InputError
-from fastflow.report import main as report
-from fastflow.studies.backtest import claims, draw
+from fastflow.analysis.backtest.generated_chips import SCALINGS
+from fastflow.analysis.backtest.measured_kernels import Held, errors_of, measured_gains
+from fastflow.analysis.backtest.study import question_of, write
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.errors import InputError
+from fastflow.reporting.charts.style import render
+from fastflow.reporting.studies.backtest import claims, draw
 
 JUDGED = ("rate.fp16", "dram_capacity_B", "dram_Bps", "l2_B", "l2_Bps")
 GENERATIONS = ("v100_sxm", "a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.iteration import pipeline_order
-from fastflow.iteration.block_order import in_flight, waiting
-from fastflow.iteration.block_spans import block_spans
-from fastflow.iteration.blocks import WEIGHT, BlockPlan, Blocks, schedule_blocks
-from fastflow.iteration.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from fastflow.iteration.schedule import schedule
-from fastflow.workload.graph import BACKWARD, FORWARD
+from fastflow.physics.schedule import pipeline_order
+from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from fastflow.physics.schedule.stage_blocks import WEIGHT, BlockPlan, Blocks, schedule_blocks
+from fastflow.physics.schedule.stage_order import in_flight, waiting
+from fastflow.physics.schedule.stage_spans import block_spans
+from fastflow.physics.schedule.timeline import schedule
+from fastflow.physics.workload.graph import BACKWARD, FORWARD
 from tests.checks import cases
 from tests.naive import block_schedule as naive
 from tests.test_pipeline import kernel_row

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastflow import evaluate, predict_gemm
-from fastflow.errors import InputError
-from fastflow.timing.blocks import ORDER
-from fastflow.timing.catalogue import read_catalogue
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.roofline import KernelWork, time_kernels
+from fastflow.core.errors import InputError
+from fastflow.physics.timing.library.thread_blocks import ORDER
+from fastflow.physics.timing.roofline import KernelWork, time_kernels
+from fastflow.physics.timing.tile_catalogue import read_catalogue
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
 from tests.checks import cases, near
 from tests.devices import column, devices, rates
 from tests.naive import blocks

@@ -6,14 +6,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow import results, units
-from fastflow.evaluation.uneven import uneven_stages
-from fastflow.iteration.layers import GRADIENTS, WAITS, WEIGHTS
-from fastflow.iteration.overlap import MOST_TAKEN
-from fastflow.parallelism.chunks import layer_kinds, recomputed
-from fastflow.parallelism.usual import copies_embedding
-from fastflow.workload import order_of
-from fastflow.workload.graph import COLLECTIVES, EMBEDDING, HIDDEN, PARTS, PRODUCTS
+from fastflow.core import units
+from fastflow.engine.run.stage_imbalance import uneven_stages
+from fastflow.performance import results
+from fastflow.physics.parallelism.defaults import copies_embedding
+from fastflow.physics.parallelism.virtual_stages import layer_kinds, recomputed
+from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
+from fastflow.physics.schedule.overlap import MOST_TAKEN
+from fastflow.physics.workload import order_of
+from fastflow.physics.workload.graph import COLLECTIVES, EMBEDDING, HIDDEN, PARTS, PRODUCTS
 from tests.checks import cases
 from tests.naive import stage_walk
 from tests.naive.stacks import deal

@@ -6,18 +6,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from fastflow.calibrate import main
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.calibrate import main
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.measured import calibration_task
-from fastflow.measured.calibration_task import as_lists, plan_calibration
-from fastflow.measured.planned_file import plan_file
-from fastflow.measured.robust_fit import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit, fit, held_back
-from fastflow.measured.scalars import bounds_of, chosen_scalars, points_of, times
+from fastflow.analysis.calibration import task as calibration_task
+from fastflow.analysis.calibration.parameters import bounds_of, chosen_scalars, points_of, times
+from fastflow.analysis.calibration.robust_fit import (
+    AT_BOUND,
+    FITTED,
+    NOT_DETERMINED,
+    Bounds,
+    Fit,
+    fit,
+    held_back,
+)
+from fastflow.analysis.calibration.task import as_lists, plan_calibration
+from fastflow.analysis.measurements.plan import plan_file
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
 from tests.checks import cases, near
 from tests.naive import calibration as naive
 
@@ -365,7 +373,7 @@ def test_the_command_prints_and_writes(cli, planted, tmp_path):
 def no_fit(monkeypatch):
     """What is fitted stays as it is."""
     monkeypatch.setattr(
-        "fastflow.measured.robust_fit.fit",
+        "fastflow.analysis.calibration.robust_fit.fit",
         lambda model, measured, own, bounds: Fit(own, 0.0 * own, [FITTED] * own.size),
     )
 
@@ -531,7 +539,7 @@ def test_a_fit_that_is_cut_short_leaves_nothing(cli, files, tmp_path, monkeypatc
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastflow.measured.robust_fit.fit", stopped)
+    monkeypatch.setattr("fastflow.analysis.calibration.robust_fit.fit", stopped)
     code, _, err = cli(main, HERE, A100, "output=new/mine.yaml")
     assert (code, err[-1]) == (130, "interrupted; no file is left")
     assert {path.name for path in tmp_path.iterdir()} == files.keys()

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
-from fastflow.hardware.chip import generate, level_numbers
-from fastflow.hardware.chiplets import areas, crossing_shares, inner_edge
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.errors import InputError
+from fastflow.engine.grid.plan import plan
+from fastflow.physics.hardware.chip import generate, level_numbers
+from fastflow.physics.hardware.chiplets import areas, crossing_shares, inner_edge
 from tests.checks import cases
 from tests.naive import chiplets as naive
 
@@ -79,7 +79,7 @@ def test_one_kind_of_die_is_as_it_was():
 
 
 def _written(key):
-    from fastflow.columns import find_input
+    from fastflow.schema import find_input
 
     value, unit = BASE[key][0].item(), find_input(key).unit
     return f"'{value!r} {unit}'" if unit else repr(value)

@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from fastflow.sweep import main
 from hydra.types import RunMode
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 import fastflow
-from fastflow.configuration.chip_file import chip_text
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import model_inputs
-from fastflow.configuration.library import hydra_rules, library_root
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
-from fastflow.sweep import main
+from fastflow.config.chip_file import chip_text
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.config.model_inputs import model_inputs
+from fastflow.core.errors import InputError
+from fastflow.engine.grid.plan import plan
 from tests.checks import cases
 
 MINE = "defaults: [pathfinding, _self_]\nname: mine\ntdp: 250 W\n"

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.sweep import main
 
 import fastflow
 from fastflow.cli import application
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.show import point
-from fastflow.show import progress as progress_module
-from fastflow.show.progress import Progress
-from fastflow.sweep import main
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.reporting.terminal import point
+from fastflow.reporting.terminal import progress as progress_module
+from fastflow.reporting.terminal.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-m", "fastflow.sweep"]
@@ -237,7 +237,7 @@ def test_a_defect_keeps_its_traceback(cli, monkeypatch):
     def broken(inputs):
         raise ValueError("a defect of the model")
 
-    monkeypatch.setattr("fastflow.crossflow.predict", broken)
+    monkeypatch.setattr("fastflow.performance.crossflow.predict", broken)
     for arguments in (["model=gemm"], ["-m", "model=gemm", "model.m=1,2"]):
         with pytest.raises(ValueError, match="a defect of the model"):
             cli(*arguments)

@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow import _jit
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.dataset.store import Store
-from fastflow.errors import InputError
-from fastflow.evaluation import execute
-from fastflow.explore.options import read_options
-from fastflow.explore.search import search_designs
-from fastflow.grid.plan import plan
+from fastflow.analysis.search.options import read_options
+from fastflow.analysis.search.run import search_designs
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core import jit as _jit
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.store import Store
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run import execute
 
 pytestmark = pytest.mark.long  # processes of a cluster
 ROOT = Path(__file__).parents[1]
@@ -185,7 +185,7 @@ def test_what_a_task_carries_is_small():
 
 
 def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.evaluation.workers._PATIENCE", 0.5)
+    monkeypatch.setattr("fastflow.engine.run.workers._PATIENCE", 0.5)
     with pytest.raises(
         InputError, match=r"^engine\.address=tcp://127\.0\.0\.1:9 .*a Dask scheduler that answers"
     ):
@@ -197,7 +197,7 @@ def test_an_address_that_nobody_answers_is_one_line(monkeypatch, tmp_path):
 
 
 def test_a_scheduler_without_workers_is_one_line(scheduler, monkeypatch, tmp_path):
-    monkeypatch.setattr("fastflow.evaluation.workers._PATIENCE", 2)
+    monkeypatch.setattr("fastflow.engine.run.workers._PATIENCE", 2)
     with pytest.raises(InputError, match=r"a scheduler with workers"):
         fastflow.sweep("engine=dask", f"engine.address={scheduler}", output=tmp_path / "none")
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.columns import ALGORITHMS as NAMES
-from fastflow.crossflow import time_collectives
-from fastflow.network.algorithms import (
+from fastflow.performance.crossflow import time_collectives
+from fastflow.physics.network.collectives.algorithms import (
     ALGORITHMS,
     AUTO,
     DIRECT,
@@ -26,14 +25,14 @@ from fastflow.network.algorithms import (
     phases,
     sent,
 )
-from fastflow.network.collectives import KINDS, WAYS, cheapest
-from fastflow.network.collectives import price as write_prices
-from fastflow.network.patterns import group_of
-from fastflow.network.placement import neighbour_cost, place
-from fastflow.network.recipe import recipe
-from fastflow.network.routes import SYSTEM
-from fastflow.network.topology import topology
-from fastflow.workload.graph import (
+from fastflow.physics.network.collectives.cost import KINDS, WAYS, cheapest
+from fastflow.physics.network.collectives.cost import price as write_prices
+from fastflow.physics.network.collectives.decompose import recipe
+from fastflow.physics.network.placement import neighbour_cost, place
+from fastflow.physics.network.routes import SYSTEM
+from fastflow.physics.network.routing.patterns import group_of
+from fastflow.physics.network.routing.topology import topology
+from fastflow.physics.workload.graph import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -43,6 +42,7 @@ from fastflow.workload.graph import (
     POINT_TO_POINT,
     REDUCE_SCATTER,
 )
+from fastflow.schema import ALGORITHMS as NAMES
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.measured import whole

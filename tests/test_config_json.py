@@ -5,20 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastflow.sweep import main
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow import workload
-from fastflow.configuration.inputs import convert, to_column
-from fastflow.errors import InputError
-from fastflow.sweep import main
-from fastflow.workload.transformer import parameters
-from fastflow.workload.transformer.config import inputs_of, read_config
-from fastflow.workload.transformer.network import network
-from fastflow.workload.transformer.published import with_types
-from fastflow.workload.transformer.sizes import DEFAULTS
-from fastflow.yaml_file import MistakeError
+from fastflow.config.model_inputs import convert, to_column
+from fastflow.core.errors import InputError
+from fastflow.core.yaml_file import MistakeError
+from fastflow.physics import workload
+from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
+from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.models.transformer.published import with_types
 from tests.checks import cases
 
 # of each model what its published file says, and the parameters of its published weights, in billions

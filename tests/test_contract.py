@@ -15,9 +15,9 @@ import yaml
 from importlinter.api import read_configuration
 
 import fastflow
-from fastflow import _jit
-from fastflow.columns import INPUTS, RESULTS, find_input, result_order
-from fastflow.configuration.inputs import ALTERNATIVE
+from fastflow.config.model_inputs import ALTERNATIVE
+from fastflow.core import jit as _jit
+from fastflow.schema import INPUTS, RESULTS, find_input, result_order
 
 PACKAGE = Path(fastflow.__file__).parent
 LIBRARY = next(
@@ -67,7 +67,7 @@ def test_the_plugin_for_hydra_imports_what_finds_the_library_and_the_commands():
     """Its folder is no package that import-linter would read: Hydra asks for a namespace."""
     (path,) = (PACKAGE / "_plugins").rglob("*.py")
     ours = {name for name in imported(path) if name.split(".")[0] == "fastflow"}
-    assert ours == {"fastflow.configuration.library", "fastflow.cli"}
+    assert ours == {"fastflow.config.library", "fastflow.cli"}
 
 
 def test_results_follow_from_the_rooms_that_name_them():
@@ -75,10 +75,15 @@ def test_results_follow_from_the_rooms_that_name_them():
     named = {room.removesuffix(".py") for room in _jit.MODEL}
     assert all((PACKAGE / room).exists() for room in _jit.MODEL)
     graph = grimp.build_graph("fastflow", cache_dir=None)
-    model = {"fastflow.crossflow", "fastflow.results", "fastflow.optimize", "fastflow.served_results"}
+    model = {
+        "fastflow.performance.crossflow",
+        "fastflow.performance.results",
+        "fastflow.analysis.search.optimizers",
+        "fastflow.performance.serving.columns",
+    }
     below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
     assert {name.split(".")[1] for name in below} == named
-    with_kernels = graph.find_modules_that_directly_import("fastflow._jit")
+    with_kernels = graph.find_modules_that_directly_import("fastflow.core.jit")
     others = {name.split(".")[1] for name in with_kernels} - named
     assert all(not uses_kernels(PACKAGE / room) for room in others)
 
@@ -92,7 +97,7 @@ def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
     package, run = copied
 
     def digest():
-        return run("from fastflow._jit import MODEL_DIGEST; print(MODEL_DIGEST)")
+        return run("from fastflow.core.jit import MODEL_DIGEST; print(MODEL_DIGEST)")
 
     before = digest()
     assert before.strip() == _jit.MODEL_DIGEST
@@ -107,7 +112,7 @@ def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
 
 def test_importing_the_model_loads_no_service():
     """What a worker loads to evaluate a range of points."""
-    code = "import sys, fastflow.crossflow, fastflow.results; print(*sys.modules)"
+    code = "import sys, fastflow.performance.crossflow, fastflow.performance.results; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
     )

@@ -6,18 +6,18 @@ from datetime import date
 
 import numpy as np
 import pytest
+from fastflow.sweep import main
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.columns.cost import COSTS
-from fastflow.cost.columns import Devices, cost_columns
-from fastflow.cost.dies import Wafer, dies_per_wafer, negative_binomial
-from fastflow.errors import InputError
-from fastflow.optimize.served_objective import measure_served
-from fastflow.serving.serve import serve
-from fastflow.show.tables import quantity
-from fastflow.sweep import main
+from fastflow.analysis.search.optimizers.serving_objective import measure_served
+from fastflow.core.errors import InputError
+from fastflow.performance.serving.predict import serve
+from fastflow.physics.cost.columns import Devices, cost_columns
+from fastflow.physics.cost.dies import Wafer, dies_per_wafer, negative_binomial
+from fastflow.reporting.terminal.tables import quantity
+from fastflow.schema.cost import COSTS
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.documents import ROOT

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow import crossflow, results
-from fastflow.columns import find_result, result_order
-from fastflow.columns.results import TYPICAL
+from fastflow.performance import crossflow, results
+from fastflow.schema import find_result, result_order
+from fastflow.schema.results import TYPICAL
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.naive import chip as naive_chip

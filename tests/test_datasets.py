@@ -17,17 +17,17 @@ import fastflow
 from fastflow import report
 from fastflow.__main__ import COMMANDS
 from fastflow.__main__ import main as run
-from fastflow.analysis.backtest import FILES, GAINS
-from fastflow.columns.serving import MODES, NO_SERVING
-from fastflow.configuration.library import PACKAGE, library_root
-from fastflow.dataset.folder import ERRORS, FRONT, RANKING
-from fastflow.dataset.reader import find
-from fastflow.measured import kinds  # noqa: F401  which registers the kinds
-from fastflow.measured.kind import KINDS
-from fastflow.optimize.methods import METHODS
-from fastflow.page.kinds import page_of
-from fastflow.workload import FAMILIES
-from fastflow.workload.transformer import serving
+from fastflow.analysis.backtest.study import FILES, GAINS
+from fastflow.analysis.measurements import kinds  # noqa: F401  which registers the kinds
+from fastflow.analysis.measurements.kind import KINDS
+from fastflow.analysis.search.optimizers.methods import METHODS
+from fastflow.config.library import PACKAGE, library_root
+from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING
+from fastflow.engine.dataset.reader import find
+from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.models.transformer import serving_pass as serving
+from fastflow.reporting.html.kinds import page_of
+from fastflow.schema.serving import MODES, NO_SERVING
 from tests import datasets
 from tests.browser import PROGRAM, Browser, browser
 from tests.datasets import CASES, words, write_files

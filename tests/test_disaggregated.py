@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.serving.disaggregated import Pools, simulate_apart
-from fastflow.serving.disaggregated_steady import steady_apart
-from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
+from fastflow.performance.serving.disaggregated.steady_state import steady_apart
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from tests.checks import cases, near
 from tests.naive import disaggregated as naive
 from tests.naive import window as naive_window

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.crossflow import predict
-from fastflow.network.dispatch import WAY, Routing, expected_parts
-from fastflow.tables import columns_of
-from fastflow.workload.graph import ALL_TO_ALL
+from fastflow.core.tables import columns_of
+from fastflow.performance.crossflow import predict
+from fastflow.physics.network.moe_dispatch import WAY, Routing, expected_parts
+from fastflow.physics.workload.graph import ALL_TO_ALL
 from tests.checks import cases
 from tests.naive.dispatch import copies
 

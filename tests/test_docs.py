@@ -20,18 +20,8 @@ import pytest
 
 import fastflow
 from fastflow.__main__ import COMMANDS
-from fastflow.columns import (
-    BACKTEST,
-    BANDS,
-    INPUTS,
-    RESULTS,
-    SEARCH,
-    SENSITIVITY,
-    SERVED,
-    STACKED,
-    VALIDATION,
-)
-from fastflow.configuration import shelf
+from fastflow.config import catalog as shelf
+from fastflow.schema import BACKTEST, BANDS, INPUTS, RESULTS, SEARCH, SENSITIVITY, SERVED, STACKED, VALIDATION
 from tests.documents import DOCS, MISTAKE, NOT_RUN, ROOT, blocks, pages, prose
 
 LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.columns import INPUTS
-from fastflow.configuration.inputs import convert
-from fastflow.configuration.library import library_root
-from fastflow.configuration.wording import suggestion
-from fastflow.errors import InputError
-from fastflow.workload import build_graph, count_kernels
-from fastflow.workload.precision import FORMATS, precision
+from fastflow.config.library import library_root
+from fastflow.config.messages import suggestion
+from fastflow.config.model_inputs import convert
+from fastflow.core.errors import InputError
+from fastflow.physics.workload import build_graph, count_kernels
+from fastflow.physics.workload.precision import FORMATS, precision
+from fastflow.schema import INPUTS
 from tests.checks import cases, mixed, near
 
 SIZES = {"m": 768, "k": 4096, "n": 1024, "batch": 3}

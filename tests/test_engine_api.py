@@ -14,12 +14,13 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 import fastflow
-from fastflow import _jit, crossflow, results
-from fastflow.columns import RESULTS, find_result, result_order
-from fastflow.configuration.library import library_root
-from fastflow.dataset import schema
-from fastflow.errors import InputError
-from fastflow.tables import is_repeated
+from fastflow.config.library import library_root
+from fastflow.core import jit as _jit
+from fastflow.core.errors import InputError
+from fastflow.core.tables import is_repeated
+from fastflow.engine.dataset import schema
+from fastflow.performance import crossflow, results
+from fastflow.schema import RESULTS, find_result, result_order
 
 ADDED = {"point", "tech", "mem", "net", "chip", "system", "model", "tiling"}
 GRID = ("model=gemm", "model.m=range(1,41)", "model.k=range(1,31)")
@@ -112,7 +113,7 @@ def test_a_dataset_reads_back_in_one_call(stand_in, tmp_path):
     schema = pq.read_schema(folder / "part-00000.parquet")
     assert schema.field("time_s").metadata[b"unit"] == b"s"
     assert schema.field("time_s").metadata[b"meaning"]
-    assert schema.metadata[b"fastflow.version"].decode() == fastflow.__version__
+    assert schema.metadata[b"fastflow.core.version"].decode() == fastflow.__version__
     assert len(schema.metadata[b"fastflow.fingerprint"]) == 64
     assert json.loads(schema.metadata[b"fastflow.overrides"]) == list(GRID)
     assert schema.metadata[b"fastflow.points"] == b"1200"

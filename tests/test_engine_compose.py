@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fastflow.configuration import plain
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.hydra_composer import flatten
-from fastflow.configuration.library import hydra_rules, library_root
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
+from fastflow.config import fast_composer as plain
+from fastflow.config.composer import Composer
+from fastflow.config.hydra_composer import flatten
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.core.errors import InputError
+from fastflow.engine.grid.plan import plan
 
 from .checks import cases
 

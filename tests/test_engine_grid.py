@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.configuration.wording import COMMAND_LINE
-from fastflow.errors import InputError
-from fastflow.grid.grid import Axis, Block, Share
-from fastflow.grid.plan import plan
-from fastflow.tables import is_repeated
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.config.messages import COMMAND_LINE
+from fastflow.core.errors import InputError
+from fastflow.core.tables import is_repeated
+from fastflow.engine.grid.grid import Axis, Block, Share
+from fastflow.engine.grid.plan import plan
 
 
 @pytest.fixture(autouse=True)

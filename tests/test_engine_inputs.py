@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from fastflow.configuration.inputs import convert, model_inputs, to_column
-from fastflow.configuration.settings import Settings, settings
-from fastflow.errors import CompositionError, InputError
+from fastflow.config.engine_settings import Settings, settings
+from fastflow.config.model_inputs import convert, model_inputs, to_column
+from fastflow.core.errors import CompositionError, InputError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.errors import InputError
+from fastflow.core.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "conf" / "model"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.parallelism.mesh import AXES, axes
-from fastflow.parallelism.strategy import parse, parse_column
+from fastflow.physics.parallelism.mesh import AXES, axes
+from fastflow.physics.parallelism.strategy import parse, parse_column
 from tests.checks import cases
 from tests.naive import strategy as naive
 

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.timing.experts import PASSES, ExpertLayers, expert_pass, time_passes
-from fastflow.timing.grouped import OF_SINGLE, ORDER, VISIT, GroupedProducts, run_grouped, time_grouped
-from fastflow.timing.loads import DRAWS, Loads, Routings, expert_loads, mean_rows
+from fastflow.physics.timing.moe.expert_load import DRAWS, Loads, Routings, expert_loads, mean_rows
+from fastflow.physics.timing.moe.grouped_gemm import (
+    OF_SINGLE,
+    ORDER,
+    VISIT,
+    GroupedProducts,
+    run_grouped,
+    time_grouped,
+)
+from fastflow.physics.timing.moe.layer import PASSES, ExpertLayers, expert_pass, time_passes
 from tests.checks import cases, near
 from tests.devices import column, device_of, devices
 from tests.measured import SAMPLE, whole

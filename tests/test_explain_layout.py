@@ -3,15 +3,15 @@
 from math import prod
 
 import pytest
+from fastflow.sweep import main
 
 import fastflow
-from fastflow import results
-from fastflow.errors import InputError
-from fastflow.explanation import signature
-from fastflow.parallelism.strategy import parse
-from fastflow.sweep import main
-from fastflow.workload.graph import FORWARD, NO_GRADIENT, PRODUCT, Dims, Facts, Form
-from fastflow.workload.types import product
+from fastflow.core.errors import InputError
+from fastflow.performance import results
+from fastflow.performance.sharding_report import signature
+from fastflow.physics.parallelism.strategy import parse
+from fastflow.physics.workload.graph import FORWARD, NO_GRADIENT, PRODUCT, Dims, Facts, Form
+from fastflow.physics.workload.ops import gemm as product
 from tests.networks import three_products
 
 # 64 rows of fp16; products of 8 x 32, 32 x 16 and 16 x 48 columns

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow import precompile, results, workload
-from fastflow.column import count
-from fastflow.columns import find_input
-from fastflow.workload import FAMILIES
-from fastflow.workload.family import Family, alone, independent
-from fastflow.workload.graph import HIDDEN
-from fastflow.workload.layers import Layer, Node, connect
-from fastflow.workload.types import product
+from fastflow.core.field import count
+from fastflow.performance import precompile, results
+from fastflow.physics import workload
+from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.graph import HIDDEN
+from fastflow.physics.workload.network import Layer, Node, connect
+from fastflow.physics.workload.ops import gemm as product
+from fastflow.schema import find_input
 
 PACKAGE = Path(fastflow.__file__).parent
 EVERY_MODEL = ("name", "dtype", "training", "optimizer", "devices", "strategy")
@@ -115,8 +116,8 @@ def test_a_new_family_is_a_file_and_a_name(copied):
     )
     said = run(
         "import numpy as np\n"
-        "from fastflow.columns import find_input\n"
-        "from fastflow.workload import count_kernels\n"
+        "from fastflow.schema import find_input\n"
+        "from fastflow.physics.workload import count_kernels\n"
         "print(find_input('model.name').allowed())\n"
         "print(find_input('model.depth').meaning)\n"
         "print(find_input('model.batch').meaning)\n"

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fastflow import results
-from fastflow.trace import trace_point
-from fastflow.workload.graph import COLLECTIVES
+from fastflow.performance import results
+from fastflow.physics.workload.graph import COLLECTIVES
+from fastflow.reporting.trace import trace_point
 from tests.checks import near
 from tests.naive import collectives
 from tests.networks import three_products

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from fastflow.errors import InputError
-from fastflow.figures.drawing import draw_placement
-from fastflow.figures.floorplan import MOST_DRAWN, floorplan
-from fastflow.figures.ranks import draw_ranks
-from fastflow.figures.scene import describe, scene, shared_edges
-from fastflow.figures.wiring import CUT, PLANE, WRAP, strokes
-from fastflow.network.topology import topology
-from fastflow.parallelism.mesh import AXES
+from fastflow.core.errors import InputError
+from fastflow.physics.network.routing.topology import topology
+from fastflow.physics.parallelism.mesh import AXES
+from fastflow.reporting.placement.drawing import draw_placement
+from fastflow.reporting.placement.floorplan import MOST_DRAWN, floorplan
+from fastflow.reporting.placement.ranks import draw_ranks
+from fastflow.reporting.placement.scene import describe, scene, shared_edges
+from fastflow.reporting.placement.wiring import CUT, PLANE, WRAP, strokes
 from tests.checks import cases, near
 
 TILE = 0.9  # side of a device where none of its links is drawn

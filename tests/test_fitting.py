@@ -4,17 +4,17 @@ import re
 
 import numpy as np
 import pytest
+from fastflow.sweep import main
 
 import fastflow
-from fastflow.columns import INPUTS
-from fastflow.configuration.shelf import keys
-from fastflow.crossflow import weigh
-from fastflow.errors import InputError
-from fastflow.optimize.fitting import with_devices
-from fastflow.optimize.layouts import best_layouts
-from fastflow.parallelism.choices import every_layout
-from fastflow.sweep import main
-from fastflow.tables import take
+from fastflow.config.catalog import keys
+from fastflow.core.errors import InputError
+from fastflow.core.tables import take
+from fastflow.performance.auto.no_fit import with_devices
+from fastflow.performance.auto.transformer import best_layouts
+from fastflow.performance.crossflow import weigh
+from fastflow.physics.parallelism.candidates import every_layout
+from fastflow.schema import INPUTS
 from tests.conftest import columns_of
 
 AUTO = "parallel.strategy=auto"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.timing.attention_pairs import Attentions
-from fastflow.timing.flash_attention import time_attention
-from fastflow.timing.flash_attention_backward import time_attention_backward
+from fastflow.physics.timing.attention.backward import time_attention_backward
+from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.tile_pairs import Attentions
 from tests.checks import cases, near
 from tests.devices import A100ISH, attention_designs, column, device_of, devices
 from tests.measured import SAMPLE, whole

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.timing.decode_blocks import Decodes
-from fastflow.timing.flash_decoding import rotates, time_decoding
+from fastflow.physics.timing.attention.decode import rotates, time_decoding
+from fastflow.physics.timing.attention.decode_tiles import Decodes
 from tests.checks import cases, near
 from tests.devices import A100ISH, attention_designs, column, device_of, devices
 from tests.measured import SAMPLE, whole

@@ -3,8 +3,8 @@
 import pytest
 
 import fastflow
-from fastflow.configuration.inputs import to_column
-from fastflow.crossflow import predict
+from fastflow.config.model_inputs import to_column
+from fastflow.performance.crossflow import predict
 
 BASE = ("model=llama3_8b", "model.layers=4", "model.batch=8", "chip=h100_sxm", "system=dgx_h100",
         "system.devices=8", "parallel.strategy=TP-2-d4")  # fmt: skip

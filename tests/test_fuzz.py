@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow import crossflow, results
-from fastflow.columns import find_input, find_result
-from fastflow.errors import InputError
-from fastflow.evaluation.points import results_of
-from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.strategy import parse
+from fastflow.core.errors import InputError
+from fastflow.engine.run.predict import results_of
+from fastflow.performance import crossflow, results
+from fastflow.physics.parallelism.mesh import AXES
+from fastflow.physics.parallelism.strategy import parse
+from fastflow.schema import find_input, find_result
 from tests.checks import cases
 from tests.conftest import columns_of
 

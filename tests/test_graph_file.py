@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.configuration.inputs import convert
-from fastflow.errors import InputError
-from fastflow.workload import build_graph, count_kernels
-from fastflow.workload.file import outline, read_network
-from fastflow.workload.graph import PHASES, model_flop
-from fastflow.workload.precision import precision
+from fastflow.config.model_inputs import convert
+from fastflow.core.errors import InputError
+from fastflow.physics.workload import build_graph, count_kernels
+from fastflow.physics.workload.graph import PHASES, model_flop
+from fastflow.physics.workload.models.graph_file import outline, read_network
+from fastflow.physics.workload.precision import precision
 from tests.checks import cases, mixed, near
 from tests.exchanges import exchanges
 from tests.naive import graph as naive

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fastflow.optimize import halving
-from fastflow.optimize.halving import Rules, Rung, rungs, steps_of, successive_halving
-from fastflow.optimize.space import Space
+from fastflow.analysis.search.optimizers import halving
+from fastflow.analysis.search.optimizers.design_space import Space
+from fastflow.analysis.search.optimizers.halving import Rules, Rung, rungs, steps_of, successive_halving
 
 SPACE = Space(("chip.area.core", "chip.area.l2", "chip.power.core"), np.array([0, 0, 1]))
 

@@ -5,11 +5,18 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fastflow.hardware.core import Core, generate_cores
-from fastflow.hardware.dram import Dram, generate_dram
-from fastflow.hardware.link import Link, generate_links
-from fastflow.hardware.sram import Sram, generate_sram, moved_energy
-from fastflow.hardware.voltage import Supply, highest_voltage, operate, power_ratio, speed_ratio, voltage_at
+from fastflow.physics.hardware.core import Core, generate_cores
+from fastflow.physics.hardware.dram import Dram, generate_dram
+from fastflow.physics.hardware.link import Link, generate_links
+from fastflow.physics.hardware.sram import Sram, generate_sram, moved_energy
+from fastflow.physics.hardware.voltage import (
+    Supply,
+    highest_voltage,
+    operate,
+    power_ratio,
+    speed_ratio,
+    voltage_at,
+)
 from tests.checks import cases, hair, near, row
 from tests.naive import core, dram, link, sram, voltage
 

@@ -9,18 +9,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-import fastflow
-from fastflow.columns import SERVED as SERVED_COLUMNS
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.configuration.wording import COMMAND_LINE
-from fastflow.dataset.reader import find
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
 from fastflow.report import main as report
 from fastflow.search import main as search
 from fastflow.sweep import main as sweep
+
+import fastflow
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.config.messages import COMMAND_LINE
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.reader import find
+from fastflow.engine.grid.plan import plan
+from fastflow.schema import SERVED as SERVED_COLUMNS
 from tests import hostile
 
 MOST_POINTS = 400  # of a grid that is run
@@ -429,7 +429,7 @@ def test_a_search_refuses_in_one_line(cli, tmp_path, words):
     ],
 )
 def test_what_is_too_large_is_refused_before_it_is_expanded(overrides, says, monkeypatch):
-    monkeypatch.setattr("fastflow.evaluation.execute.collect", None)
+    monkeypatch.setattr("fastflow.engine.run.execute.collect", None)
     with pytest.raises(InputError, match=re.escape(says)):
         fastflow.evaluate(*overrides)
 

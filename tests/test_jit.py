@@ -10,11 +10,11 @@ import pytest
 from numba.core import event, types
 
 import fastflow
-from fastflow import _jit
-from fastflow._jit import cache
-from fastflow._jit.cache import KernelCache
-from fastflow._jit.dispatcher import Kernel
-from fastflow._jit.fingerprint import fingerprint
+from fastflow.core import jit as _jit
+from fastflow.core.jit import cache
+from fastflow.core.jit.cache import KernelCache
+from fastflow.core.jit.dispatcher import Kernel
+from fastflow.core.jit.fingerprint import fingerprint
 
 FACTOR = 3.0
 
@@ -167,7 +167,7 @@ def test_kernels_are_sent_by_name():
 
 
 def _jit_kernel():
-    from fastflow import distinct
+    from fastflow.core import dedupe as distinct
 
     return distinct.distinct_rows
 

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 import fastflow
-from fastflow.configuration import composer as composers
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.errors import InputError
-from fastflow.grid.plan import plan
+from fastflow.config import composer as composers
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.errors import InputError
+from fastflow.engine.grid.plan import plan
 
 OLD = 1_000_000_000
 
@@ -102,7 +102,7 @@ def test_what_one_call_asked_for_does_not_show_in_the_next(monkeypatch):
 
 
 def test_nothing_grows_without_end(home, monkeypatch):
-    monkeypatch.setattr("fastflow.configuration.hydra_composer._MOST_TEXTS", 5)
+    monkeypatch.setattr("fastflow.config.hydra_composer._MOST_TEXTS", 5)
     for number in range(20):
         folder = home / str(number)
         folder.mkdir()

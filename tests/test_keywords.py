@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.given import asked_for
-from fastflow.configuration.library import hydra_rules
+from fastflow.config.composer import Composer
+from fastflow.config.keyword_overrides import asked_for
+from fastflow.config.library import hydra_rules
 from tests.checks import cases
 
 

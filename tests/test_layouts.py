@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.crossflow import time_collectives
-from fastflow.errors import InputError
-from fastflow.parallelism.layout import LAYERS as KEY
-from fastflow.parallelism.layout import parse_layers, parse_layout
-from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.strategy import Strategy
-from fastflow.workload.graph import COLLECTIVES
+from fastflow.core.errors import InputError
+from fastflow.performance.crossflow import time_collectives
+from fastflow.physics.parallelism.mesh import AXES
+from fastflow.physics.parallelism.sharding.layout import LAYERS as KEY
+from fastflow.physics.parallelism.sharding.layout import parse_layers, parse_layout
+from fastflow.physics.parallelism.strategy import Strategy
+from fastflow.physics.workload.graph import COLLECTIVES
 from tests.checks import near
 from tests.conftest import columns_of
 from tests.naive import layouts as naive

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow import crossflow, limits, results
-from fastflow.columns import find_input
-from fastflow.errors import InputError
-from fastflow.hardware.limits import LEAST_AREA, MOST_UNITS
+from fastflow.core.errors import InputError
+from fastflow.performance import crossflow, results
+from fastflow.performance import validity as limits
+from fastflow.physics.hardware.bounds import LEAST_AREA, MOST_UNITS
+from fastflow.schema import find_input
 from tests.conftest import columns_of
 from tests.test_fuzz import BASES, FILE, wrong
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.workload.file import read_network
-from fastflow.workload.graph import BACKWARD, BATCHED, FORWARD, ON_ACTIVATIONS
-from fastflow.workload.kernels import kernels
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.types.linear_time import Product, Sizes, steps_of
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.autodiff import kernels
+from fastflow.physics.workload.graph import BACKWARD, BATCHED, FORWARD, ON_ACTIVATIONS
+from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.ops.linear_attention import Product, Sizes, steps_of
+from fastflow.physics.workload.precision import UNSIZED
 from tests.checks import cases
 from tests.naive import linear_time as naive
 

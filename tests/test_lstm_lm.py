@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.workload.precision import STATES
+from fastflow.physics.workload.precision import STATES
 from tests.checks import cases, near
 from tests.naive import lstm_lm, sharding
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.dataset.schema import to_frame
-from fastflow.grid.run import explaining
-from fastflow.measured import csv_file
-from fastflow.measured.host import LayerHost, layer_call, operator_call, product_call
-from fastflow.measured.kind import KINDS, Measurements
-from fastflow.measured.planned_file import plan_file
-from fastflow.measured.points import PredictedRows, with_reasons
-from fastflow.measured.validation_tables import predicted_tables
+from fastflow.analysis.measurements import csv_file
+from fastflow.analysis.measurements.host_overhead import LayerHost, layer_call, operator_call, product_call
+from fastflow.analysis.measurements.kind import KINDS, Measurements
+from fastflow.analysis.measurements.plan import plan_file
+from fastflow.analysis.measurements.predict import PredictedRows, with_reasons
+from fastflow.analysis.validation.tables import predicted_tables
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.engine.dataset.schema import to_frame
+from fastflow.engine.grid.run import explaining
 
 # --- the host
 
@@ -79,7 +79,9 @@ class _Pauses(Measurements):
 
 def test_a_kind_is_one_class(tmp_path, monkeypatch):
     (tmp_path / "some.csv").write_text("rounds,who,time_s\n1,x,2e-3\n4,y,4e-3\n")
-    monkeypatch.setattr("fastflow.measured.kind.KINDS", KINDS)  # so that what is added goes again
+    monkeypatch.setattr(
+        "fastflow.analysis.measurements.kind.KINDS", KINDS
+    )  # so that what is added goes again
     KINDS.append(_Pauses)
     try:
         found = fastflow.validate(f"measurements={tmp_path / 'some.csv'}", "chip=a100")
@@ -97,7 +99,7 @@ def test_every_kind_is_registered_once_and_by_a_file_of_its_own():
     homes = [kind.__module__ for kind in KINDS]
     names = ("attention", "collective", "experts", "gemm", "iteration", "latent_attention", "operator",
              "recurrent", "serving", "training")  # fmt: skip
-    assert sorted(homes) == [f"fastflow.measured.kinds.{name}" for name in names]
+    assert sorted(homes) == [f"fastflow.analysis.measurements.kinds.{name}" for name in names]
     assert len({kind.name for kind in KINDS}) == len(KINDS)
 
 

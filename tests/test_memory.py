@@ -5,12 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.evaluation import runner
-from fastflow.evaluation.runner import evaluated, rows, warm_up
-from fastflow.grid.plan import plan
-from fastflow.workload import count_kernels
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run import chunks as runner
+from fastflow.engine.run.chunks import evaluated, rows, warm_up
+from fastflow.physics.workload import count_kernels
 
 MODELS = (
     ("model.batch=range(512,20481,64)", "parallel.strategy=d512,CR-8-d64,RC-4-2-d64"),

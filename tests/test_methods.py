@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.errors import InputError
-from fastflow.optimize import descent
-from fastflow.optimize.methods import DEFAULT, METHODS, defaults, make
-from fastflow.optimize.space import Space, random_designs, sums
+from fastflow.analysis.search.optimizers import gradient as descent
+from fastflow.analysis.search.optimizers.design_space import Space, random_designs, sums
+from fastflow.analysis.search.optimizers.methods import DEFAULT, METHODS, defaults, make
+from fastflow.core.errors import InputError
 from tests.checks import cases
 from tests.naive import descent as naive
 

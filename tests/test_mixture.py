@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.workload.file import read_network
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.models.graph_file import read_network
 
 HEAD = """
 rows: [batch, sequence]

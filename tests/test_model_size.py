@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
+from fastflow.sweep import main as sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.sweep import main as sweep
-from fastflow.tables import columns_of
-from fastflow.workload import parameters_of, unsuited
-from fastflow.workload.transformer.model_size import KEY, _read, with_size
-from fastflow.workload.transformer.sizes import DEFAULTS
+from fastflow.core.errors import InputError
+from fastflow.core.tables import columns_of
+from fastflow.physics.workload import parameters_of, unsuited
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.model_size import KEY, _read, with_size
 from tests.checks import cases
 
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn")

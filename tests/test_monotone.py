@@ -5,16 +5,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.evaluation.points import results_of
-from fastflow.hardware.chip import generate
-from fastflow.timing.attention_pairs import Attentions
-from fastflow.timing.decode_blocks import Decodes
-from fastflow.timing.device import device
-from fastflow.timing.flash_attention import time_attention
-from fastflow.timing.flash_attention_backward import time_attention_backward
-from fastflow.timing.flash_decoding import time_decoding
-from fastflow.timing.grouped import GroupedProducts, time_grouped
-from fastflow.timing.loads import Routings
+from fastflow.engine.run.predict import results_of
+from fastflow.physics.hardware.chip import generate
+from fastflow.physics.timing.attention.backward import time_attention_backward
+from fastflow.physics.timing.attention.decode import time_decoding
+from fastflow.physics.timing.attention.decode_tiles import Decodes
+from fastflow.physics.timing.attention.forward import time_attention
+from fastflow.physics.timing.attention.tile_pairs import Attentions
+from fastflow.physics.timing.device import device
+from fastflow.physics.timing.moe.expert_load import Routings
+from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, time_grouped
 from tests.checks import BUDGETS, cases
 from tests.conftest import columns_of
 

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.errors import InputError
-from fastflow.network import patterns, placement
-from fastflow.network.algorithms import ALGORITHMS, DIRECT
-from fastflow.network.links import link_loads
-from fastflow.network.patterns import Group, group_of, logical_edges, pairs
-from fastflow.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
-from fastflow.network.recipe import alike, recipe
-from fastflow.network.routing import reach, split
-from fastflow.network.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
-from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.strategy import Strategy
-from fastflow.workload.graph import POINT_TO_POINT
+from fastflow.core.errors import InputError
+from fastflow.physics.network import placement
+from fastflow.physics.network.collectives.algorithms import ALGORITHMS, DIRECT
+from fastflow.physics.network.collectives.decompose import alike, recipe
+from fastflow.physics.network.link_loads import link_loads
+from fastflow.physics.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
+from fastflow.physics.network.routing import patterns
+from fastflow.physics.network.routing.contention import reach, split
+from fastflow.physics.network.routing.patterns import Group, group_of, logical_edges, pairs
+from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
+from fastflow.physics.parallelism.mesh import AXES
+from fastflow.physics.parallelism.strategy import Strategy
+from fastflow.physics.workload.graph import POINT_TO_POINT
 from tests.checks import cases, near
 from tests.naive import network as naive
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import fastflow
 from fastflow import InputError
-from fastflow.columns import INPUTS, find_input, results
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.inputs import is_of_model, model_inputs
-from fastflow.configuration.library import hydra_rules
-from fastflow.evaluation import effects
-from fastflow.grid.unset import NEVER, SAMPLE, _inputs_without
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.config.model_inputs import is_of_model, model_inputs
+from fastflow.engine.grid.unset import NEVER, SAMPLE, _inputs_without
+from fastflow.engine.run import no_effect as effects
+from fastflow.schema import INPUTS, find_input, results
 
 COLUMN = "no_effect"
 TYPICAL = [column.name for column in (*results.TYPICAL, results.TYPICAL_TTFT)]

@@ -15,14 +15,15 @@ import pytest
 from matplotlib.figure import Figure
 
 import fastflow
-from fastflow import studies, units
-from fastflow.measured.validation import Validation
-from fastflow.notebook import calls, markup
-from fastflow.notebook.extension import continuations, load, unload
-from fastflow.notebook.points import Points
-from fastflow.show import progress as progress_module
-from fastflow.show.progress import InNotebook
-from fastflow.show.tables import new_sheet
+from fastflow.analysis.validation.study import Validation
+from fastflow.api.notebook import calls, markup
+from fastflow.api.notebook.extension import continuations, load, unload
+from fastflow.api.notebook.frames import Points
+from fastflow.core import units
+from fastflow.reporting import studies
+from fastflow.reporting.terminal import progress as progress_module
+from fastflow.reporting.terminal.progress import InNotebook
+from fastflow.reporting.terminal.tables import new_sheet
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "docs" / "notebooks").glob("*.ipynb"))
 ENTRIES = ("backtest", "calibrate", "chances", "evaluate", "rank_strategies", "search", "sensitivity",
@@ -106,7 +107,7 @@ def test_commands_that_were_imported_answer_as_the_functions_do(name):
     """A module takes the place of the function once it is imported."""
     code = Path(fastflow.__file__).with_name(f"{name}.py")
     assert hasattr(calls, name)
-    assert not code.exists() or f'"fastflow.notebook.calls.{name}"' in code.read_text()
+    assert not code.exists() or f'"fastflow.api.notebook.calls.{name}"' in code.read_text()
 
 
 def test_a_card_says_the_essential_of_a_point_first(one):

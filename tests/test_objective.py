@@ -5,9 +5,9 @@ from math import ceil, log
 import numpy as np
 import pytest
 
-from fastflow.hardware.chip import dram_given
-from fastflow.hardware.dram import device_rooms
-from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP, devices_short, measure, score
+from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP, devices_short, measure, score
+from fastflow.physics.hardware.chip import dram_given
+from fastflow.physics.hardware.dram import device_rooms
 from tests.checks import near
 from tests.conftest import columns_of
 

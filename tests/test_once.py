@@ -10,22 +10,24 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-import fastflow
-from fastflow import crossflow, yaml_file
 from fastflow.calibrate import main as calibrate
-from fastflow.configuration import composer as composers
-from fastflow.configuration.hydra_composer import HydraComposer
-from fastflow.dataset.reader import Dataset
-from fastflow.dataset.store import Store
-from fastflow.evaluation import runner
-from fastflow.hardware import chip
-from fastflow.measured import csv_file, scalars
-from fastflow.optimize import strategies
 from fastflow.search import main as search
 from fastflow.sweep import main as sweep
 from fastflow.validate import main as validate
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+import fastflow
+from fastflow.analysis.calibration import parameters as scalars
+from fastflow.analysis.measurements import csv_file
+from fastflow.config import composer as composers
+from fastflow.config.hydra_composer import HydraComposer
+from fastflow.core import yaml_file
+from fastflow.engine.dataset.reader import Dataset
+from fastflow.engine.dataset.store import Store
+from fastflow.engine.run import chunks as runner
+from fastflow.performance import crossflow
+from fastflow.performance.auto import rank as strategies
+from fastflow.physics.hardware import chip
 
 RC = "parallel.strategy=RC-1-16-d32"
 AUTO = "parallel.strategy=auto"

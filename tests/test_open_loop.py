@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
+from fastflow.report import main as report
+from fastflow.sweep import main as sweep
 
 import fastflow
-from fastflow.notebook.cards import one, several
-from fastflow.report import main as report
-from fastflow.serving.load import TAKEN, TOO_MANY
-from fastflow.serving.overload import is_overload
-from fastflow.serving.simulate import simulate
-from fastflow.serving.slo import is_late
-from fastflow.serving.steady import steady
-from fastflow.sweep import main as sweep
+from fastflow.api.notebook.cards import one, several
+from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.overload import is_overload
+from fastflow.performance.serving.requests.load import TAKEN, TOO_MANY
+from fastflow.performance.serving.simulator.run import simulate
+from fastflow.performance.serving.slo import is_late
 from tests.servers import likely, loads, realistic, servers
 
 CARRIED, TOO_MUCH = (0.5, 0.8, 0.95), 1.1

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.workload import build_graph, count_kernels, fewest_rows
-from fastflow.workload import operator as subject
-from fastflow.workload.graph import FORWARD, ON_ACTIVATIONS
-from fastflow.workload.precision import OUTPUT_BYTES, precision
+from fastflow.physics.workload import build_graph, count_kernels, fewest_rows
+from fastflow.physics.workload.graph import FORWARD, ON_ACTIVATIONS
+from fastflow.physics.workload.models import operator as subject
+from fastflow.physics.workload.precision import OUTPUT_BYTES, precision
 from tests.checks import cases, mixed, near
 from tests.exchanges import exchanges
 from tests.naive import operator as naive

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.columns import INPUTS
-from fastflow.parallelism.ways import NAMES
+from fastflow.physics.parallelism.plans import NAMES
+from fastflow.schema import INPUTS
 from tests.checks import cases
 from tests.test_stacks import TOWER
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.crossflow import predict
-from fastflow.errors import InputError
-from fastflow.hardware.packages import devices_per_package
-from fastflow.network.topology import FULL, LINE, RING, SWITCH, topology
+from fastflow.core.errors import InputError
+from fastflow.performance.crossflow import predict
+from fastflow.physics.hardware.packages import devices_per_package
+from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, topology
 from tests.checks import cases
 from tests.test_systems import GIVEN, SHEETS
 

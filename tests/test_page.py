@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.report import main
 
 import fastflow
-from fastflow.dataset.reader import find
-from fastflow.page import rows
-from fastflow.page.document import document, packed
-from fastflow.page.kinds import page_of
-from fastflow.report import main
+from fastflow.engine.dataset.reader import find
+from fastflow.reporting.html import rows
+from fastflow.reporting.html.document import document, packed
+from fastflow.reporting.html.kinds import page_of
 from tests.browser import PROGRAM, Browser, browser
 
 GRID = ("tech=n12,n7,n5", "mem=hbm2,hbm3", "parallel.strategy=d512,RC-8-8-d8")

@@ -8,19 +8,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastflow.report import main as report
+from fastflow.sweep import main as sweep
 
 import fastflow
-from fastflow.charts import FORMATS
-from fastflow.charts.overview import axes_of, shown_of
-from fastflow.charts.overview import draw as draw_overview
-from fastflow.charts.style import fitting, render
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules, library_root
-from fastflow.grid.plan import plan
-from fastflow.report import main as report
-from fastflow.results import explain
-from fastflow.studies import STUDIES, fig01, fig09, report_of
-from fastflow.sweep import main as sweep
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.engine.grid.plan import plan
+from fastflow.performance.results import explain
+from fastflow.reporting.charts import FORMATS
+from fastflow.reporting.charts.overview import axes_of, shown_of
+from fastflow.reporting.charts.overview import draw as draw_overview
+from fastflow.reporting.charts.style import fitting, render
+from fastflow.reporting.studies import STUDIES, fig01, fig09, report_of
 
 SMALL = ("-m", "model=gemm", "model.m=64,128", "mem=hbm2,hbm3", "output=out/here")
 
@@ -407,7 +407,7 @@ def test_a_report_on_a_url(cli):
 
 
 def test_what_cannot_be_reported_on(cli, tmp_path):
-    for name, table in (("foreign", {}), ("torn", {}), ("old", {"fastflow.version": "0.0.9"})):
+    for name, table in (("foreign", {}), ("torn", {}), ("old", {"fastflow.core.version": "0.0.9"})):
         (tmp_path / name).mkdir()
         about = pa.table({"point": [0]}).replace_schema_metadata(table)
         pq.write_table(about, tmp_path / name / "part-00000.parquet")

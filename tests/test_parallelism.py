@@ -5,10 +5,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.errors import InputError
-from fastflow.parallelism.layout import Layouts
-from fastflow.parallelism.mesh import AXES, axes, devices_along, members
-from fastflow.parallelism.strategy import (
+from fastflow.core.errors import InputError
+from fastflow.physics.parallelism.mesh import AXES, axes, devices_along, members
+from fastflow.physics.parallelism.plans import NAMES
+from fastflow.physics.parallelism.sharding.layout import Layouts
+from fastflow.physics.parallelism.sharding.partition import cut
+from fastflow.physics.parallelism.strategy import (
     COLUMN_ROW,
     MOST_DEVICES,
     NO_KERNEL,
@@ -17,11 +19,9 @@ from fastflow.parallelism.strategy import (
     parse,
     parse_column,
 )
-from fastflow.parallelism.supergraph import cut
-from fastflow.parallelism.ways import NAMES
-from fastflow.workload import build_graph
-from fastflow.workload.graph import COLLECTIVES
-from fastflow.workload.precision import precision
+from fastflow.physics.workload import build_graph
+from fastflow.physics.workload.graph import COLLECTIVES
+from fastflow.physics.workload.precision import precision
 from tests.checks import cases, mixed
 from tests.naive import sharding
 from tests.naive import strategy as naive

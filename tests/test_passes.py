@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.serving import passes
+from fastflow.performance.serving.passes import tabulate as passes
 
 SERVER = (
     "serve=continuous", "model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", "system.devices=2",

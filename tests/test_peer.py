@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.crossflow import predict, time_collectives
-from fastflow.network import nccl, peer
-from fastflow.network.collectives import KINDS, cheapest
-from fastflow.network.patterns import group_of
-from fastflow.network.recipe import recipe
-from fastflow.network.topology import topology
-from fastflow.results import explain
-from fastflow.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
+from fastflow.performance.crossflow import predict, time_collectives
+from fastflow.performance.results import explain
+from fastflow.physics.network.collectives import custom_all_reduce as peer
+from fastflow.physics.network.collectives import nccl
+from fastflow.physics.network.collectives.cost import KINDS, cheapest
+from fastflow.physics.network.collectives.decompose import recipe
+from fastflow.physics.network.routing.patterns import group_of
+from fastflow.physics.network.routing.topology import topology
+from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.naive import peer as naive

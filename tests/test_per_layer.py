@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from fastflow.sweep import main
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.optimize import per_layer
-from fastflow.optimize.per_layer import ASKED, CHOSEN
-from fastflow.optimize.settled import settle
-from fastflow.optimize.strategies import rank
-from fastflow.parallelism.layout import LAYERS
-from fastflow.sweep import main
+from fastflow.core.errors import InputError
+from fastflow.performance.auto import per_layer
+from fastflow.performance.auto.per_layer import ASKED, CHOSEN
+from fastflow.performance.auto.rank import rank
+from fastflow.performance.auto.resolve import settle
+from fastflow.physics.parallelism.sharding.layout import LAYERS
 from tests.checks import cases
 from tests.conftest import columns_of
 from tests.naive import per_layer as naive

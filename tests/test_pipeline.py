@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.columns import SCHEDULES
-from fastflow.iteration.events import Tasks, background_segments, simulate
-from fastflow.iteration.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
-from fastflow.iteration.pipeline_order import balance, block_at, in_flight
-from fastflow.iteration.schedule import schedule
-from fastflow.trace import Details, trace, write_trace
-from fastflow.workload.graph import PHASES
+from fastflow.physics.schedule.event_simulator import Tasks, background_segments, simulate
+from fastflow.physics.schedule.pipeline import KERNEL, PipelinePlan, TimedKernels, run_pipelines, tasks_of
+from fastflow.physics.schedule.pipeline_order import balance, block_at, in_flight
+from fastflow.physics.schedule.timeline import schedule
+from fastflow.physics.workload.graph import PHASES
+from fastflow.reporting.trace import Details, trace, write_trace
+from fastflow.schema import SCHEDULES
 from tests.checks import cases, near
 from tests.naive import schedule as naive
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastflow import results
+from fastflow.performance import results
 from tests.checks import near
 from tests.naive import chip as naive_chip
 from tests.naive import energy

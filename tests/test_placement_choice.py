@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from FASTFLOW import evaluate
 
-from fastflow import evaluate, results
-from fastflow.errors import InputError
-from fastflow.network.routes import routes_of
-from fastflow.parallelism.cuts import Groups
-from fastflow.parallelism.layout import lay_out
-from fastflow.parallelism.mesh import AXES, axes
-from fastflow.parallelism.strategy import parse_column
-from fastflow.parallelism.ways import assignments
+from fastflow.core.errors import InputError
+from fastflow.performance import results
+from fastflow.physics.network.routes import routes_of
+from fastflow.physics.parallelism.mesh import AXES, axes
+from fastflow.physics.parallelism.plans import assignments
+from fastflow.physics.parallelism.sharding.layout import lay_out
+from fastflow.physics.parallelism.sharding.tables import Groups
+from fastflow.physics.parallelism.strategy import parse_column
 from tests.checks import near
 from tests.conftest import columns_of
 from tests.naive import network as naive

@@ -11,9 +11,9 @@ import pytest
 from numba.core import types
 
 import fastflow
-from fastflow import precompile
-from fastflow._jit.signatures import read_type, write_type
-from fastflow.precompile import work
+from fastflow.core.jit.signatures import read_type, write_type
+from fastflow.performance import precompile
+from fastflow.performance.precompile import work
 
 LISTS = json.loads(precompile.SIGNATURES.read_text())
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,10 @@ def test_a_kernel_is_taken_once(tmp_path, monkeypatch):
     one, other = Counted(), Counted()
     monkeypatch.setattr(precompile, "one", one, raising=False)
     monkeypatch.setattr(precompile, "other", other, raising=False)
-    calls = [("fastflow.precompile:one", ["int64"]), ("fastflow.precompile:other", ["int64", "float64 2C"])]
+    calls = [
+        ("fastflow.performance.precompile:one", ["int64"]),
+        ("fastflow.performance.precompile:other", ["int64", "float64 2C"]),
+    ]
     said = []
     monkeypatch.setattr(precompile, "_told", [lambda *what: said.append(what)])
     (tmp_path / "0.taken").touch()
@@ -116,7 +119,11 @@ def test_what_an_edit_left_out_of_date_is_compiled_ahead(monkeypatch):
 
 
 def test_a_list_that_is_out_of_date_names_kernels_that_are_gone():
-    calls = [("fastflow.distinct:gone", []), ("fastflow.gone:gone", []), ("fastflow.distinct:kinds", [])]
+    calls = [
+        ("fastflow.core.dedupe:gone", []),
+        ("fastflow.gone:gone", []),
+        ("fastflow.core.dedupe:kinds", []),
+    ]
     assert precompile._missing(calls) == []
 
 

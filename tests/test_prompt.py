@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fastflow.__main__ import COMMANDS, main
-from fastflow.configuration import shelf
-from fastflow.configuration.cards import figures
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.version import version
+from fastflow.config import catalog as shelf
+from fastflow.config.cards import figures
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.version import version
 
 SCRIPT = Path(sys.executable).with_name("fastflow")
 PUBLIC = ("tech", "mem", "chip")

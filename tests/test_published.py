@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from fastflow.sweep import main
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.sweep import main
-from fastflow.workload.transformer.config import inputs_of
-from fastflow.workload.transformer.published import DTYPE, OF_EXPERTS, note_of_types
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.models.transformer.hf_config import inputs_of
+from fastflow.physics.workload.models.transformer.published import DTYPE, OF_EXPERTS, note_of_types
 from tests.test_config_json import FILES
 
 TRAIN, SERVE = (), ("serve=decode",)

@@ -8,23 +8,23 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fastflow.report import main
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.dataset.reader import find
-from fastflow.errors import InputError
-from fastflow.explore.ranges import WithinTolerance, read_ranges
-from fastflow.optimize import ranges as optimize
-from fastflow.optimize.ranges import TOLERANCE, varied
-from fastflow.optimize.space import Space
-from fastflow.page.document import document
-from fastflow.page.kinds import page_of
-from fastflow.report import main
-from fastflow.show.as_good import layouts_as_good
-from fastflow.show.ranges import range_parts, ranges_of, rows_of
+from fastflow.analysis.search.optimizers import ranges as optimize
+from fastflow.analysis.search.optimizers.design_space import Space
+from fastflow.analysis.search.optimizers.ranges import TOLERANCE, varied
+from fastflow.analysis.search.ranges import WithinTolerance, read_ranges
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.reader import find
+from fastflow.reporting.html.document import document
+from fastflow.reporting.html.kinds import page_of
+from fastflow.reporting.terminal.equivalents import layouts_as_good
+from fastflow.reporting.terminal.ranges import range_parts, ranges_of, rows_of
 from tests.checks import cases
 from tests.naive import ranges as naive
 

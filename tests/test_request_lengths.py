@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.serving import load
-from fastflow.serving.lengths import MOST_SENT
-from fastflow.workload.request_lengths import read_lengths
+from fastflow.performance.serving.requests import load
+from fastflow.performance.serving.requests.lengths import MOST_SENT
+from fastflow.physics.workload.request_lengths import read_lengths
 from tests.checks import cases
 from tests.servers import loads
 

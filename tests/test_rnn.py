@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.workload.rnn import CELLS
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.models.rnn import CELLS
 from tests.checks import cases, near
 from tests.naive import rnn
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.hardware.chip import generate, peak_flops
-from fastflow.timing.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
-from fastflow.timing.device import Device, Library, device
-from fastflow.timing.roofline import KernelWork, limiter_names, time_kernels
+from fastflow.physics.hardware.chip import generate, peak_flops
+from fastflow.physics.timing.device import Device, Library, device
+from fastflow.physics.timing.roofline import KernelWork, limiter_names, time_kernels
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES, make_unit, register_accesses_per_flop
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.naive import dataflow, roofline, tiling

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from fastflow.validate import main
 
 import fastflow
-from fastflow.columns import INPUTS
-from fastflow.configuration.inputs import SETS_OTHERS
-from fastflow.configuration.library import library_root
-from fastflow.measured.kinds.serving import ServedPoints
-from fastflow.measured.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
-from fastflow.measured.names import key_for, named, table
-from fastflow.validate import main
+from fastflow.analysis.measurements.aliases import key_for, named, table
+from fastflow.analysis.measurements.kinds.serving import ServedPoints
+from fastflow.analysis.measurements.kinds.training import FIRST_DENSE, STRUCTURE, TrainingRuns
+from fastflow.config.library import library_root
+from fastflow.config.model_inputs import SETS_OTHERS
+from fastflow.schema import INPUTS
 
 CONF = library_root() / "conf"
 RUN = {

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.sweep import main
 
 import fastflow
-from fastflow.sweep import main
 from tests.naive import space
 from tests.networks import three_products
 

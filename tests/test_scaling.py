@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.hardware.chip import generate
-from fastflow.hardware.scaling import KINDS, NODES, Scaling, node_scaling
+from fastflow.physics.hardware.chip import generate
+from fastflow.physics.hardware.scaling import KINDS, NODES, Scaling, node_scaling
 from tests.checks import cases, near
 from tests.conftest import columns_of
 from tests.naive import scaling as naive

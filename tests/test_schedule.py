@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.iteration.pipeline import PipelinePlan, TimedKernels
-from fastflow.iteration.schedule import Timeline, schedule
-from fastflow.workload.graph import PHASES
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
+from fastflow.physics.schedule.timeline import Timeline, schedule
+from fastflow.physics.workload.graph import PHASES
 from tests.checks import cases
 from tests.naive import schedule as naive
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 import fastflow
-from fastflow.explore.screening import screen
-from fastflow.optimize.space import Space
+from fastflow.analysis.search.optimizers.design_space import Space
+from fastflow.analysis.search.screening import screen
 
 SPACE = Space(tuple(f"chip.area.{name}" for name in ("core", "l1", "l0")), np.zeros(3, dtype=np.int64))
 RARE = 0.5  # a first share of three above this: a quarter of all designs, 0.5^2

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.explore import history as histories
-from fastflow.explore import scorer as scorers
-from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
+from fastflow.analysis.search import history as histories
+from fastflow.analysis.search import scorer as scorers
+from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP
+from fastflow.core.errors import InputError
 
 POINT = (
     "tech=n7",

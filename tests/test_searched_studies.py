@@ -5,19 +5,19 @@ import itertools
 import pandas as pd
 import pyarrow as pa
 import pytest
-
-import fastflow
-from fastflow import units as units_of
-from fastflow.charts.search import columns_of, draw, draw_front
-from fastflow.charts.style import render
-from fastflow.dataset.schema import field_of
 from fastflow.report import main as report
 from fastflow.search import main as search
-from fastflow.show.ranking import front_sheet, ranking_sheet
-from fastflow.show.tables import console
-from fastflow.studies import fig10, fig11, report_of
-from fastflow.studies.fig09 import NODES
 from fastflow.sweep import main as sweep
+
+import fastflow
+from fastflow.core import units as units_of
+from fastflow.engine.dataset.schema import field_of
+from fastflow.reporting.charts.search import columns_of, draw, draw_front
+from fastflow.reporting.charts.style import render
+from fastflow.reporting.studies import fig10, fig11, report_of
+from fastflow.reporting.studies.fig09 import NODES
+from fastflow.reporting.terminal.ranking import front_sheet, ranking_sheet
+from fastflow.reporting.terminal.tables import console
 
 WIDE = {**fig10.PAPER_MODEL, "model.hidden": 17408, "model.layers": 1}
 

@@ -3,18 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.report import main as report
+from fastflow.sensitivity import main as command
 from matplotlib.container import ErrorbarContainer
 
 import fastflow
-from fastflow.analysis.elasticity import elasticities
-from fastflow.analysis.figures import Figure, figures_of, varied
-from fastflow.analysis.sensitivity import Sensitivity
-from fastflow.analysis.variance import base_of, sobol
-from fastflow.charts.sensitivity import draw, listed
-from fastflow.errors import InputError
-from fastflow.report import main as report
-from fastflow.sensitivity import main as command
-from fastflow.show.sensitivity import show
+from fastflow.analysis.sensitivity.elasticity import elasticities
+from fastflow.analysis.sensitivity.parameters import Figure, figures_of, varied
+from fastflow.analysis.sensitivity.sobol import base_of, sobol
+from fastflow.analysis.sensitivity.study import Sensitivity
+from fastflow.core.errors import InputError
+from fastflow.reporting.charts.sensitivity import draw, listed
+from fastflow.reporting.terminal.sensitivity import show
 from tests.conftest import columns_of
 
 POINT = ("tech=n7", "mem=hbm3")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.crossflow import predict
-from fastflow.serving.layout import server_layouts
-from fastflow.serving.memory import cache_of
-from fastflow.workload.graph import BATCHED, PRODUCT
-from fastflow.workload.transformer.pattern import KINDS
+from fastflow.performance.crossflow import predict
+from fastflow.performance.serving.kv_cache import cache_of
+from fastflow.performance.serving.layout import server_layouts
+from fastflow.physics.workload.graph import BATCHED, PRODUCT
+from fastflow.physics.workload.models.transformer.layer_pattern import KINDS
 from tests.naive import served_pass as naive
 
 PARTS = ("tokens", "head", "decode", "prefill")

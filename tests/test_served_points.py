@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from fastflow.validate import main
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.validate import main
+from fastflow.core.errors import InputError
 from tests.measured import whole
 
 POINT = {

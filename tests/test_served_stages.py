@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.serving.iterations import stall_time
-from fastflow.serving.stages import even
+from fastflow.performance.serving.passes.step_time import stall_time
+from fastflow.performance.serving.pipeline_stages import even
 from tests.checks import cases
 from tests.naive import served_stages as naive
 

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.serving import iterations, load
-from fastflow.serving.load import TAKEN, TOO_LONG
-from fastflow.serving.pass_times import PassTimes
-from fastflow.serving.simulate import simulate
+from fastflow.performance.serving.passes import step_time as iterations
+from fastflow.performance.serving.passes.table import PassTimes
+from fastflow.performance.serving.requests import load
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG
+from fastflow.performance.serving.simulator.run import simulate
 from tests.checks import cases, near
 from tests.naive import serving as naive
 from tests.naive import window as naive_window

@@ -5,21 +5,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
-import fastflow
-from fastflow.charts.serving import PROMPTS, draw, lines_of
-from fastflow.charts.style import render
-from fastflow.dataset.reader import find
-from fastflow.errors import InputError
-from fastflow.optimize.objective import LACKS_MEMORY, NO_CHIP
-from fastflow.optimize.served_objective import measure_served, score_served
 from fastflow.report import main as report
 from fastflow.search import main as search
-from fastflow.served_results import served_columns
-from fastflow.serving.serve import serve
-from fastflow.show.grid import Digest
-from fastflow.show.serving import load_of
 from fastflow.sweep import main as sweep
+
+import fastflow
+from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY, NO_CHIP
+from fastflow.analysis.search.optimizers.serving_objective import measure_served, score_served
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.reader import find
+from fastflow.performance.serving.columns import served_columns
+from fastflow.performance.serving.predict import serve
+from fastflow.reporting.charts.serving import PROMPTS, draw, lines_of
+from fastflow.reporting.charts.style import render
+from fastflow.reporting.terminal.grid import Digest
+from fastflow.reporting.terminal.serving import load_of
 from tests.conftest import columns_of
 
 SMALL = [

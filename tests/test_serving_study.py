@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fastflow.charts.style import render
-from fastflow.configuration.composer import Composer
-from fastflow.grid.plan import plan
-from fastflow.studies import report_of
-from fastflow.studies import serving_technology as study
-from fastflow.studies.fig09 import MEMORIES, NETWORKS, NODES
+from fastflow.config.composer import Composer
+from fastflow.engine.grid.plan import plan
+from fastflow.reporting.charts.style import render
+from fastflow.reporting.studies import report_of
+from fastflow.reporting.studies import serving_technology as study
+from fastflow.reporting.studies.fig09 import MEMORIES, NETWORKS, NODES
 
 MEMORY, BEYOND, SATURATES, KEEP, NETWORK, TIMES, ROOM, LIMITED = range(8)
 TOKENS_OF_MEMORY = {"hbm2": 1.0, "hbm2e": 2.5, "hbm3": 3.0, "hbm4": 4.0}

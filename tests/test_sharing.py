@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow import crossflow
-from fastflow._jit.dispatcher import Kernel
-from fastflow.configuration.composer import Composer
-from fastflow.distinct import kinds, look_up, vocabulary
-from fastflow.grid.plan import plan
-from fastflow.results import summary
-from fastflow.tables import is_repeated, take
+from fastflow.config.composer import Composer
+from fastflow.core.dedupe import kinds, look_up, vocabulary
+from fastflow.core.jit.dispatcher import Kernel
+from fastflow.core.tables import is_repeated, take
+from fastflow.engine.grid.plan import plan
+from fastflow.performance import crossflow
+from fastflow.performance.results import summary
 from tests.checks import cases
 from tests.conftest import columns_of
 

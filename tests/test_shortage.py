@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.hardware.chip import generate
-from fastflow.hardware.faults import chip_faults
-from fastflow.hardware.shortage import shortage
+from fastflow.physics.hardware.budget_deficit import shortage
+from fastflow.physics.hardware.chip import generate
+from fastflow.physics.hardware.infeasible import chip_faults
 from tests.checks import BUDGETS, cases
 from tests.conftest import columns_of
 from tests.naive import shortage as naive

@@ -1,14 +1,14 @@
 """`columns=`: which columns tables show, of any kind of grid; nothing else follows from it."""
 
 import pytest
-
-import fastflow
-from fastflow.configuration.lists import as_one_value
-from fastflow.dataset.chosen import chosen_columns
-from fastflow.errors import InputError
 from fastflow.report import main as report
 from fastflow.search import main as search
 from fastflow.sweep import main as sweep
+
+import fastflow
+from fastflow.config.list_keys import as_one_value
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.selected_columns import chosen_columns
 
 NAMES = ["point", "model", "time_s", "iteration_usd", "parameters", "train_s", "train_usd"]
 GRID = ("-m", "system=dgx_h100", "model=llama3_8b", "parallel.strategy=TP-8", "parallel.zero=0,1")

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fastflow.optimize.simplex import project
-from fastflow.optimize.space import Space, fill, fit, random_designs, space_of, sums, with_slack
+from fastflow.analysis.search.optimizers.design_space import (
+    Space,
+    fill,
+    fit,
+    random_designs,
+    space_of,
+    sums,
+    with_slack,
+)
+from fastflow.analysis.search.optimizers.simplex import project
 from tests.checks import cases
 from tests.naive import simplex as naive
 

@@ -4,18 +4,18 @@ import re
 
 import numpy as np
 import pytest
+from fastflow.sweep import main as sweep
 
 import fastflow
-from fastflow.charts.serving import latencies_of, lines_of
-from fastflow.errors import InputError
-from fastflow.optimize.objective import LACKS_MEMORY
-from fastflow.optimize.served_objective import score_served
-from fastflow.served_results import served_columns
-from fastflow.serving.near import MOST_STEPS
-from fastflow.serving.serve import serve
-from fastflow.serving.slo import is_late, ordinal, passing_over
-from fastflow.show.serving import limits_of, load_of, served_sheets
-from fastflow.sweep import main as sweep
+from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
+from fastflow.analysis.search.optimizers.serving_objective import score_served
+from fastflow.core.errors import InputError
+from fastflow.performance.serving.analytic.applicability import MOST_STEPS
+from fastflow.performance.serving.columns import served_columns
+from fastflow.performance.serving.predict import serve
+from fastflow.performance.serving.slo import is_late, ordinal, passing_over
+from fastflow.reporting.charts.serving import latencies_of, lines_of
+from fastflow.reporting.terminal.serving import limits_of, load_of, served_sheets
 from tests.conftest import columns_of
 
 SMALL = (

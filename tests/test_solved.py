@@ -5,17 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.distinct import hashes
-from fastflow.evaluation.runner import rows as rows_of
-from fastflow.grid.plan import plan
-from fastflow.timing import roofline, solved
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.device import Device, Library
-from fastflow.timing.roofline import KernelWork
-from fastflow.timing.search_space import Tilings
-from fastflow.timing.solved import Kept, search_unsolved
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.dedupe import hashes
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run.chunks import rows as rows_of
+from fastflow.physics.timing import roofline
+from fastflow.physics.timing.device import Device, Library
+from fastflow.physics.timing.roofline import KernelWork
+from fastflow.physics.timing.tiling import cache as solved
+from fastflow.physics.timing.tiling.cache import Kept, search_unsolved
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.search_space import Tilings
 from tests.tilings import UNITS, Design, random_batch, solve_all
 
 GEMMS = [(4096, 4096, 4096), (300, 70_000, 300), (1000, 64, 5000), (7, 4096, 129), (30_000, 30_000, 64)]

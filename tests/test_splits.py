@@ -7,17 +7,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fastflow.parallelism.layout import tensor_parallel
-from fastflow.parallelism.lies import cut_in_two
-from fastflow.parallelism.mesh import AXES
-from fastflow.parallelism.splits import splits_of
-from fastflow.parallelism.strategy import parse
-from fastflow.parallelism.ways import SEQUENCE, ULYSSES, WAYS, assignment_of
-from fastflow.workload import layers
-from fastflow.workload.graph import HIDDEN, Dims, stack
-from fastflow.workload.kernels import kernels
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.types import TYPES
+from fastflow.physics.parallelism.mesh import AXES
+from fastflow.physics.parallelism.plans import SEQUENCE, ULYSSES, WAYS, assignment_of
+from fastflow.physics.parallelism.sharding.layout import tensor_parallel
+from fastflow.physics.parallelism.sharding.placements import cut_in_two
+from fastflow.physics.parallelism.sharding.propagation import splits_of
+from fastflow.physics.parallelism.strategy import parse
+from fastflow.physics.workload import network as layers
+from fastflow.physics.workload.autodiff import kernels
+from fastflow.physics.workload.graph import HIDDEN, Dims, stack
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.precision import UNSIZED
 from tests.checks import cases
 from tests.naive import maths
 from tests.naive.maths import INPUT, Net, Op, size

@@ -9,9 +9,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.api import _one_point
-from fastflow.evaluation.runner import predict_points
-from fastflow.iteration.layers import (
+from fastflow.api.functions import _one_point
+from fastflow.engine.run.chunks import predict_points
+from fastflow.physics.parallelism.virtual_stages import (
+    EVEN,
+    crossings,
+    deal,
+    dealing_of,
+    launched_again,
+    layer_kinds,
+    undealt,
+)
+from fastflow.physics.schedule.layer_times import (
     CONTEXT,
     EXPERT,
     GRADIENTS,
@@ -22,20 +31,10 @@ from fastflow.iteration.layers import (
     Waits,
     walk_layers,
 )
-from fastflow.parallelism.chunks import (
-    EVEN,
-    crossings,
-    deal,
-    dealing_of,
-    launched_again,
-    layer_kinds,
-    undealt,
-)
-from fastflow.trace import trace_point
-from fastflow.workload import FAMILIES
-from fastflow.workload import _build_one as build_one
-from fastflow.workload.family import Order
-from fastflow.workload.graph import (
+from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload import _build_one as build_one
+from fastflow.physics.workload.family import Order
+from fastflow.physics.workload.graph import (
     ALL_GATHER,
     BACKWARD,
     EMBEDDING,
@@ -51,8 +50,9 @@ from fastflow.workload.graph import (
     Kernel,
     stack,
 )
-from fastflow.workload.layers import connect
-from fastflow.workload.types import TYPES
+from fastflow.physics.workload.network import connect
+from fastflow.physics.workload.ops import TYPES
+from fastflow.reporting.trace import trace_point
 from tests.checks import cases, near
 from tests.naive import stacks as naive
 

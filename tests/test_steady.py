@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.serving.load import TAKEN, TOO_LONG, TOO_MANY
-from fastflow.serving.near import MOST_STEPS
-from fastflow.serving.simulate import simulate
-from fastflow.serving.steady import steady
+from fastflow.performance.serving.analytic.applicability import MOST_STEPS
+from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.simulator.run import simulate
 from tests.checks import cases
 from tests.servers import likely, loads, many_likely, realistic, servers, unlikely
 from tests.test_serving import random_load, random_server, random_times

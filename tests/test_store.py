@@ -20,15 +20,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.dataset import schema
-from fastflow.dataset.folder import folder_at
-from fastflow.dataset.part import read_part
-from fastflow.dataset.store import Store, parts_of
-from fastflow.errors import InputError
-from fastflow.evaluation import execute
-from fastflow.grid.plan import plan
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset import schema
+from fastflow.engine.dataset.folder import folder_at
+from fastflow.engine.dataset.part import read_part
+from fastflow.engine.dataset.store import Store, parts_of
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.run import execute
 
 GRID = (
     "model=gemm",

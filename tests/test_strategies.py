@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.optimize import strategies
-from fastflow.optimize.settled import settle, settle_on_any
-from fastflow.parallelism.strategy import every_strategy, parse
+from fastflow.performance.auto import rank as strategies
+from fastflow.performance.auto.resolve import settle, settle_on_any
+from fastflow.physics.parallelism.strategy import every_strategy, parse
 from tests.conftest import columns_of
 from tests.naive import space as naive
 

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.evaluation.workers import Lost
-from fastflow.explore import cluster as clusters
-from fastflow.explore import history as histories
-from fastflow.optimize.methods import METHODS, make
-from fastflow.optimize.space import Space
+from fastflow.analysis.search import cluster as clusters
+from fastflow.analysis.search import history as histories
+from fastflow.analysis.search.optimizers.design_space import Space
+from fastflow.analysis.search.optimizers.methods import METHODS, make
+from fastflow.core.errors import InputError
+from fastflow.engine.run.workers import Lost
 
 POINT = (
     "tech=n7,n5", "mem=hbm3", "model.hidden=4096", "model.vocabulary=100000", "model.batch=2048",
@@ -122,11 +122,11 @@ def test_what_is_known_is_not_handed_out_again(office, monkeypatch, tmp_path):
 
 
 def test_progress_counts_every_step(office, monkeypatch):
-    from fastflow.configuration.composer import Composer
-    from fastflow.configuration.library import hydra_rules
-    from fastflow.explore.options import read_options
-    from fastflow.explore.search import search_designs
-    from fastflow.grid.plan import plan
+    from fastflow.analysis.search.options import read_options
+    from fastflow.analysis.search.run import search_designs
+    from fastflow.config.composer import Composer
+    from fastflow.config.library import hydra_rules
+    from fastflow.engine.grid.plan import plan
 
     monkeypatch.setattr(clusters, "TOGETHER", 300)
     with hydra_rules():

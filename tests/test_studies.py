@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules, library_root
-from fastflow.errors import InputError
-from fastflow.grid import compose
-from fastflow.grid.plan import plan
-from fastflow.page.columns import spanned
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.core.errors import InputError
+from fastflow.engine.grid import compose
+from fastflow.engine.grid.plan import plan
+from fastflow.reporting.html.columns import spanned
 
 ROOT = Path(__file__).parents[1]
 

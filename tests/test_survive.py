@@ -19,10 +19,10 @@ import os, random, shutil, signal, sys, time
 from pathlib import Path
 import pandas as pd
 import fastflow
-from fastflow.evaluation import execute
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.grid.plan import plan
+from fastflow.engine.run import execute
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.engine.grid.plan import plan
 
 random.seed(4)
 here = Path(sys.argv[1])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fastflow.show.tables import listing, new_sheet
+from fastflow.reporting.terminal.tables import listing, new_sheet
 from tests.checks import cases
 
 STRATEGIES = ["TP-8-c2-e64-d256-p16x2", "RC-16-32-d1024-p128x2", "TP-1-c4-e16-d4-p16"]

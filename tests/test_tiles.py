@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.timing.tiles import MOST_DOUBLINGS, make_tile_sets, set_direction
+from fastflow.physics.timing.tiling.tile_sets import MOST_DOUBLINGS, make_tile_sets, set_direction
 from tests.checks import cases, near
 from tests.naive import tiling
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow._jit import kernel
-from fastflow.timing.brute import search_all
-from fastflow.timing.candidates import lay_tiles
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.search_space import lay_gemm, new_layout
+from fastflow.core.jit import kernel
+from fastflow.physics.timing.tiling.brute_force import search_all
+from fastflow.physics.timing.tiling.candidates import lay_tiles
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.search_space import lay_gemm, new_layout
 from tests.checks import cases, near
 from tests.naive import tiling
 from tests.tilings import Design, alike, batches, designs, gemms, random_batch, small_gemms, solve, solve_all

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.workload.graph import (
+from fastflow.physics.workload.graph import (
     ALL_GATHER,
     BACKWARD,
     ON_WEIGHTS,

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-import fastflow
 from fastflow.calibrate import main as calibrate
-from fastflow.configuration.library import library_root
-from fastflow.hardware.packages import devices_per_package
-from fastflow.measured.names import named
 from fastflow.report import main as report
 from fastflow.validate import main
+
+import fastflow
+from fastflow.analysis.measurements.aliases import named
+from fastflow.config.library import library_root
+from fastflow.physics.hardware.packages import devices_per_package
 from tests.measured import SAMPLE
 
 FRAMEWORKS = sorted((library_root() / "conf" / "framework").glob("*.yaml"))

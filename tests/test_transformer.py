@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow import workload
-from fastflow.configuration.inputs import to_column
-from fastflow.errors import InputError
-from fastflow.workload.graph import FORWARD, PRODUCTS, model_flop
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.transformer import parameters, pattern
-from fastflow.workload.transformer.network import network
-from fastflow.workload.transformer.sizes import DEFAULTS
+from fastflow.config.model_inputs import to_column
+from fastflow.core.errors import InputError
+from fastflow.physics import workload
+from fastflow.physics.workload.graph import FORWARD, PRODUCTS, model_flop
+from fastflow.physics.workload.models.transformer import layer_pattern as pattern
+from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.precision import UNSIZED
 from tests.naive import transformer as naive
 
 # of every model of the library its parameters and those that a token meets, in billions, as published: model
@@ -79,7 +80,7 @@ def test_models_of_the_library_have_their_published_parameters(compose, name):
 
 
 def test_every_model_of_the_library_has_a_count():
-    from fastflow.configuration.library import library_root
+    from fastflow.config.library import library_root
 
     files = (library_root() / "conf" / "model").glob("*.yaml")
     described = {path.stem for path in files if "[transformer, _self_]" in path.read_text()}

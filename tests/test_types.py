@@ -9,18 +9,18 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.errors import InputError
-from fastflow.parallelism.mesh import axes
-from fastflow.parallelism.splits import READ, SUMMED, splits_of
-from fastflow.parallelism.ways import WAYS, assignment_of
-from fastflow.workload.cutting import INNER, PARTIAL, ROWS
-from fastflow.workload.file import read_network
-from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
-from fastflow.workload.kernels import kernels
-from fastflow.workload.layers import KernelType
-from fastflow.workload.precision import UNSIZED
-from fastflow.workload.types import TYPES
-from fastflow.yaml_file import wrong
+from fastflow.core.errors import InputError
+from fastflow.core.yaml_file import wrong
+from fastflow.physics.parallelism.mesh import axes
+from fastflow.physics.parallelism.plans import WAYS, assignment_of
+from fastflow.physics.parallelism.sharding.propagation import READ, SUMMED, splits_of
+from fastflow.physics.workload.autodiff import kernels
+from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, NO_GRADIENT, ON_ACTIVATIONS, stack
+from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.network import KernelType
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.precision import UNSIZED
+from fastflow.physics.workload.sharding_rules import INNER, PARTIAL, ROWS
 
 long = pytest.mark.long
 STRATEGIES = "d8,RC-1-8,RC-2-4,CR-8,CR-2-d2-p2,TP-8,TP-2-d2-p2"
@@ -185,7 +185,7 @@ def test_a_new_type_is_a_file_and_a_name(copied):
     network = "{rows: 8, layers: [{name: a, kernels: [{name: b, type: new, cols: 4}]}]}"
     said = run(
         "from pathlib import Path\n"
-        "from fastflow.workload.file import read_network\n"
+        "from fastflow.physics.workload.models.graph_file import read_network\n"
         f"Path('net.yaml').write_text('{network}')\n"
         "print(read_network('net.yaml').nodes[0].node.type.name)\n"
     )

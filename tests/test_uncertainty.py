@@ -13,16 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.columns import BANDED, band_of, find_input
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules, library_root
-from fastflow.errors import InputError
-from fastflow.explore.answer import front, ranking
-from fastflow.explore.options import read_options
-from fastflow.explore.search import search_designs
-from fastflow.grid.plan import plan
-from fastflow.uncertainty.bands import chance, percentiles
-from fastflow.uncertainty.draws import (
+from fastflow.analysis.search.options import read_options
+from fastflow.analysis.search.results import front, ranking
+from fastflow.analysis.search.run import search_designs
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules, library_root
+from fastflow.core.errors import InputError
+from fastflow.core.uncertainty.percentiles import chance, percentiles
+from fastflow.core.uncertainty.sampling import (
     P90,
     ModelError,
     Spread,
@@ -32,7 +30,9 @@ from fastflow.uncertainty.draws import (
     model_factors,
     normals,
 )
-from fastflow.workload import FAMILIES, WORK
+from fastflow.engine.grid.plan import plan
+from fastflow.physics.workload import FAMILIES, WORK
+from fastflow.schema import BANDED, band_of, find_input
 from tests.naive import uncertainty as naive
 
 POINT = ("tech=n3", "mem=hbm4", "parallel.strategy=RC-1-16-d32", "uncertainty=on")

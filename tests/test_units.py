@@ -7,10 +7,11 @@ from pkgutil import iter_modules
 
 import numpy as np
 import pytest
+from FASTFLOW import schema as columns
 
-from fastflow import columns, units
-from fastflow.column import Column
-from fastflow.optimize.objective import OBJECTIVES
+from fastflow.analysis.search.optimizers.objective import OBJECTIVES
+from fastflow.core import units
+from fastflow.core.field import Column
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ WRITTEN = re.compile(r"([-\d.,]+(?:e[-+]\d+)?)(?: (million|billion|trillion))?( 
 def every_unit():
     """Return the units of all columns of the registry, and of what searches minimise."""
     names = [name for _, name, _ in iter_modules(columns.__path__) if name != "__main__"]
-    values = [value for name in names for value in vars(import_module(f"fastflow.columns.{name}")).values()]
+    values = [value for name in names for value in vars(import_module(f"fastflow.schema.{name}")).values()]
     several = [value for value in values if isinstance(value, tuple) and not isinstance(value, Column)]
     of_columns = {one.unit for one in chain(values, *several) if isinstance(one, Column)}
     return of_columns | set(OBJECTIVES.values())

@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from fastflow.report import main as report
+from fastflow.sweep import main as sweep
+from fastflow.validate import main
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.measured.accuracy import accuracy, categories_of, errors
-from fastflow.measured.kind import KINDS
-from fastflow.report import main as report
-from fastflow.sweep import main as sweep
-from fastflow.validate import main
+from fastflow.analysis.measurements.kind import KINDS
+from fastflow.analysis.validation.error_metrics import accuracy, categories_of, errors
 from tests.checks import cases, near
 from tests.naive import accuracy as naive
 
@@ -537,7 +537,7 @@ def test_rows_of_one_device(file):
 
 
 def test_the_legend_lies_where_fewer_dots_are():
-    from fastflow.charts.validation import draw
+    from fastflow.reporting.charts.validation import draw
 
     for ratio, corner in ((3.0, 4), (0.3, 2)):  # Matplotlib's codes of lower right and upper left
         rows = pd.DataFrame({"measured_s": [1e-4, 2e-4], "bound_by": "compute"})

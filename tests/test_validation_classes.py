@@ -6,12 +6,21 @@ import runpy
 import numpy as np
 import pandas as pd
 import pytest
+from fastflow.report import main as report
+from fastflow.sensitivity import main as sensitivity
+from fastflow.sweep import main as sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.accuracy import table
-from fastflow.accuracy.classes import (
+from fastflow.config import catalog as shelf
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.core.tables import repeated, take
+from fastflow.engine.dataset.reader import find
+from fastflow.engine.grid.plan import plan
+from fastflow.performance.accuracy import table
+from fastflow.performance.accuracy.classes import (
     FIRST_TOKEN,
     SERVING,
     TRAINING,
@@ -19,21 +28,12 @@ from fastflow.accuracy.classes import (
     typical_columns,
     typical_errors,
 )
-from fastflow.accuracy.table import FEWEST_ROWS, GENERATED, MEASURED, RELATIVE, UNMEASURED, Key
-from fastflow.columns import find_input
-from fastflow.columns.results import TYPICAL, TYPICAL_TTFT
-from fastflow.configuration import shelf
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.dataset.reader import find
-from fastflow.grid.plan import plan
-from fastflow.page.kinds import page_of as page_of_any
-from fastflow.page.kinds.grid import page_of
-from fastflow.report import main as report
-from fastflow.sensitivity import main as sensitivity
-from fastflow.show.tables import validation_lines
-from fastflow.sweep import main as sweep
-from fastflow.tables import repeated, take
+from fastflow.performance.accuracy.table import FEWEST_ROWS, GENERATED, MEASURED, RELATIVE, UNMEASURED, Key
+from fastflow.reporting.html.kinds import page_of as page_of_any
+from fastflow.reporting.html.kinds.grid import page_of
+from fastflow.reporting.terminal.tables import validation_lines
+from fastflow.schema import find_input
+from fastflow.schema.results import TYPICAL, TYPICAL_TTFT
 from tests.documents import ROOT
 from tests.measured import SAMPLE, whole
 

@@ -8,7 +8,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from fastflow.configuration.library import library_root
+from fastflow.config.library import library_root
 
 pytestmark = pytest.mark.long  # a wheel compiles all kernels anew
 

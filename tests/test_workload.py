@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fastflow.workload import build_graph, count_kernels
-from fastflow.workload.graph import LAYER_KINDS, PHASES, model_flop
-from fastflow.workload.precision import UPDATE_FLOP, precision
+from fastflow.physics.workload import build_graph, count_kernels
+from fastflow.physics.workload.graph import LAYER_KINDS, PHASES, model_flop
+from fastflow.physics.workload.precision import UPDATE_FLOP, precision
 from tests.checks import mixed, near
 from tests.exchanges import exchanges
 from tests.naive import optimizers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastflow
-from fastflow.results import explain
+from fastflow.performance.results import explain
 from tests.checks import near
 from tests.networks import MLP, MLP_WEIGHTS
 

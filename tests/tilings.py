@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fastflow.timing.dataflow import DATAFLOW_CODES
-from fastflow.timing.search_space import Gemms, Hierarchies
-from fastflow.timing.tiles import make_tile_sets
-from fastflow.timing.tiling import search_tilings
+from fastflow.physics.timing.tiling.dataflow import DATAFLOW_CODES
+from fastflow.physics.timing.tiling.search import search_tilings
+from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies
+from fastflow.physics.timing.tiling.tile_sets import make_tile_sets
 from tests.checks import near
 from tests.naive import tiling
 from tests.naive.voltage import power

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from markdown_text import code, escaped, table
 
-from fastflow.api import evaluate
-from fastflow.configuration import shelf
-from fastflow.configuration.cards import Figure, figures
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
-from fastflow.show.library import made_of
-from fastflow.show.tables import quantity, records
+from fastflow.api.functions import evaluate
+from fastflow.config import catalog as shelf
+from fastflow.config.cards import Figure, figures
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.reporting.terminal.library import made_of
+from fastflow.reporting.terminal.tables import quantity, records
 
 TITLES = {
     "tech": "Technologies", "scaling": "Scaling rules", "mem": "Memories", "net": "Networks",

@@ -14,10 +14,10 @@ from markdown_text import code, escaped, table
 from fastflow import __main__ as by_name
 from fastflow import report
 from fastflow.cli.application import PRIMARY, run_application
-from fastflow.columns import INPUTS, find_input
-from fastflow.configuration.cards import figures
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import hydra_rules
+from fastflow.config.cards import figures
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.schema import INPUTS, find_input
 
 _OWN = ("list", "show")
 """Commands that only `fastflow` has, and that say what they are."""

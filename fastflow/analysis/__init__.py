@@ -1,1 +1,1 @@
-"""How far answers can be trusted."""
+"""Questions about predictions: validation, calibration, back-test, search, sensitivity."""

@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fastflow import precompile
+from fastflow.cli.argparse_commands import reader_gone
 from fastflow.cli.arguments import (
     check_arguments,
     check_folders,
@@ -31,20 +31,20 @@ from fastflow.cli.arguments import (
     reading,
     without_rows,
 )
-from fastflow.cli.point import run_point
-from fastflow.cli.sweep import check_single, run_grid
-from fastflow.cli.without_hydra import reader_gone
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.library import PACKAGE, hydra_rules, library_root, use_plugins
-from fastflow.configuration.refusals import translated
-from fastflow.configuration.wording import COMMAND_LINE, first_line, path_of, unwritable
-from fastflow.dataset.folder import is_url
-from fastflow.errors import CompositionError, InputError
-from fastflow.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
-from fastflow.grid.plan import check_path, plan
-from fastflow.grid.run import Run, explaining
-from fastflow.show.progress import Compiling
-from fastflow.version import version
+from fastflow.cli.run.grid import check_single, run_grid
+from fastflow.cli.run.point import run_point
+from fastflow.config.composer import Composer
+from fastflow.config.hydra_errors import translated
+from fastflow.config.library import PACKAGE, hydra_rules, library_root, use_plugins
+from fastflow.config.messages import COMMAND_LINE, first_line, path_of, unwritable
+from fastflow.core.errors import CompositionError, InputError
+from fastflow.core.version import version
+from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
+from fastflow.engine.grid.plan import check_path, plan
+from fastflow.engine.grid.run import Run, explaining
+from fastflow.performance import precompile
+from fastflow.reporting.terminal.progress import Compiling
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -189,22 +189,22 @@ def run_from_hydra(
         check_single(composer, overrides)
     folder = path_of(Path(hydra.runtime.output_dir)) if sweeper is None else str(hydra.sweep.dir)
     if hydra.job.config_name == PRIMARY["validate"]:
-        from fastflow.cli.validate import run_validation
+        from fastflow.cli.run.validate import run_validation
 
         run_validation(composer, overrides, sweeper, folder)
         return
     if hydra.job.config_name == PRIMARY["calibrate"]:
-        from fastflow.cli.calibrate import run_calibration
+        from fastflow.cli.run.calibrate import run_calibration
 
         run_calibration(composer, overrides, sweeper)
         return
     if hydra.job.config_name == PRIMARY["backtest"]:
-        from fastflow.cli.backtest import run_backtest
+        from fastflow.cli.run.backtest import run_backtest
 
         run_backtest(composer, overrides, sweeper, folder)
         return
     if hydra.job.config_name == PRIMARY["sensitivity"]:
-        from fastflow.cli.sensitivity import run_sensitivity
+        from fastflow.cli.run.sensitivity import run_sensitivity
 
         run_sensitivity(composer, overrides, sweeper, folder)
         return
@@ -257,21 +257,21 @@ def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | 
 def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
     """Plan a validation or a calibration; returns what runs it. Raises InputError."""
     if name == "validate":
-        from fastflow.cli.validate import validate_file
-        from fastflow.measured.planned_file import plan_file
+        from fastflow.analysis.measurements.plan import plan_file
+        from fastflow.cli.run.validate import validate_file
 
         planned = plan_file(composer, overrides)
         return partial(validate_file, composer, planned, _place(planned.run.output))
-    from fastflow.cli.calibrate import calibrate_chip
-    from fastflow.measured.calibration_task import plan_calibration
+    from fastflow.analysis.calibration.task import plan_calibration
+    from fastflow.cli.run.calibrate import calibrate_chip
 
     return partial(calibrate_chip, composer, *plan_calibration(composer, overrides, None))
 
 
 def _planned_question(composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
     """Plan a sensitivity; returns what answers it. Raises InputError."""
-    from fastflow.analysis.sensitivity import question_of
-    from fastflow.cli.sensitivity import answer
+    from fastflow.analysis.sensitivity.study import question_of
+    from fastflow.cli.run.sensitivity import answer
 
     question = question_of(composer, overrides)
     return partial(answer, composer, question, _place(question.run.output))
@@ -296,7 +296,7 @@ def _run(
     """Run what was planned, and print the results; raises InputError. sweeper: None for one point."""
     with explaining(composer, planned):
         if composer.config_name == PRIMARY["search"]:
-            from fastflow.cli.search import run_search
+            from fastflow.cli.run.search import run_search
 
             run_search(composer, overrides, planned, sweeper, output)
         elif sweeper is None:

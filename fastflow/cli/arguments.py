@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from hydra._internal.utils import get_args_parser
 
-from fastflow.configuration.composer import Composer
-from fastflow.configuration.lists import as_one_value
-from fastflow.configuration.wording import COMMAND_LINE
-from fastflow.errors import CompositionError, InputError
-from fastflow.grid.overrides import STUDIES
+from fastflow.config.composer import Composer
+from fastflow.config.list_keys import as_one_value
+from fastflow.config.messages import COMMAND_LINE
+from fastflow.core.errors import CompositionError, InputError
+from fastflow.engine.grid.overrides import STUDIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

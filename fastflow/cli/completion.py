@@ -11,9 +11,9 @@ import argcomplete
 from argcomplete.shell_integration import shellcode
 
 from fastflow.cli.library import PLURALS
-from fastflow.configuration import shelf
-from fastflow.configuration.wording import COMMAND_LINE, one_of
-from fastflow.errors import InputError
+from fastflow.config import catalog as shelf
+from fastflow.config.messages import COMMAND_LINE, one_of
+from fastflow.core.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 _ABOUT = """\

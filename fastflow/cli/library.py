@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastflow.cli.without_hydra import Parser
-from fastflow.configuration import shelf
-from fastflow.configuration.wording import COMMAND_LINE, one_of, suggestion
-from fastflow.errors import InputError
+from fastflow.cli.argparse_commands import Parser
+from fastflow.config import catalog as shelf
+from fastflow.config.messages import COMMAND_LINE, one_of, suggestion
+from fastflow.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fastflow.configuration.cards import Figure
+    from fastflow.config.cards import Figure
 
 PLURALS = {
     "chips": "chip", "technologies": "tech", "nodes": "tech", "memories": "mem", "networks": "net",
@@ -49,7 +49,7 @@ def list_library(arguments: Sequence[str]) -> None:
     parser = _parser("list", "List the groups of the library, or the choices of one: fastflow list chips")
     parser.add_argument("group", nargs="?", default="", help="such as chips, tech, mem, net, models, systems")
     given = parser.parse_intermixed_args(arguments)
-    from fastflow.show import library as shown
+    from fastflow.reporting.terminal import library as shown
 
     own = _own(given.config_dir)
     groups, usual = shelf.groups(own), shelf.usual(own)
@@ -75,10 +75,10 @@ def list_library(arguments: Sequence[str]) -> None:
 
 def _list_chips(own: Path | None, usual: str) -> None:
     """Print the chips with what they have."""
-    from fastflow.api import evaluate
-    from fastflow.configuration.composer import Composer
-    from fastflow.configuration.library import hydra_rules
-    from fastflow.show.library import show_chips
+    from fastflow.api.functions import evaluate
+    from fastflow.config.composer import Composer
+    from fastflow.config.library import hydra_rules
+    from fastflow.reporting.terminal.library import show_chips
 
     names = shelf.choices(_CHIP, own)
     of_products = ("model=gemm", "model.dtype=fp16", "system.devices=1", "uncertainty=off")
@@ -105,11 +105,11 @@ def show_choice(arguments: Sequence[str]) -> None:
     )
     given = parser.parse_intermixed_args(arguments)
     own = _own(given.config_dir)
-    from fastflow.configuration.assumptions import assumptions
-    from fastflow.configuration.cards import figures
-    from fastflow.configuration.composer import Composer
-    from fastflow.configuration.library import hydra_rules
-    from fastflow.show.library import show_card
+    from fastflow.config.assumptions import assumptions
+    from fastflow.config.cards import figures
+    from fastflow.config.composer import Composer
+    from fastflow.config.library import hydra_rules
+    from fastflow.reporting.terminal.library import show_card
 
     sections = [text for text in given.overrides if "=" not in text]
     overrides = [text for text in given.overrides if "=" in text]
@@ -148,8 +148,8 @@ def _section(name: str, found: Sequence[Figure]) -> list[Figure]:
 
 def _made(overrides: Sequence[str], found: Sequence[Figure], own: Path | None) -> list[str]:
     """Return what a chip comes to, in lines: memory and links, and its rate in each data type."""
-    from fastflow.api import evaluate
-    from fastflow.show.library import made_of
+    from fastflow.api.functions import evaluate
+    from fastflow.reporting.terminal.library import made_of
 
     dtypes = [one.key.removeprefix(_RATE) for one in found if one.key.startswith(_RATE)]
     of_products = ("model=gemm", "system.devices=1", "uncertainty=off")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.optimize.space import Space
+from fastflow.analysis.search.optimizers.design_space import Space
 
 
 def moved(design: list[float], share: int, value: float, space: Space) -> list[float]:

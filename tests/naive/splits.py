@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
-from fastflow.parallelism.mesh import AXES, members
-from fastflow.parallelism.splits import READ, SHARED, STATISTICS, SUMMED
-from fastflow.workload.graph import BACKWARD, COLLECTIVES, FORWARD, UPDATE
+from fastflow.physics.parallelism.mesh import AXES, members
+from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, STATISTICS, SUMMED
+from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, UPDATE
 from tests.naive import maths
 from tests.naive.maths import INPUT, both, size
 from tests.naive.mesh import BROADCAST, PARTIAL, PlanError, Tensor, collective, joined, splits

@@ -1,0 +1,1 @@
+"""The back-test: chips that exist, generated from their budgets."""

@@ -1,0 +1,1 @@
+"""Calibration: a chip's physical scalars, fitted to measurements."""

@@ -1,0 +1,132 @@
+"""A chip whose scalars were fitted: what was found, how far off it is, and the text of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from fastflow.analysis.calibration import robust_fit
+from fastflow.analysis.calibration.chip_output import FIRST_LINE
+from fastflow.analysis.calibration.parameters import TIMES, bounds_of, own_values, points_of, times
+from fastflow.analysis.calibration.robust_fit import NOT_DETERMINED, Fit
+from fastflow.analysis.calibration.task import CalibrationTask
+from fastflow.config.model_inputs import convert
+from fastflow.core.errors import CompositionError
+from fastflow.core.tables import Floats
+
+
+class FittedChip(NamedTuple):
+    """What was found."""
+
+    task: CalibrationTask
+    before: Floats  # of every scalar, in SI units
+    fit: Fit  # its figures as they are written
+    written: dict[str, str | float]  # what the chip file says of those that were fitted
+    after: Floats  # predicted [s]
+
+
+def fit_chip(task: CalibrationTask, advance: Callable[[int], None] = lambda done: None) -> FittedChip:
+    """Fit the scalars, and predict all rows with what is written of them; raises InputError.
+
+    advance: hears of every prediction.
+    """
+    names, own = task.names, own_values(task.planned, task.names)
+    points = points_of(task.planned, task.fitted)
+
+    def model(values: Floats) -> Floats:
+        found = times(points, dict(zip(names, values.tolist(), strict=True)), task.fitted.size)
+        advance(1)
+        return found
+
+    found = robust_fit.fit(model, task.measured[task.fitted], own, bounds_of(names))
+    # four digits are more than any file determines; what is said and what is used is the same to the bit
+    rounded = {
+        name: _written(name, value)
+        for name, value, state in zip(names, found.figures.tolist(), found.states, strict=True)
+        if state != NOT_DETERMINED
+    }
+    if not rounded:
+        raise CompositionError(f"{', '.join(task.paths)}: these rows determine none of {', '.join(names)}")
+    values = {name: float(convert(f"chip.{name}", text)) for name, text in rounded.items()}
+    every = np.flatnonzero(task.known)
+    after = np.full(task.before.size, np.nan)
+    after[every] = times(task.points, values, every.size)
+    exact = np.array([values.get(name, value) for name, value in zip(names, own.tolist(), strict=True)])
+    return FittedChip(task=task, before=own, fit=found._replace(figures=exact), written=rounded, after=after)
+
+
+def _written(name: str, value: float) -> str | float:
+    return f"{value * 1e6:.4g} us" if name in TIMES else float(f"{value:.4g}")
+
+
+def scalar_frame(fitted: FittedChip) -> pd.DataFrame:
+    """Return what was found of every scalar, a row each."""
+    fit, names = fitted.fit, fitted.task.names
+    return pd.DataFrame(
+        {
+            "scalar": names,
+            "before": fitted.before,
+            "after": fit.figures,
+            "standard_error": fit.standard_errors,
+            "unit": ["s" if name in TIMES else "" for name in names],
+            "state": fit.states,
+        }
+    )
+
+
+def error_frame(fitted: FittedChip) -> pd.DataFrame:
+    """Return the mean relative errors before and after, of the rows to fit (drawn or not) and held back."""
+    task = fitted.task
+    found = []
+    for name, some in (("fitted", task.known & ~task.held), ("held back", task.held)):
+        measured = task.measured[some]
+        before, after = (
+            float((np.abs(predicted[some] - measured) / measured).mean())
+            for predicted in (task.before, fitted.after)
+        )
+        found.append((name, int(some.sum()), before, after))
+    return pd.DataFrame(found, columns=["rows_of", "rows", "before", "after"])
+
+
+def calibrated_chip_text(fitted: FittedChip) -> str:
+    """Return the chip file: what differs from the chip, and where it comes from."""
+    task = fitted.task
+    files = ", ".join(Path(path).name for path in task.paths)
+    errors = error_frame(fitted).set_index("rows_of")
+    rows = int(errors["rows"].sum())
+    before, after = errors.loc["held back", ["before", "after"]]
+    source = (
+        f"calibrated: {files}, {rows} rows, mean relative error {after:.1%} on a held-back fifth "
+        f"({before:.1%} before)"
+    )
+    content: dict[str, Any] = {}
+    for key, value in {**task.own, **fitted.written}.items():
+        *sections, last = key.split(".")
+        inner = content
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    first, *more = fitted.written
+    content["source"] = {
+        **dict.fromkeys(task.own, "set for the calibration"),
+        first: source.replace("${", "\\${"),
+        **dict.fromkeys(more, f"as {first}"),
+    }
+    defaults = _dumped([task.chip, "_self_"], True)
+    head = [
+        FIRST_LINE,
+        f"# What differs from chip {task.chip}. Use: chip=THIS_FILE",
+        f"defaults: {defaults}",
+    ]
+    return "\n".join([*head, "", _dumped(content, False)])
+
+
+def _dumped(value: Any, flow: bool) -> str:
+    return yaml.safe_dump(
+        value, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=float("inf")
+    ).removesuffix("\n" if flow else "")

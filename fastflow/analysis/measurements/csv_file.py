@@ -1,0 +1,247 @@
+"""A user's CSV file: its cells as texts, and what is wrong with one, said with its place.
+
+A cell becomes a number, a time, one of some few texts or the value of a model's input, and is checked then.
+What is wrong names the file, its line, the column, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fastflow.config.messages import counted, one_of
+from fastflow.config.model_inputs import Scalar, convert, to_column
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Floats, Ints, Texts
+from fastflow.schema import find_input
+
+LARGEST = 64 * 2**20  # of a file [B]: about two million rows, which take two gigabytes of memory
+MOST_COLUMNS = 1000
+SHORTEST, LONGEST = 1e-10, 1e9
+"""What a measured time may be [s]: a tick of the fastest clocks is 0.2 ns, a billion seconds are 32 years."""
+_TIME = f"a time above 0, from {SHORTEST:g} to {LONGEST:g} seconds"
+_SHOWN = 60  # characters of a cell, in a message
+# digits of other scripts, 1_000 and 0x10 are none
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_BOOLS = {"true": True, "false": False}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tab and the ends of lines
+
+
+Refusal = Callable[[str], InputError]
+"""From what is wrong with a file to the mistake."""
+
+
+class Given(NamedTuple):
+    """What a column says of an input of the model; shape (rows,)."""
+
+    values: NDArray[Any]
+    there: Bools  # False where the cell is empty
+
+
+def merged(first: Given | None, second: Given) -> Given:
+    """Return what two columns say of one input, the second before the first."""
+    if first is None:
+        return second
+    return Given(np.where(second.there, second.values, first.values), first.there | second.there)
+
+
+class CsvFile(NamedTuple):
+    """A file that was read, or rows of it. A row may come several times, once for each time in it."""
+
+    path: str
+    digest: str  # SHA-256 of the file
+    header: int  # line of the file, the first being 1
+    frame: pd.DataFrame  # cells as texts
+    line: Ints  # of the file, that each row begins in
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(map(str, self.frame))
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.frame)
+
+    def take(self, rows: NDArray[Any]) -> CsvFile:
+        """Return some rows, by number or by a mask."""
+        return self._replace(frame=self.frame.iloc[rows], line=self.line[rows])
+
+    def each_once(self, column: str) -> list[str]:
+        """Return the texts of a column, each once; none where there is no such column."""
+        return self.frame[column].unique().tolist() if column in self.frame else []
+
+    def filled(self, column: str) -> Bools:
+        """Return which cells of a column are not empty; none where there is no such column."""
+        if column not in self.frame:
+            return np.zeros(self.rows, dtype=np.bool_)
+        return (self.frame[column] != "").to_numpy(np.bool_)
+
+    def mistake(self, column: str, row: int, allowed: str) -> InputError:
+        """Return what is wrong with a cell."""
+        value = shown(self.frame[column].iloc[row]) or "nothing"
+        return InputError(shown(column), value, allowed, f"{self.path}, line {self.line[row]}")
+
+    def wrong_column(self, column: str, allowed: str) -> InputError:
+        """Return what is wrong with a name in the header."""
+        return InputError("column", shown(column), allowed, f"{self.path}, line {self.header}")
+
+    def refuse(self, column: str, wrong: NDArray[np.bool_], allowed: str) -> None:
+        """Raise InputError for the first cell that is wrong, if one is."""
+        if wrong.any():
+            raise self.mistake(column, int(wrong.argmax()), allowed)
+
+    def numbers(self, column: str) -> Floats:
+        """Return a column of numbers, NaN where a cell is none or too large to be one."""
+        values = [_number(text) for text in self.frame[column]]
+        found = np.array(values, dtype=np.float64)
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def whole_numbers(self, column: str, low: int, high: float) -> Ints:
+        """Return a column of whole numbers within bounds; raises InputError."""
+        values = self.numbers(column)
+        fits = (values >= low) & (values <= high) & (values == np.floor(values))
+        self.refuse(column, ~fits, f"a whole number at least {low:,} and at most {high:g}")
+        return values.astype(np.int64)
+
+    def times(self, column: str, there: Bools) -> Floats:
+        """Return a column of times [s]; there: which cells count. Raises InputError."""
+        values = self.numbers(column)
+        self.refuse(column, there & ~((values >= SHORTEST) & (values <= LONGEST)), _TIME)
+        return values
+
+    def choices(self, column: str, among: tuple[str, ...], otherwise: str) -> Texts:
+        """Return a column of some few texts, `otherwise` where a cell, or the column, is not there."""
+        if column not in self.frame:
+            return np.full(self.rows, otherwise)
+        cells = [cell.lower() for cell in self.frame[column]]
+        meant = {text.lower(): text for text in among} | {"": otherwise}
+        self.refuse(column, np.array([cell not in meant for cell in cells]), one_of(among))
+        return np.array([meant[cell] for cell in cells], dtype=np.str_)
+
+    def given(self, column: str, key: str, is_needed: bool) -> Given:
+        """Return what a column says of an input of the model; raises InputError."""
+        there = self.filled(column)
+        self.refuse(column, ~there & is_needed, "a value in every row")
+        place, written = pd.factorize(self.frame[column].to_numpy()[there])
+        values: list[Scalar] = []
+        for number, text in enumerate(written.tolist()):
+            try:
+                values.append(convert(key, scalar_of(key, text)))
+            except InputError as error:
+                raise self.mistake(
+                    column, int(np.flatnonzero(there)[place == number][0]), error.allowed
+                ) from None
+        found = to_column(key, values)
+        full = np.zeros(self.rows, dtype=found.dtype)
+        full[there] = found[place]
+        return Given(full, there)
+
+
+def shown(text: str) -> str:
+    """Return a text as it fits into a message: not too long, and with nothing that cannot be seen."""
+    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
+
+
+def listed(texts: Sequence[str], most: int = 20) -> str:
+    """Return texts as a list that fits into a message."""
+    return ", ".join(map(shown, texts[:most])) + (", ..." if len(texts) > most else "")
+
+
+def _number(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text) else np.nan
+
+
+def scalar_of(key: str, text: str) -> Scalar:
+    """Return what a text says, in the type of the input that it sets; no number stays a text."""
+    column = find_input(key)
+    if column is None or column.kind == "str":
+        meant = {choice.lower(): choice for choice in (column.choices if column else ())}
+        return meant.get(text.lower(), text)
+    if column.kind == "bool":
+        return _BOOLS.get(text.lower(), shown(text))
+    if column.kind == "int" and _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else shown(text)  # 1e6 is a whole number too
+
+
+def read_csv(path: str) -> CsvFile:
+    """Read a file; raises InputError where it is none, has no rows, or is too large."""
+
+    def refusal(reason: str) -> InputError:
+        return InputError("measurements", path, f"a CSV file with a header and rows; {reason}")
+
+    content = _content(path, refusal)
+    try:
+        records = list(_records(content.decode("utf-8-sig")))
+    except UnicodeDecodeError:
+        raise refusal("this one is not in UTF-8") from None
+    except csv.Error as error:
+        raise refusal(f"this is not CSV ({error})") from None
+    if len(records) < 2:
+        raise refusal(f"this one holds {'only a header' if records else 'nothing'}")
+    (header, names), *rows = records
+    _check_header(names, refusal)
+    for line, cells in rows:
+        if len(cells) != len(names):
+            raise refusal(f"its header has {counted(len(names), 'column')}, and line {line} has {len(cells)}")
+        if any(map(_CONTROL.search, cells)):
+            raise refusal(f"line {line} has a control character")
+    frame = pd.DataFrame([cells for _, cells in rows], columns=names, dtype=object)
+    lines = np.array([line for line, _ in rows], dtype=np.int64)
+    digest = hashlib.sha256(content).hexdigest()
+    return CsvFile(
+        path=path, digest=digest, header=header, frame=frame.drop(columns=[""], errors="ignore"), line=lines
+    )
+
+
+def _content(path: str, refusal: Refusal) -> bytes:
+    """Return what a file holds, and no more than may be; raises InputError."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        raise refusal(f"this cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(content) > LARGEST:
+        raise refusal(f"this one is larger than {LARGEST // 2**20} MiB: split it into several files")
+    return content
+
+
+def _records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line that each record begins in, and its cells, without spaces around them.
+
+    Records whose cells are all empty are left out. Raises csv.Error.
+    """
+    reader = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    begins = 1
+    for cells in reader:
+        stripped = [cell.strip() for cell in cells]
+        if any(stripped):
+            yield begins, stripped
+        begins = reader.line_num + 1
+
+
+def _check_header(names: list[str], refusal: Refusal) -> None:
+    """Refuse a header that names no columns, or one twice; raises InputError."""
+    if len(names) > MOST_COLUMNS:
+        raise refusal(f"this one has {len(names):,} columns, and {MOST_COLUMNS:,} are the most")
+    if any(map(_CONTROL.search, names)):
+        raise refusal("its header has a control character")
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise refusal(f"this one has the column {shown(twice[0])} twice")
+    if len(names) == 1 and any(other in names[0] for other in ";\t"):
+        raise refusal("this one is not separated by commas")

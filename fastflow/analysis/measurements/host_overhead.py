@@ -1,0 +1,69 @@
+"""What the host adds to the time of a device: calls of a framework, and a library's launches.
+
+A training run queues its kernels ahead of the device, so that none of this is in an iteration's time. It is
+in a time that was measured one call after the other, on an idle device.
+
+A *call* is timed between two events. A matrix product's library chooses a kernel before it launches it, so
+that the overhead C of the call comes before the kernel. A pointwise or normalisation operator is launched
+half way through the call, its launch included, and runs while the second event is recorded: the call takes
+the longer of C, and of C / 2 and the operator.
+
+A *recurrent layer* is one call of its library, which launches the kernels of every step. While the library
+falls behind, the device waits in each step: a *gap*.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Ints, Texts
+from fastflow.physics.workload.ops.pointwise import OPERATORS
+
+# The overhead of an operator's call, over that of one that reads two tensors. Calibrated: NeuSight's
+# operators on the hosts of an A100 and a V100 (sitar-lab/NeuSight@6945927), which agree within 5%. An
+# operator without a name may be any of those of one input.
+_OF_ONE_INPUT = 1.17
+_OF_OPERATOR = {"softmax": 1.25, "log_softmax": 1.25, "layernorm": 1.78}
+
+
+def product_call(time: Floats, overhead: Floats) -> Floats:
+    """Return the time of a call that runs a matrix product, or anything whose kernel comes last [s].
+
+    time: of the device [s]; overhead: of a call [s]; all of shape (rows,).
+    """
+    return time + overhead
+
+
+def operator_call(time: Floats, overhead: Floats, launch: Floats, op: Texts, tensors: Ints) -> Floats:
+    """Return the time of a call that runs a pointwise or normalisation operator [s].
+
+    time: of the device, its launch included [s]; overhead: of a call that reads two tensors [s]; launch:
+    overhead of a launch [s]; op: one of `operators.OPERATORS`; tensors: that the operator reads and
+    writes, 0 where its name says how many. All of shape (rows,).
+    """
+    work = np.where(tensors > 2, 1.0, _OF_ONE_INPUT)
+    of_two = [name for name, operator in OPERATORS.items() if operator.reads > 1]
+    for name, share in {**dict.fromkeys(of_two, 1.0), **_OF_OPERATOR}.items():
+        work = np.where(op == name, share, work)
+    own = overhead * work
+    return np.maximum(own, 0.5 * own + (time - launch))
+
+
+class LayerHost(NamedTuple):
+    """A host and its library, as recurrent layers see them."""
+
+    call: float = 0.0  # overhead of a layer's call [s]
+    gap: float = 0.0  # what the device waits in a step [s]
+    gap_steps: int = 0  # first steps of a pass in which it does
+
+
+def layer_call(host: LayerHost, time: Floats, part: Texts, steps: Ints) -> Floats:
+    """Return the time of a call that runs a part of a recurrent layer [s].
+
+    time: of the device [s]; part: as `model.part`; steps: of the sequence. All of shape (rows,). The weight
+    gradient is one product over all steps, without gaps.
+    """
+    gaps = np.where(part == "backward_weights", 0, np.minimum(steps, host.gap_steps))
+    return time + (host.call + host.gap * gaps)

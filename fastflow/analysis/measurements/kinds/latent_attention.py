@@ -1,0 +1,25 @@
+"""Latent attention, whose heads share a cache of latent vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from fastflow.analysis.measurements.kind import Measurements, register
+from fastflow.analysis.measurements.kinds.attention import SIZES
+
+
+@register
+class LatentAttentions(Measurements):
+    """Latent attention, with what a layer does beside it."""
+
+    name = "latent attention"
+    model = "latent_attention"
+    needed = ("q_len", "kv_len", "heads")
+    inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES
+    named_by = ("phase", "batch", "q_len", "kv_len", "heads", "kv_dtype")
+
+    @classmethod
+    def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
+        """A file whose heads have keys of their own is of the other kind."""
+        return super().claims(columns, keys) and "kv_heads" not in columns

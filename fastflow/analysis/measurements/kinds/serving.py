@@ -1,0 +1,243 @@
+"""Served operating points: a row is a model on a server, asked by so many at a time.
+
+Both of its times, to the first token and per token after it, are of one point of the model. What a row leaves
+unsaid follows from the tables of conf/serving.yaml; docs/validation.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.analysis.measurements.csv_file import scalar_of, shown
+from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.predict import PredictedRows
+from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS
+from fastflow.analysis.measurements.system_runs import SystemRuns
+from fastflow.config.composer import Composer
+from fastflow.config.messages import one_of
+from fastflow.config.model_inputs import convert
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
+from fastflow.engine.grid.run import Run, naming_what_is_missing
+from fastflow.physics.parallelism.strategy import TENSOR, Strategy
+from fastflow.schema import find_input
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+TTFT, TPOT = "ttft", "tpot"
+_MILLI = 1e-3
+_THOUSAND = 1000
+_DTYPE, _EXPERTS, _CACHE = "model.dtype", "precision.experts", "precision.cache"
+_BATCH, _SPREAD, _PROMPTS = "serve.batch", "serve.spread", "serve.prompts"
+_MODES = ("continuous", "disaggregated")
+_MOST, _LONGEST = 1e6, 1e9  # of a degree; of tokens
+
+
+@register
+class ServedPoints(SystemRuns):
+    """Operating points of a server in a closed loop."""
+
+    name = "served points"
+    needed = ("isl", "osl", "concurrency", "tp")
+    inputs_of_columns: ClassVar[Mapping[str, str]] = {"concurrency": "serve.concurrency"}
+    keys_of_columns: ClassVar[Mapping[str, str]] = {
+        "isl": "serve.isl", "osl": "serve.osl", "gemm_quant_mode": _DTYPE, "moe_quant_mode": _EXPERTS,
+    }  # fmt: skip
+    other_columns = (
+        "system", "model", "precision", "mode", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "backend",
+        "backend_version", *keys_of_columns,
+    )  # fmt: skip
+    sections = (*SECTIONS_OF_ROWS, "serve", "server")
+    times: ClassVar[Mapping[str, str]] = {
+        "silicon_ttft_ms": TTFT, "ttft_ms": TTFT, "silicon_tpot_ms": TPOT, "tpot_ms": TPOT,
+    }  # fmt: skip
+    named_by = (
+        "part", "model", "system", "backend", "strategy", "isl", "osl", "concurrency", "dtype",
+    )  # fmt: skip
+    by = ("part", "system", "model", "backend", "concurrency")
+    section = "serving"
+    tabled = (
+        "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
+    )  # fmt: skip
+    device_column = "system"
+    groups = ("serve", "server", "model")
+    at_once = 4096
+    judged_apart = True
+    not_fitted = "a file of kernels; what a server's requests see depends on a whole system"
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read what every row says; raises InputError for a cell that cannot be read."""
+        super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
+        names, servers = self._texts("model"), self._texts("backend")
+        if "server" in self.said:  # goes before the file in whatever its name stands for
+            servers = [str(self.said["server"])] * self.rows
+        self.server, self.family = self._named("servers", servers), self._named("models", names)
+        if "server" not in self.said:
+            self._leave_unknown("backend", self.server == "", "servers", "NAME", "server")
+        self._leave_unknown("model", (self.family == "") & ~self.has_model, "models", "NAME", "model")
+        self._read_layout()
+        self._read_types(names, servers)
+        self._read_lengths(names)
+        asked = [" ".join(words) for words in zip(servers, names, strict=True)]
+        self._set(_BATCH, self._numbers("connections", _BATCH, self._named("connections", asked)))
+        self._set("serve.simulate", np.ones(self.rows, np.bool_))
+
+    def _count(self, name: str, otherwise: int = 1) -> Ints:
+        """Return whole numbers of a column, another one where it says nothing or 0."""
+        found = np.full(self.rows, otherwise, dtype=np.int64)
+        if name in self.file.frame:
+            there = self.file.filled(name)
+            cells = self.file.take(there).whole_numbers(name, 0, _MOST)
+            found[there] = np.where(cells > 0, cells, otherwise)
+        return found
+
+    def _read_layout(self) -> None:
+        """Read the strategy: ranks share the experts of a mixture, which else tensor parallelism cuts."""
+        tensor, stages, shared = self._count("tp"), self._count("pp"), self._count("moe_ep")
+        every = self._count("moe_tp") * shared  # devices of a stage, of a mixture
+        ranks = self._count("attention_dp", 0)
+        ranks = np.where(ranks > 0, ranks, np.maximum(every // tensor, 1))
+        whole = tensor * ranks
+        experts = np.where((ranks > 1) | ((shared > 1) & (shared == whole)), whole, 1)
+        experts = np.where(every > 1, experts, 1)
+        each = zip(tensor.tolist(), experts.tolist(), ranks.tolist(), stages.tolist(), strict=True)
+        self._set("parallel.strategy", np.array([_written(*one) for one in each]))
+        self._set("system.devices", whole * stages)
+
+    def _read_types(self, names: list[str], servers: list[str]) -> None:
+        """Read the types of products, experts and caches."""
+        products, experts = self._texts("gemm_quant_mode"), self._texts("moe_quant_mode")
+        usual = [self.tables["dtypes"].get(name, "bf16") for name in self._named("dtypes", names)]
+        own = self._named("experts", names)
+        types = [_type_of(*each) for each in zip(products, usual, strict=True)]
+        alone = [self.tables["experts"].get(name, "") for name in own]
+        of_products = ["bf16" if one else said for one, said in zip(alone, types, strict=True)]
+        self._set(_DTYPE, self._types(_DTYPE, of_products))
+        of_rows = [_type_of(*each) if each[0] else "operand" for each in zip(experts, usual, strict=True)]
+        stored = [one or said for one, said in zip(alone, of_rows, strict=True)]
+        self._set(_EXPERTS, self._types(_EXPERTS, stored))
+        asked = [" ".join(words) for words in zip(servers, names, types, strict=True)]
+        caches = [self.tables["caches"].get(name, "operand") for name in self._named("caches", asked)]
+        self._set(_CACHE, np.array(caches))
+
+    def _types(self, key: str, texts: list[str]) -> Texts:
+        """Return data types for an input; rows of unknown ones are left out."""
+        known: dict[str, str] = {}
+        types = getattr(find_input(_EXPERTS), "choices", ())
+        for text in dict.fromkeys(texts):
+            try:
+                known[text] = str(convert(_EXPERTS, text))
+            except InputError:
+                unknown = np.array(texts) == text
+                allowed = f"expected {one_of(types)}; or {key}=VALUE for all rows"
+                self._leave(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
+        return np.array([known.get(text, "bf16") for text in texts])
+
+    def _read_lengths(self, names: list[str]) -> None:
+        """Read how long requests are, and how many of them are not alike."""
+        isl, osl = (self._lengths(name) for name in ("isl", "osl"))
+        self._set(_SPREAD, self._numbers("spreads", _SPREAD, self._named("spreads", names)))
+        spread = self._values(_SPREAD)
+        for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
+            self._set(key, np.maximum(longest * (1.0 - spread / 2.0), 1.0))
+        kept = self._numbers("prompts", _PROMPTS, self.server)
+        self._set(_PROMPTS, np.where(isl % _THOUSAND == 0, kept, 0))
+
+    def _lengths(self, name: str) -> Floats:
+        """Return lengths of requests [tokens], 1 where a row says none; raises InputError."""
+        there, found = self.file.filled(name), self.file.numbers(name)
+        self.file.refuse(
+            name, there & ~((found >= 1.0) & (found <= _LONGEST)), "tokens, at least 1, as a number"
+        )
+        key = self.keys_of_columns[name]
+        missing = f"{name} is not said: expected a cell, or {key}=VALUE for all rows"
+        self._leave(~there, missing, key, "serve.lengths")
+        return np.where(there, found, 1.0)
+
+    def _numbers(self, table: str, key: str, names: NDArray[Any]) -> NDArray[Any]:
+        """Return what a table has for names, 0 for those that it has not; raises InputError for no number.
+
+        key: the input that the numbers are for.
+        """
+        known: dict[str, Any] = {}
+        for name, text in self.tables[table].items():
+            try:
+                known[name] = convert(key, scalar_of(key, text))
+            except InputError as error:
+                raise InputError(f"{self.section}.{table}.{name}", text, error.allowed) from None
+        return np.array([known.get(name, 0) for name in names])
+
+    # --- how it is predicted
+
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan as systems are; raises InputError, also for what serves no requests."""
+        serve = self.said.get("serve", _MODES[0])
+        if serve in composer.choices("serve") and serve not in _MODES:
+            allowed = f"{one_of(_MODES)}, which serve the requests of a file of {self.name}"
+            raise InputError("serve", serve, allowed, composer.origin_of_overrides)
+        return super().plan(composer, overrides, parsed)
+
+    def _choices(self, row: int) -> dict[str, str]:
+        """Return the choice in each group that a row stands for."""
+        return {
+            "serve": _MODES[0], "server": self.tables["servers"].get(self.server[row], ""),
+            "model": self.tables["models"].get(self.family[row], ""), **super()._choices(row),
+        }  # fmt: skip
+
+    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows; what a chip does not multiply in turns into bf16 on its way to the units.
+
+        A type that the command line gives, or a column of its key, stays.
+        """
+        own = inputs[_DTYPE]
+        has = np.zeros(own.size, dtype=np.bool_)
+        for name in np.unique(own).tolist():
+            has |= (own == name) & (inputs.get(f"chip.rate.{name}", np.zeros(own.size)) > 0.0)
+        stays = has | self._is_fixed(_DTYPE)[rows] | (_DTYPE in self.said)
+        return dict(inputs) | {_DTYPE: np.where(stays, own, "bf16")}
+
+    def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
+        """Predict rows, both times of a line by one point; raises InputError."""
+        from fastflow.performance.auto.serving import settle_servers
+        from fastflow.performance.precompile import compile_ahead
+        from fastflow.performance.serving.columns import served_columns
+        from fastflow.performance.serving.predict import serve
+
+        _, first, place = np.unique(self.file.line[rows], return_index=True, return_inverse=True)
+        own = take(inputs, first)
+        with naming_what_is_missing(own):
+            compile_ahead(own)
+            found = served_columns(own, serve(settle_servers(own)))
+        columns = {name: column[place] for name, column in found.items()}
+        is_first = self.part[rows] == TTFT
+        if "ttft_s" not in columns:  # none of these points has a time
+            nothing = {"time_s": np.full(rows.size, np.nan), "bound_by": np.full(rows.size, "")}
+            return PredictedRows(rows, columns | nothing)
+        columns["time_s"] = np.where(is_first, columns["ttft_s"], columns["tpot_s"])
+        limits = columns["prefill_bound_by"], columns["decode_bound_by"]
+        columns["bound_by"] = np.where(is_first, *limits)
+        return PredictedRows(rows, columns)
+
+    def notes_of_times(self) -> list[str]:
+        """Say what was assumed."""
+        unsaid: dict[str, Bools] = {
+            "attention_dp": self._count("attention_dp", 0) == 0,
+            "types of products": np.array(self._texts("gemm_quant_mode")) == "",
+        }
+        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
+        return [f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []
+
+
+def _type_of(said: str, published: str) -> str:
+    """Return the type of weights: where a file says a width alone, as published, with its scales."""
+    return published if not said or published.startswith(f"{said}_") else said
+
+
+def _written(tensor: int, experts: int, ranks: int, stages: int) -> str:
+    """Write a layout in the notation of strategies."""
+    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks, lp=stages))

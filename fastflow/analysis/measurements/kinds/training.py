@@ -1,0 +1,327 @@
+"""Training runs of language models: a row is a transformer, trained on a system with one layout.
+
+What a row leaves unsaid follows from what its framework does by itself, and from the family of its model, by
+the tables of conf/training.yaml; docs/validation.md lists the defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.predict import PredictedRows, predict_points
+from fastflow.analysis.measurements.system_runs import SystemRuns
+from fastflow.config.composer import Composer
+from fastflow.config.messages import one_of
+from fastflow.config.model_inputs import Scalar, convert
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Columns, Ints
+from fastflow.engine.grid.run import Run
+from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
+from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
+from fastflow.physics.workload.models.transformer.layer_pattern import MOST_LAYERS
+from fastflow.schema import find_input
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+_RECOMPUTE = "parallel.recompute"
+_RATE = "chip.pinned.inter_Bps"
+_ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero", "model.pattern", "parallel.split"
+_MOST = 1e6  # of a degree, and of devices
+_ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
+"""What data parallelism of a name shares out: ZeRO's stage."""
+_CONTEXT = {"p2p": "ring", "a2a": "all_to_all"}
+"""Megatron-core's words for how context parallelism exchanges (cp_comm_type), and those of its input."""
+OF_FILE = ("layers", "hidden", "dtype")
+"""Result columns that a row's own columns say."""
+OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
+"""The section of what hides behind kernels, and the exchanges there."""
+STRUCTURE = {
+    "head_dim": "model.head_dim", "pattern": "model.pattern", "shared_experts": "model.shared_experts",
+    "n_shared_experts": "model.shared_experts", "kv_lora_rank": "model.latent",
+    "q_lora_rank": "model.query_latent", "qk_rope_head_dim": "model.rotary",
+    "qk_nope_head_dim": "model.head_dim", "v_head_dim": "model.value_dim", "mtp": "model.mtp",
+    "num_nextn_predict_layers": "model.mtp",
+}  # fmt: skip
+"""Columns of a model's structure, those of config.json by its names (Hugging Face's transformers)."""
+FIRST_DENSE = ("first_k_dense", "first_k_dense_replace")
+"""Columns of how many layers are dense, before those with experts; the second by config.json's name."""
+_OF_A_MODEL = ("hidden", "layers", "heads")
+"""Columns that need not say what a model says that the command line, or a config.json, describes."""
+_VIRTUAL = "virtual stages"  # of a strategy: no key, but what two columns say
+_BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
+_REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
+_WORD = re.compile(r"[a-z0-9_]+")
+_YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
+
+
+@register
+class TrainingRuns(SystemRuns):
+    """Published iteration times, each with the layout of its run."""
+
+    name = "training runs"
+    needed = ("hidden", "layers", "heads", "seq", "global_batch", "tp", "pp")
+    inputs_of_columns: ClassVar[Mapping[str, str]] = {
+        "hidden": "model.hidden", "layers": "model.layers", "heads": "model.heads", "seq": "model.sequence",
+        "global_batch": "model.batch", "gpus": "system.devices", "n_gpus": "system.devices",
+        "kv_heads": "model.kv_heads", "ffn": "model.ffn", "vocab": "model.vocabulary",
+        "experts": "model.experts", "topk": "model.topk", "micro_batch": "parallel.microbatch",
+        "microbatch": "parallel.microbatch", "seq_parallel": "parallel.sequence",
+        "shards": "parallel.shards", **STRUCTURE,
+    }  # fmt: skip
+    keys_of_columns: ClassVar[Mapping[str, str]] = {
+        "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
+        "attention_kernel": "model.attention_kernel", "overlap": OVERLAP, "cp_comm_type": "parallel.context",
+        "vp": _VIRTUAL, "interleave": _VIRTUAL, **dict.fromkeys(FIRST_DENSE, _PATTERN),
+    }  # fmt: skip
+    other_columns = (
+        "model", "framework", "year", "source", "interconnect_note", "tp", "pp", "cp", "ep",
+        *keys_of_columns,
+    )  # fmt: skip
+    times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
+    named_by = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
+    by = ("device", "origin", "library", "family", "billions", "dtype", "complete")
+    section = "training"
+    tabled = ("devices", "networks", "frameworks", "families", "selective")
+    groups = ("framework", "model")
+    not_fitted = "a file of kernels; the time of a training run depends on a whole system"
+
+    def __init__(self, rows: TimedRows, options: Options) -> None:
+        """Read what every row says; raises InputError for a cell that cannot be read."""
+        super().__init__(rows, options)
+        for name in (*self.needed[:-2], "gpus"):
+            key = self.inputs_of_columns[name]
+            missing = ~self._there(key)
+            missing &= ~self.has_model | (name not in _OF_A_MODEL)
+            self._leave(missing, f"{name} is not said: expected a cell, or {key}=VALUE for all rows")
+        self._read_names()
+        self._read_model()
+        self._read_layout()
+
+    def _keys_of_columns(self) -> dict[str, str]:
+        """Return what each column sets but `ffn`, which is of an expert where there are several."""
+        return {name: key for name, key in super()._keys_of_columns().items() if name != "ffn"}
+
+    def _degree(self, *names: str) -> Ints:
+        """Return the degrees in columns of the same meaning, 0 where they say nothing."""
+        found = np.zeros(self.rows, dtype=np.int64)
+        for name in filter(self.file.columns.__contains__, names):
+            there = self.file.filled(name)
+            found[there] = self.file.take(there).whole_numbers(name, 1, _MOST)
+        return found
+
+    def _read_layout(self) -> None:
+        """Read the strategy and what goes with it; raises InputError."""
+        experts = (self._values("model.experts") > 1) | (self.has_model & ~self._there("model.experts"))
+        said = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
+        said["vp"] = self._degree("vp", "interleave")
+        tp, pp, cp = (np.maximum(said[name], 1) for name in ("tp", "pp", "cp"))
+        vp = np.where(pp > 1, np.maximum(said["vp"], 1), 1)
+        ep = np.where(experts, np.maximum(said["ep"], 1), 1)
+        gpus = self._values("system.devices")
+        dp = np.maximum(gpus // (tp * pp * cp), 1)
+        self._leave(gpus != tp * pp * cp * dp, "tp x pp x cp does not divide gpus", "parallel.strategy")
+        self._set("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
+        # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
+        self._set("parallel.expert_tensor", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        self._read_word("dp_kind", _ZERO_KEY, _ZERO)
+        self._read_word("cp_comm_type", "parallel.context", _CONTEXT, whole=True)
+        self._read_overlap()
+        self._read_recomputation()
+        said_of_chunks, said_of_experts = (pp == 1) | (said["vp"] > 0), ~experts | (said["ep"] > 0)
+        self.complete: Bools = (
+            (said["tp"] > 0) & (said["pp"] > 0) & said_of_chunks & said_of_experts
+            & self._there("parallel.microbatch") & self._there(_RECOMPUTE)
+        )  # fmt: skip
+        """Whether a row says all of its layout that matters most."""
+
+    def _read_recomputation(self) -> None:
+        """Read what is computed again, which libraries mean differently."""
+        self._read_word("recompute", _RECOMPUTE)
+        said, there = self.inputs[_RECOMPUTE]
+        selective = self.tables["selective"]
+        means = np.array(
+            [selective.get(name, "selective") for name in self._named("selective", self.framework.tolist())]
+        )
+        is_own = (said == "selective") & ~self._is_fixed(_RECOMPUTE)
+        self.half: Bools = is_own & (means == "half")
+        """Whether half of the layers of a row are computed again."""
+        own = np.where(self.half, "selective", means)  # until the layers are known
+        self._set(_RECOMPUTE, np.where(is_own, own, said.astype(np.str_)), there)
+
+    def _read_overlap(self) -> None:
+        """Read which exchanges hide behind kernels: those of a list, none or all; the others do not."""
+        known = f"none, all, or some of {' '.join(HIDDEN)}"
+        for name in HIDDEN:
+            key = f"{OVERLAP}.{name}"
+            self._read_cells("overlap", key, partial(_hides, name), known)
+
+    def _read_model(self) -> None:
+        """Read what the family of a model does not say; raises InputError."""
+        experts, ffn = self._values("model.experts") > 1, self.own.get("model.ffn")
+        width = np.where(ffn.there, ffn.values, 0) if ffn is not None else np.zeros(self.rows, np.int64)
+        self.ungated = width == 4 * self._values("model.hidden")
+        # 0 stands for what is usual; of a model that is chosen, what it says stays
+        said = ~self.has_model | self._there("model.kv_heads")
+        self._set("model.kv_heads", self._values("model.kv_heads"), said)
+        self.inputs.pop("model.ffn", None)
+        self._set("model.ffn", width, ~experts & (~self.has_model | (width > 0)))
+        self._set("model.expert_ffn", width, experts & (width > 0))
+        self._set("model.positions", self._values("model.sequence"), self._there("model.sequence"))
+        self._read_first_dense()
+        self._read_word("dtype", "model.dtype")
+        self._read_word("attention_kernel", "model.attention_kernel")
+
+    def _read_first_dense(self) -> None:
+        """Read how many layers are dense before those with experts; -1 where a row does not say."""
+        self.first_dense = np.full(self.rows, -1, dtype=np.int64)
+        for name in filter(self.file.columns.__contains__, FIRST_DENSE):
+            there = self.file.filled(name)
+            self.first_dense[there] = self.file.take(there).whole_numbers(name, 0, MOST_LAYERS)
+
+    def _read_word(
+        self, column: str, key: str, meanings: Mapping[str, Scalar] | None = None, whole: bool = False
+    ) -> None:
+        """Let the first word of a cell, or all of it, set an input; rows of unknown words are left out."""
+
+        def read(text: str) -> Scalar:
+            (word, *_) = (text.lower(),) if whole else (*_WORD.findall(text.lower()), "")
+            return convert(key, meanings[word] if meanings else word)
+
+        known = find_input(key)
+        assert known is not None, key
+        self._read_cells(column, key, read, one_of(meanings) if meanings else known.allowed())
+
+    def _read_names(self) -> None:
+        """Look up what the texts of a row stand for."""
+        texts = {
+            name: self._texts(name) for name in ("framework", "year", "source", "model", "interconnect_note")
+        }
+        dated = [
+            f"{framework or source} {year or ' '.join(_YEAR.findall(source))}"
+            for framework, year, source in zip(
+                texts["framework"], texts["year"], texts["source"], strict=True
+            )
+        ]
+        self.framework = self._named("frameworks", dated)
+        self.family = self._named("families", texts["model"])
+        self.origin = np.array([_REVISION.sub("", source)[:60] for source in texts["source"]], dtype=object)
+        known = self.tables["networks"]
+        networks = self._named("networks", texts["interconnect_note"])
+        rates = [convert(_RATE, known[name]) if name else 0.0 for name in networks]
+        self._set(_RATE, np.array(rates), networks != "")
+
+    def plan(self, composer: Composer, overrides: Sequence[str], parsed: Sequence[Override]) -> Run:
+        """Plan as systems are, and say for which framework each row was taken; raises InputError."""
+        rows = (str(self.said.get("framework", self._choices(row)["framework"])) for row in range(self.rows))
+        self.library = np.array(list(rows), dtype=object)
+        return super().plan(composer, overrides, parsed)
+
+    def _choices(self, row: int) -> dict[str, str]:
+        """Return the choice in each group that a row stands for."""
+        frameworks, families = self.tables["frameworks"], self.tables["families"]
+        unknown = "gpt3_175b" if self.ungated[row] else "transformer"
+        return {
+            "model": families.get(self.family[row], unknown), **super()._choices(row),
+            "framework": frameworks.get(self.framework[row], "none"),
+        }  # fmt: skip
+
+    def adjusted(self, rows: Ints, inputs: Columns, composed: Columns) -> Columns:
+        """Return inputs of rows with what follows from the family and the layers."""
+        layers, experts = inputs["model.layers"], inputs["model.experts"]
+        pattern = np.where((experts > 1) & (composed["model.experts"] == 0), "experts", inputs[_PATTERN])
+        first = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
+        pattern = np.array([_pattern(*each) for each in first])
+        chunks = _chunks(inputs["parallel.strategy"])
+        uneven = ~divides(chunks.of_all, layers) & (chunks.of_stage == 1)
+        half = np.maximum(-(-layers // chunks.of_all) // 2, 1).astype(np.str_)
+        follows = {
+            _PATTERN: np.where(self._there(_PATTERN)[rows], inputs[_PATTERN], pattern),
+            _SPLIT: np.where(uneven, BALANCED, inputs[_SPLIT]),
+            _RECOMPUTE: np.where(self.half[rows], half, inputs[_RECOMPUTE]),
+        }
+        fixed = {key: self._is_fixed(key)[rows] | (key in self.said) for key in follows}
+        return {**inputs, **{
+            key: np.where(fixed[key], inputs[key], values) for key, values in follows.items()
+        }}  # fmt: skip
+
+    def predicted(self, rows: Ints, inputs: Columns) -> PredictedRows:
+        """Predict rows of one call of the model; raises InputError."""
+        _, results, _ = predict_points(inputs)
+        weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
+        size = _BILLIONS[np.searchsorted(_BILLIONS, weights / 1e9, side="right") - 1]
+        own = {"billions": np.where(np.isnan(weights), np.nan, size)}
+        others = {name: column for name, column in results.items() if name not in OF_FILE}
+        return PredictedRows(rows, others | own | self.about(rows))
+
+    def about(self, rows: Ints) -> Columns:
+        """Return what rows were taken for."""
+        return {
+            "complete": self.complete[rows], "library": self.library[rows], "family": self.family[rows],
+            "origin": self.origin[rows],
+        }  # fmt: skip
+
+    def notes_of_times(self) -> list[str]:
+        """Say what was assumed."""
+        unsaid = {
+            "micro-batch": ~self._there("parallel.microbatch"),
+            "recomputation": ~self._there(_RECOMPUTE),
+            "data parallelism": ~self._there("parallel.zero"),
+            "framework": self.framework == "", "family": self.family == "",
+        }  # fmt: skip
+        said = [f"{name} of {rows.sum():,}" for name, rows in unsaid.items() if rows.any()]
+        whole = f"complete layouts: {self.complete.sum():,} of {self.rows:,} rows"
+        return [
+            whole,
+            *([f"unsaid, by default (docs/validation.md): {', '.join(said)} rows"] if said else []),
+        ]
+
+
+def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
+    """Write a layout in the notation of strategies."""
+    return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, lp=pp, chunks=vp))
+
+
+def _hides(name: str, text: str) -> bool:
+    """Say whether an exchange is among those of a list; raises KeyError for a list with others."""
+    words = _WORD.findall(text.lower())
+    if words in (["none"], ["all"]):
+        return words == ["all"]
+    if not words or not set(words) <= set(HIDDEN):
+        raise KeyError(text)
+    return name in words
+
+
+def _pattern(first_dense: int, layers: int, otherwise: str) -> str:
+    """Return the pattern of a model that says how many layers are dense, before those with experts."""
+    if first_dense < 0:
+        return otherwise
+    rest = layers - first_dense
+    return "experts" if first_dense == 0 else f"{first_dense}*dense, {rest}*experts" if rest > 0 else "dense"
+
+
+class _Chunks(NamedTuple):
+    """How many chunks of layers strategies make; shape (rows,)."""
+
+    of_all: Ints
+    of_stage: Ints
+
+
+def _chunks(strategies: NDArray[Any]) -> _Chunks:
+    """Return the chunks of strategies, 1 of those that are chosen later, or cannot be read."""
+    known: dict[str, tuple[int, int]] = {}
+    for text in dict.fromkeys(strategies.tolist()):
+        try:
+            read = parse(text)
+            known[text] = read.lp * read.chunks, read.chunks
+        except InputError:
+            known[text] = 1, 1
+    of_all, of_stage = zip(*(known[text] for text in strategies.tolist()), strict=True)
+    return _Chunks(np.array(of_all), np.array(of_stage))

@@ -1,0 +1,86 @@
+"""`fastflow.chances`: how likely each point of a grid is better than each other."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fastflow.config.composer import Composer
+from fastflow.config.library import hydra_rules
+from fastflow.config.messages import one_of
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Ints
+from fastflow.core.uncertainty.percentiles import chance
+from fastflow.engine.dataset.schema import frame_of
+from fastflow.engine.grid import limits
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.grid.run import explaining, refuse_others
+from fastflow.engine.run.execute import collect
+from fastflow.engine.run.monte_carlo import samples_of
+from fastflow.schema import BANDED, find_result
+
+_MOST = 512  # points
+_MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_device", "requests_per_s", "compute_flops", "dram_Bps",
+                   "dram_capacity_B")  # fmt: skip
+
+
+def chances(
+    *overrides: str, objective: str = "time_s", config_dir: str | os.PathLike[str] | None = None
+) -> pd.DataFrame:
+    """Return how likely each point (row) is better than each other (column); see `fastflow.chances`."""
+    if objective not in BANDED:
+        raise InputError("objective", objective, one_of(BANDED))
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        given = any(text.lstrip("+").partition("=")[0] == "uncertainty" for text in overrides)
+        run = plan(composer, overrides if given else (*overrides, "uncertainty=on"))
+        refuse_others(run)
+        if run.grid.uncertainty is None:
+            raise InputError("uncertainty", "off", "on: chances are of what is uncertain")
+        limits.check(
+            "points", f"{run.grid.points:,}", run.grid.points, _MOST, "points of which all are compared"
+        )
+        if run.grid.points == 1:
+            raise InputError("points", 1, "two points or more: chances are of one against another")
+        with explaining(composer, run):
+            exact = frame_of(*collect(run._replace(grid=run.grid._replace(uncertainty=None))))
+            known = _known(exact, objective)
+            found = samples_of(run.grid, known.tolist(), [objective])
+    samples = np.array([one[objective] for one in found])
+    more = objective in _MORE_IS_BETTER
+    matrix = np.full((len(exact), len(exact)), np.nan)
+    matrix[np.ix_(known, known)] = [chance(one[None], samples, more) for one in samples]
+    np.fill_diagonal(matrix, np.nan)
+    column = find_result(objective)
+    assert column is not None
+    points = _names(exact, run.grid.keys)
+    frame = pd.DataFrame(matrix, index=points, columns=points)
+    lacking = np.setdiff1d(np.arange(len(exact)), known)
+    reason = exact["reason"].tolist()
+    for place in lacking.tolist():
+        reason[place] = reason[place] or f"has no {objective}"
+    frame.attrs = {"objective": objective, "unit": column.unit, "reason": reason}
+    return frame
+
+
+def _known(exact: pd.DataFrame, objective: str) -> Ints:
+    """Return the points that have an objective at their own figures; raises InputError where none has."""
+    if objective in exact and exact[objective].notna().any():
+        return np.flatnonzero(exact[objective].notna())
+    if exact["reason"].all() and exact["time_s"].isna().all():
+        reason = exact["reason"].iloc[0]
+        raise InputError("objective", objective, f"points that have it, and none has; point 0: {reason}")
+    others = [name for name in BANDED if name in exact and exact[name].notna().any()]
+    raise InputError("objective", objective, f"a result of these points, which have none: {one_of(others)}")
+
+
+def _names(exact: pd.DataFrame, keys: list[str]) -> pd.Index:
+    """Return what points are called: the values of what is swept."""
+    names: pd.Index[Any]
+    names = (
+        pd.Index(exact[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(exact[keys])
+    )
+    return names

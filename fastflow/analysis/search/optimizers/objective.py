@@ -1,0 +1,128 @@
+"""The objective of a search: the iteration's time, energy or cost, products of these, or time by area (9.2).
+
+A design's *score* is what search methods see, lower is better and always finite:
+- the logarithm of the objective where the design is feasible, so that a step is a relative change;
+- LACKS_MEMORY and more where the footprint exceeds the memory, though some breakdown could hold it;
+- NO_CHIP and more where a component stays empty, by how much the budgets fall short (4.3).
+So any feasible design beats any other, and what is not feasible still says which way is better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.analysis.search.optimizers.design_space import Space
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
+from fastflow.performance.prediction import Prediction
+from fastflow.physics.cost.columns import Devices, iteration_columns
+from fastflow.physics.hardware.budget_deficit import shortage
+from fastflow.physics.hardware.chip import dram_given, generate
+from fastflow.physics.hardware.dram import device_rooms
+from fastflow.physics.workload import tokens_of
+from fastflow.schema.cost import TOKEN
+
+PER_DEVICE, PER_JOULE = "device_time_per_token", "joules_per_token"
+PER_TOKEN, TIME_COST = TOKEN.name, "time_cost"
+OF_TOKENS = {PER_DEVICE: "tokens_per_s_per_device", PER_JOULE: "joules_per_token"}
+"""Objectives of models that serve alone, and the result column that they are made of."""
+OBJECTIVES = {
+    "time": "s",
+    "energy": "J",
+    "edp": "J s",
+    "time_area": "s m^2",
+    PER_DEVICE: "s",
+    PER_JOULE: "J",
+    "device_usd": "USD",
+    "system_usd": "USD",
+    "iteration_usd": "USD",
+    PER_TOKEN: TOKEN.unit,
+    TIME_COST: "s USD",
+}
+"""Each objective's unit: iteration time, energy of all devices, energy-delay product (Gonzalez and Horowitz,
+JSSC 31(9), 1996), time by the die area that the shares use (the inverse of performance per area), and, where
+a model serves, a device's time for a token (the inverse of its tokens per second) and the energy of one; what
+a device, its system, an iteration and a token cost, and time by what the system costs (the inverse of
+performance per dollar)."""
+
+TIMES = {name: int("time" in name or name in ("edp", "iteration_usd", PER_TOKEN)) for name in OBJECTIVES}
+"""By which power of a time's error each objective errs."""
+
+LACKS_MEMORY, NO_CHIP = 100.0, 200.0  # above any logarithm of a time or an energy
+
+
+def with_designs(inputs: Inputs, designs: Floats, space: Space) -> Inputs:
+    """Return input columns with the shares of designs (points, shares) in place of their own."""
+    return dict(inputs) | {key: designs[:, place].copy() for place, key in enumerate(space.keys)}
+
+
+def measure(prediction: Prediction, objective: str) -> Floats:
+    """Return an objective of every point, in its unit; NaN without a time, shape (points,)."""
+    inputs, timed = prediction.inputs, prediction.timed
+    time = np.full(prediction.reason.size, np.nan)
+    time[timed] = prediction.timeline.total
+    if objective == "time":
+        return time
+    if objective == "time_area":
+        return time * area_of(inputs)
+    energy = np.full_like(time, np.nan)
+    energy[timed] = prediction.energy * prediction.parallelism.strategies.devices[timed]
+    if objective in ("energy", "edp"):
+        return energy if objective == "energy" else energy * time
+    number = prediction.parallelism.strategies.devices
+    costs = iteration_columns(Devices(inputs, prediction.chip, number), time, energy)
+    if objective == PER_TOKEN:
+        return costs["iteration_usd"] / tokens_of(inputs)
+    if objective == TIME_COST:
+        return time * costs["system_usd"]
+    return np.where(np.isnan(time), np.nan, costs[objective])
+
+
+def area_of(inputs: Inputs) -> Floats:
+    """Return the die area that shares use [m^2], shape (points,)."""
+    shares = [share for key, share in inputs.items() if key.startswith("chip.area.")]
+    area: Floats = np.sum(shares, axis=0) * inputs["chip.die_area"]
+    return area
+
+
+def largest_memory(inputs: Inputs, space: Space) -> Floats:
+    """Return the most main memory that any breakdown gives a device [B], shape (points,)."""
+    points = inputs["chip.tdp"].size
+    all_of_it = np.array([float(key.endswith(".dram")) for key in space.keys])
+    chip = generate(with_designs(inputs, np.tile(all_of_it, (points, 1)), space))
+    return chip.dram.capacity
+
+
+def score(
+    prediction: Prediction, objective: str, second: str | None, weight: Floats, holdable: Bools
+) -> Floats:
+    """Return the score of every point, shape (points,).
+
+    second: another objective; the score then is the weighted product of both, of which it has `weight`
+    (points,). holdable (points,): whether some breakdown has memory enough; where none has, memory does not
+    count. Every point's strategy must suit its system: only its breakdown may be at fault.
+    """
+    value = np.log(measure(prediction, objective))
+    if second is not None:
+        value = (1.0 - weight) * value + weight * np.log(measure(prediction, second))
+    timed = prediction.timed
+    lacks = (prediction.footprint.total > prediction.chip.dram.capacity[timed]) & holdable[timed]
+    if lacks.any():
+        short = take(dict(prediction.inputs), timed[lacks])
+        value[timed[lacks]] = LACKS_MEMORY + devices_short(short, prediction.footprint.total[lacks])
+    untimed: Ints = np.flatnonzero(np.isnan(value))
+    if untimed.size:
+        value[untimed] = NO_CHIP + shortage(take(dict(prediction.inputs), untimed))
+    return value
+
+
+def devices_short(inputs: Inputs, footprint: Floats) -> Floats:
+    """Return how far budgets are from the memory devices that a footprint needs, shape (points,), above 0.
+
+    Summed over the budgets that limit them (Equation 4): the logarithm of the devices needed over the room
+    for them, which unlike the devices themselves does not come in whole numbers.
+    """
+    dram, _ = dram_given(inputs)
+    needed = np.ceil(footprint / dram.device_capacity)
+    short = [np.maximum(np.log(needed / room), 0.0) for room in device_rooms(dram)]
+    total: Floats = np.sum(short, axis=0)
+    return total

@@ -1,0 +1,78 @@
+"""Objectives and scores of designs that serve; as of `objective`, lower is better and always finite.
+
+Between designs that serve as asked and those that make no chip lie those that are late (`serve.slo`) or do
+not carry their load, by how much, and those whose memory holds no cache of a request beside the weights, by
+the memory that they lack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.analysis.search.optimizers.objective import (
+    LACKS_MEMORY,
+    NO_CHIP,
+    OF_TOKENS,
+    PER_DEVICE,
+    PER_JOULE,
+    TIME_COST,
+    area_of,
+    devices_short,
+)
+from fastflow.core.tables import Columns, Floats, Inputs, take
+from fastflow.performance.serving.overload import excess
+from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving.slo import lateness
+from fastflow.physics.hardware.budget_deficit import shortage
+
+_WITHOUT_CACHE = 20.0  # above LACKS_MEMORY: a design that is so many e-folds late is still nearer
+
+
+def measure_served(inputs: Inputs, served: Served, objective: str) -> Floats:
+    """Return an objective of every point, in its unit; NaN without results, shape (points,)."""
+    columns, nothing = served.columns, np.full(served.reason.size, np.nan)
+    found = {name: columns.get(name, nothing) for name in ("time_s", "energy_J", *OF_TOKENS.values())}
+    time, energy = found["time_s"], found["energy_J"]
+    if objective == PER_DEVICE:
+        prompts = columns.get("prefill_tokens_per_s", nothing) / inputs["system.devices"]
+        rate = found[OF_TOKENS[PER_DEVICE]]
+        value: Floats = 1.0 / np.where(np.isnan(rate), prompts, rate)
+    elif objective == PER_JOULE:
+        value = found[OF_TOKENS[PER_JOULE]]
+    elif objective == "time_area":
+        value = time * area_of(inputs)
+    elif objective == TIME_COST:
+        value = time * columns["system_usd"]
+    elif objective in columns:
+        value = np.where(served.reason == "", columns[objective], np.nan)
+    else:
+        value = {"time": time, "energy": energy, "edp": energy * time}[objective]
+    return value
+
+
+def score_served(
+    inputs: Inputs, served: Served, objective: str, second: str | None, weight: Floats
+) -> Floats:
+    """Return the score of every point, shape (points,); second, weight: as of `objective.score`."""
+    value = np.log(measure_served(inputs, served, objective))
+    if second is not None:
+        value = (1.0 - weight) * value + weight * np.log(measure_served(inputs, served, second))
+    late = np.flatnonzero((served.short != "") & (served.reason == ""))
+    value[late] = LACKS_MEMORY + (lateness(inputs, served.columns) + excess(inputs, served.columns))[late]
+    has_weights = ~np.isnan(served.columns.get("weight_B", np.full(value.size, np.nan)))
+    lacks = np.flatnonzero((served.reason != "") & has_weights)
+    if lacks.size:
+        needed = _needed(inputs, served.columns)[lacks]
+        value[lacks] = LACKS_MEMORY + _WITHOUT_CACHE + devices_short(take(dict(inputs), lacks), needed)
+    rest = np.flatnonzero(np.isnan(value))
+    if rest.size:
+        value[rest] = NO_CHIP + shortage(take(dict(inputs), rest))
+    return value
+
+
+def _needed(inputs: Inputs, columns: Columns) -> Floats:
+    """Return the memory that a device needs for weights and what it is to cache, a request at least [B]."""
+    request = columns["kv_token_B"] * (inputs["serve.isl"] + inputs["serve.osl"])
+    cached = columns.get("kv_B", np.full(request.size, np.nan))
+    whole: Floats = columns["weight_B"] + np.where(np.isnan(cached), request, np.maximum(cached, request))
+    return whole / inputs["server.memory"]

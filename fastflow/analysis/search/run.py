@@ -1,0 +1,134 @@
+"""Run of a search: screened candidates are searched, every design is kept, the best are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.analysis.search.candidates import Candidates, candidates_of
+from fastflow.analysis.search.cluster import scorer_of
+from fastflow.analysis.search.history import History
+from fastflow.analysis.search.optimizers.halving import steps_of, successive_halving
+from fastflow.analysis.search.optimizers.objective import OBJECTIVES, OF_TOKENS, PER_TOKEN
+from fastflow.analysis.search.options import SearchOptions
+from fastflow.analysis.search.ranges import WithinTolerance, find_ranges
+from fastflow.analysis.search.scorer import schema_of_history
+from fastflow.analysis.search.screening import screen
+from fastflow.config.messages import counted, one_of
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Floats, Ints
+from fastflow.engine.grid.run import Run
+from fastflow.engine.run.workers import Lost, Watch, interruptible
+from fastflow.performance.precompile import SEARCH, compile_ahead
+from fastflow.physics.workload import in_blocks
+from fastflow.schema import ALL
+from fastflow.schema.cost import ITERATION
+
+
+class Answer(NamedTuple):
+    """What a search has found."""
+
+    candidates: Candidates
+    options: SearchOptions
+    history: History
+    best: Ints  # row of the history of each candidate's best design; the first rows are their own breakdowns
+    score: Floats  # of the best design by the (first) objective
+    reason: NDArray[np.object_]  # why a candidate was not searched, "" where it was
+    spent: Ints  # designs scored of each candidate
+    ranges: WithinTolerance  # of the shares of the best designs
+
+
+def _check_objectives(run: Run, options: SearchOptions) -> None:
+    """Refuse objectives of tokens where some point does not serve; raises InputError."""
+    for key, objective in (("objective", options.objective), ("pareto", options.pareto)):
+        if objective == ITERATION.name and run.grid.served:
+            raise InputError(key, objective, f"{PER_TOKEN}, or another objective, where a point serves")
+        if objective == PER_TOKEN and not _has_tokens(run):
+            raise InputError(
+                key, objective, f"{ITERATION.name}, or another objective, of a model without tokens"
+            )
+        if objective in OF_TOKENS and run.grid.served != ALL:
+            others = one_of([name for name in OBJECTIVES if name not in OF_TOKENS])
+            raise InputError(key, objective, f"{others} where serve=none")
+
+
+def _has_tokens(run: Run) -> bool:
+    """Say whether all points are of models that have tokens."""
+    shares = run.grid.shares(0, run.grid.points)
+    return run.grid.stacked and all(in_blocks(run.grid.inputs(share, "model.")) for share in shares)
+
+
+def search_designs(
+    run: Run,
+    options: SearchOptions,
+    output: str | None,
+    begin: Callable[[int, int, int], None] = lambda candidates, steps, there: None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Answer:
+    """Search the best designs of a run's points; raises InputError.
+
+    output: the folder or URL of the history, from which an interrupted search resumes; None keeps none.
+    begin is told how many candidates and steps there are to come, and the designs known from before.
+    """
+    _check_objectives(run, options)
+    if run.grid.served != ALL:
+        compile_ahead(run.grid.first_inputs(), SEARCH)
+    candidates = candidates_of(run.grid, options.compete)
+    history = History(output, schema_of_history(candidates, options))
+    watch = Watch()
+    asked = scorer_of(candidates, options, history, run.settings, watch)
+    with _keeping(history, run.settings.address), interruptible(watch), asked as scorer:
+        promise, reason = screen(scorer)
+        alive = np.flatnonzero(reason == "")
+        sizes = np.unique(candidates.group[alive], return_counts=True)[1].tolist()
+        begin(alive.size, steps_of(sizes, options.rules, promise.shape[1]), history.there)
+        successive_halving(
+            candidates.templates[alive],
+            candidates.space,
+            candidates.group[alive],
+            promise[alive],
+            options.rules,
+            lambda batch: scorer(batch._replace(candidate=alive[batch.candidate])),
+            advance,
+            partial(scorer.walk, alive),
+        )
+        history.flush()
+        ranges = find_ranges(scorer, np.asarray(reason != "", dtype=np.bool_))
+    return Answer(
+        candidates=candidates,
+        options=options,
+        history=history,
+        best=scorer.best_row,
+        score=scorer.best,
+        reason=reason,
+        spent=scorer.spent,
+        ranges=ranges,
+    )
+
+
+@contextmanager
+def _keeping(history: History, address: str) -> Iterator[None]:
+    """Keep what was scored unless it was a mistake to ask for it; say where after an interrupt or a loss."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, InputError):
+            history.flush()
+        history.discard()
+        kept = ""
+        if history.folder is not None and history.stored:
+            where = history.folder.shown
+            kept = (
+                f"{counted(history.told, 'design')} kept in {where}; "
+                f"the same command with output={where} resumes from there"
+            )
+        if isinstance(error, Lost):
+            raise InputError("engine.address", address, "; ".join(filter(None, (str(error), kept)))) from None
+        if isinstance(error, KeyboardInterrupt) and kept:
+            raise KeyboardInterrupt(kept) from None
+        raise

@@ -1,0 +1,1 @@
+"""Validation: predictions beside measurements."""

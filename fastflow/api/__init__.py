@@ -1,0 +1,1 @@
+"""The functions of `import fastflow`, and what notebooks show of their results."""

@@ -1,0 +1,278 @@
+"""What `fastflow.evaluate` and `fastflow.sweep` do, and what the command line shares with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fastflow.config.composer import Composer
+from fastflow.config.keyword_overrides import check_call, numbers_of, text_of
+from fastflow.config.library import hydra_rules
+from fastflow.config.messages import one_of
+from fastflow.core import units
+from fastflow.core.errors import CompositionError, InputError
+from fastflow.engine.grid import limits
+from fastflow.engine.grid.grid import Share
+from fastflow.engine.grid.plan import plan
+from fastflow.engine.grid.run import Run, explaining, refuse_others
+from fastflow.engine.run.progress import SILENT, Listener
+from fastflow.physics.workload.models.attention import DECODE, PREFILL
+from fastflow.physics.workload.ops.attention import FEW_QUERIES
+from fastflow.schema import find_input
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastflow.performance.prediction import Prediction
+    from fastflow.performance.sharding_report import Explained
+
+_OF_A_FRAME = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
+_MOST_BYTES = 1e18  # of a tensor
+
+
+def evaluate(
+    *overrides: str,
+    config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
+) -> pd.DataFrame:
+    """Predict the points that overrides span; see `fastflow.evaluate`."""
+    from fastflow.engine.dataset.schema import frame_of
+    from fastflow.engine.run.execute import collect
+
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        run = plan(composer, overrides)
+        refuse_others(run)
+        limits.check("points", f"{run.grid.points:,}", run.grid.points, limits.MOST_COLLECTED, _OF_A_FRAME)
+        with explaining(composer, run):
+            return frame_of(*collect(run, listener))
+
+
+def sweep(
+    *overrides: str,
+    output: str | os.PathLike[str] | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+    listener: Listener = SILENT,
+) -> Path | str:
+    """Predict the points that overrides span into a Parquet dataset; see `fastflow.sweep`."""
+    from fastflow.engine.dataset.folder import is_url
+    from fastflow.engine.run.execute import store
+
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        run = plan(composer, overrides)
+        refuse_others(run)
+        target = run.output if output is None else output
+        begin = partial(listener.start, run.grid.describe(), run.grid.points, "points")
+        with explaining(composer, run):
+            store(run, target, begin, listener.advance)
+    return str(target) if is_url(target) else Path(target)
+
+
+def rank_strategies(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Predict a point under every strategy; see `fastflow.rank_strategies`."""
+    from fastflow.engine.dataset.schema import schema_of, to_arrow, to_frame
+    from fastflow.engine.run.ranking import ranking_of
+
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        run = plan(composer, overrides)
+        refuse_others(run)
+        with explaining(composer, run):
+            ranking = ranking_of(run)
+            return to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))])
+
+
+def _one_point(
+    overrides: tuple[str, ...], of: str = "system", config_dir: str | os.PathLike[str] | None = None
+) -> tuple[Composer, Run]:
+    """Plan the one point that overrides describe; raises InputError where they span several."""
+    with hydra_rules():
+        composer = Composer.of_library(config_dir)
+        run = plan(composer, overrides)
+    if run.grid.points != 1:
+        key = run.grid.keys[0]
+        raise InputError(key, "several values", f"one: this is of one {of}", composer.origin_of_overrides)
+    return composer, run
+
+
+def explain_layout(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Return how the kernels of a point are laid out; see `fastflow.explain_layout`."""
+    from fastflow.engine.run.predict import predict_points
+    from fastflow.performance.results import explain_layout
+    from fastflow.performance.sharding_report import EXCHANGES
+
+    composer, run = _one_point(overrides, "point", config_dir)
+    refuse_others(run)
+    if run.grid.served:
+        mode = str(run.grid.first_inputs()["serve.mode"][0])
+        raise InputError(
+            "serve", mode, "none: layouts are of one iteration of training", composer.origin_of_overrides
+        )
+    with explaining(composer, run):
+        prediction = cast("Prediction", predict_points(run.grid, 0, 1)[0].prediction)
+        kernels = explain_layout(prediction, 0)
+        if not kernels:
+            reason = str(prediction.reason[0])
+            raise InputError.read(reason) or CompositionError(f"no time can be predicted: {reason}")
+    import pandas as pd
+
+    roles = dict.fromkeys((*EXCHANGES, *(one.role for kernel in kernels for one in kernel.exchanges)))
+    rows = [_row(kernel, roles) for kernel in kernels]
+    frame = pd.DataFrame(rows)
+    frame.attrs["units"] = {name: "B" if name.endswith("_B") else "" for name in rows[0]}
+    return frame
+
+
+def _row(kernel: Explained, roles: Iterable[str]) -> dict[str, Any]:
+    """Return what is known of a kernel as texts and numbers, by column; roles: of exchanges."""
+    from fastflow.performance.sharding_report import Exchanged
+
+    row = kernel._asdict()
+    along, exchanges = row.pop("along"), row.pop("exchanges")
+    for name in ("reads", "weights", "makes"):
+        row[name] = ", ".join(f"{one.axis}: {lies}" for one in along if (lies := getattr(one, name)))
+    row["exchange"] = "; ".join(
+        f"{one.what} along {' x '.join(one.axes)}, {units.show(one.bytes, 'B')}" for one in exchanges
+    )
+    found = {one.role: one for one in exchanges}
+    nothing = Exchanged("", "", (), 0, 0.0)
+    for role in roles:
+        one = found.get(role, nothing)
+        row |= {f"{role}_B": one.bytes, f"{role}_ranks": one.ranks, f"{role}_group": " x ".join(one.axes)}
+    return row
+
+
+def predict_collective(
+    collective: str, size: ArrayLike, ranks: ArrayLike, overrides: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Predict collectives on one system; see `fastflow.predict_collective`."""
+    from fastflow.performance import crossflow
+    from fastflow.physics.workload.graph import COLLECTIVES
+
+    if text_of("collective", collective) not in COLLECTIVES[1:]:
+        raise InputError("collective", collective, one_of(COLLECTIVES[1:]))
+    check_call(overrides)
+    sizes, among = numbers_of({"size": size, "ranks": ranks}).values()
+    sizes = sizes.astype(np.float64)
+    composer, run = _one_point(overrides)
+    inputs = run.grid.first_inputs()
+    with explaining(composer, run):
+        most = int(inputs["system.devices"][0])
+    for key, column, wrong, allowed in (
+        ("size", sizes, ~((sizes >= 0.0) & (sizes <= _MOST_BYTES)), "a number of bytes, 0 to 1e18"),
+        (
+            "ranks",
+            among,
+            ~((among >= 1) & (among <= most) & (among == np.floor(among))),
+            f"a number of devices from 1 to {most}",
+        ),
+    ):
+        if wrong.any():
+            raise InputError(key, column[wrong][0], allowed)
+    with explaining(composer, run):
+        time = crossflow.time_collectives(
+            inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
+        )
+    return time.reshape(sizes.shape)
+
+
+def predict_gemm(
+    m: ArrayLike, k: ArrayLike, n: ArrayLike, chip: str, dtype: str, batch: ArrayLike
+) -> NDArray[np.float64]:
+    """Predict matrix products on one chip; see `fastflow.predict_gemm`."""
+    given = {"model.m": m, "model.k": k, "model.n": n, "model.batch": batch}
+    return _predict_alone("gemm", given, chip, dtype)
+
+
+def predict_attention(
+    batch: ArrayLike, q_len: ArrayLike, kv_len: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike,
+    head_dim: ArrayLike, window: ArrayLike, chip: str, dtype: str, kv_dtype: str, phase: str | None,
+    causal: bool,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict fused attention on one chip; see `fastflow.predict_attention`."""
+    given = {
+        "model.batch": batch, "model.q_len": q_len, "model.kv_len": kv_len, "model.heads": heads,
+        "model.kv_heads": kv_heads, "model.head_dim": head_dim, "model.window": window,
+    }  # fmt: skip
+    if phase not in (None, PREFILL, DECODE):
+        raise InputError("phase", phase, f"{PREFILL}, {DECODE}, or None")
+    more = (
+        f"precision.cache={text_of('kv_dtype', kv_dtype)}",
+        f"model.causal={'true' if causal else 'false'}",
+        *(() if phase is None else (f"model.phase={phase}",)),
+    )
+    return _predict_alone("attention", given, chip, dtype, more, None if phase else _phases)
+
+
+def _phases(sizes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the phase of attention of some sizes: decode of few queries over a cache."""
+    few = (sizes["model.q_len"] <= FEW_QUERIES) & (sizes["model.kv_len"] > sizes["model.q_len"])
+    return {"model.phase": np.where(few, DECODE, PREFILL)}
+
+
+def predict_experts(
+    tokens: ArrayLike, hidden: ArrayLike, ffn: ArrayLike, experts: ArrayLike, topk: ArrayLike, tp: ArrayLike,
+    ep: ArrayLike, power_law: ArrayLike, chip: str, dtype: str,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Predict expert layers on one chip; see `fastflow.predict_experts`."""
+    given = {
+        "model.tokens": tokens, "model.hidden": hidden, "model.ffn": ffn, "model.experts": experts,
+        "model.topk": topk, "model.tp": tp, "model.ep": ep, "model.power_law": power_law,
+    }  # fmt: skip
+    return _predict_alone("experts", given, chip, dtype)
+
+
+def _predict_alone(
+    model: str,
+    given: dict[str, Any],
+    chip: str,
+    dtype: str,
+    more: tuple[str, ...] = (),
+    derived: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] | None = None,
+) -> NDArray[np.float64]:
+    """Predict single operations of one model on one chip [s]; given: inputs, numbers or arrays of one shape.
+
+    more: overrides; derived: returns inputs that follow from those given.
+    """
+    from fastflow.performance import crossflow
+    from fastflow.performance.precompile import compile_ahead
+
+    sizes = numbers_of(given)
+    columns = {key: _as_input(key, column) for key, column in sizes.items()}
+    shape = next(iter(sizes.values())).shape
+    chosen = (f"chip={text_of('chip', chip)}", f"model.dtype={text_of('dtype', dtype)}")
+    composer, run = _one_point((f"model={model}", *chosen, *more))
+    if 0 in shape:
+        return np.zeros(0)
+    rows = columns[next(iter(columns))].size
+    inputs = run.grid.inputs(Share(run.grid.blocks[0], 0, np.zeros(rows, dtype=np.int64))) | columns
+    if derived is not None:
+        inputs |= derived(columns)
+    with explaining(composer, run):
+        compile_ahead(inputs)
+        time, reason = crossflow.time_alone(inputs)
+    if (reason != "").any():
+        raise CompositionError(f"no time can be predicted: {reason[reason != ''][0]}")
+    return time.reshape(shape)
+
+
+def _as_input(key: str, column: NDArray[Any]) -> NDArray[Any]:
+    """Return sizes as a column of an input; raises InputError where it may not have one of them."""
+    if column.ndim > 1:
+        allowed = "a number or a one-dimensional array"
+        raise InputError(key, f"an array of {column.ndim} dimensions", allowed)
+    known = find_input(key)
+    assert known is not None, key
+    wrong = ~((column >= known.low) & (column <= known.high))
+    if known.kind == "int":
+        wrong |= column != np.floor(column)
+    if wrong.any():
+        raise InputError(key, column[wrong].flat[0], known.allowed())
+    return np.array(column, dtype=np.int64 if known.kind == "int" else np.float64).ravel()

@@ -1,0 +1,38 @@
+"""Commands that Hydra does not run: how their lines are parsed, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from fastflow.core.errors import CompositionError, InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is to be said."""
+        raise CompositionError(f"{message}; see {self.prog} --help")
+
+
+def exit_code(run: Callable[[], int]) -> int:
+    """Run a command; returns its exit code: what it says, or 2 after a mistake, which is printed."""
+    try:
+        code = run()
+        sys.stdout.flush()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return reader_gone()
+    return code
+
+
+def reader_gone() -> int:
+    """Return the exit code where the reader of our output, `head` say, has had enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+    return 1

@@ -1,0 +1,36 @@
+"""`python -m fastflow.backtest`: tries the generator on chips that exist; prints, stores and draws it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fastflow.analysis.backtest.measured_kernels import files_in
+from fastflow.analysis.backtest.study import check, question_of, tried, write
+from fastflow.config.composer import Composer
+from fastflow.core.errors import CompositionError
+from fastflow.engine.dataset.folder import is_url
+
+
+def run_backtest(
+    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
+) -> None:
+    """Try what a command line asks for; raises InputError."""
+    from fastflow.cli.run.report import save_beside, tell_backtest
+    from fastflow.reporting.terminal.progress import Progress
+
+    if spans is not None:
+        raise CompositionError("a back-test takes one configuration, without -m or a study")
+    question, devices = question_of(composer, overrides)
+    output = question.output if question.output is not None and is_url(question.output) else folder
+    check(output)
+    files = [] if question.measurements is None else files_in(question.measurements)
+    with Progress(f"{len(question.chips)} chips", 2 + len(files), "tables") as progress:
+        progress.begin(0)
+        found = tried(composer, question, devices, lambda what: progress.advance(1))
+    tell_backtest(
+        found, question, lambda: write(output, found, question), partial(save_beside, output, "backtest")
+    )
+    sys.stdout.flush()

@@ -1,0 +1,35 @@
+"""`python -m fastflow.calibrate`: prints the fit and writes the chip file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastflow.analysis.calibration.chip_output import check_chip_output, default_output
+from fastflow.analysis.calibration.study import fit_and_write
+from fastflow.analysis.calibration.task import CalibrationTask, plan_calibration
+from fastflow.config.composer import Composer
+from fastflow.core.errors import CompositionError
+
+
+def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None) -> None:
+    """Calibrate what a command line asks for; raises InputError."""
+    if spans is not None:
+        raise CompositionError("a calibration takes one configuration, without -m")
+    calibrate_chip(composer, *plan_calibration(composer, overrides, None))
+
+
+def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None) -> None:
+    """Calibrate as planned: what is found is printed, and the chip file written; raises InputError."""
+    from fastflow.reporting.terminal import calibration
+    from fastflow.reporting.terminal.progress import Progress
+
+    if where is None:
+        where = default_output(task.chip)
+        check_chip_output(composer, task.planned[0].run, where)
+    with Progress() as progress:
+        fitted, _ = fit_and_write(composer, task, where, progress)
+    calibration.show(fitted)
+    print(f"Chip: {where}")
+    sys.stdout.flush()

@@ -1,0 +1,307 @@
+"""Reports on a dataset: the claims and the figure of a study, or tables and a figure of any grid.
+
+A figure lies beside its dataset, whose folder holds Parquet parts alone: `results/mine-fig09.svg`
+beside `results/mine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from fastflow.config.list_keys import COLUMNS
+from fastflow.config.messages import COMMAND_LINE, counted, one_of
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
+from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
+from fastflow.engine.dataset.reader import Dataset, find
+from fastflow.engine.dataset.selected_columns import chosen_columns
+from fastflow.engine.grid.run import Run
+from fastflow.reporting.studies import STUDIES, report_of
+from fastflow.schema import find_input, find_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from fastflow.analysis.backtest.options import Asked
+    from fastflow.analysis.backtest.study import Backtest
+    from fastflow.analysis.sensitivity.study import Sensitivity
+
+_PAGES = (".html", ".htm")
+_MOST_LETTERS = 240  # of a file's name, where one is written beside it first
+
+
+def report(name: str, study: str = "", figures: str = "", kind: str = "svg", columns: str = "") -> None:
+    """Report on the dataset at a path or URL; raises InputError.
+
+    study: the one to judge it as, by default the one that it names; if that is none, tables and a figure of
+    any grid. figures: the folder of the figure, by default beside the dataset. kind: of its file. columns: in
+    the place of the usual results, of a grid or a search: names and patterns.
+    """
+    dataset = _judged(find(name))
+    names = dataset.schema.names
+    study = study or dataset.about("report")
+    if columns and (study or dataset.about("measurements") or kind_of_table(dataset.schema)):
+        raise InputError(COLUMNS, columns, f"nothing here: the tables of {name} are of one kind alone")
+    chosen = chosen_columns(columns, names)
+    if dataset.about("measurements"):
+        show_validation(dataset, figures, kind)
+        return
+    of_what = kind_of_table(dataset.schema)
+    if of_what == SENSITIVITY:
+        show_sensitivity(dataset, figures, kind)
+        return
+    if of_what:
+        show_backtest(dataset, figures, kind)
+        return
+    if study:
+        if study not in STUDIES:
+            raise InputError("study", study, one_of(STUDIES), name)
+        judge(dataset, study, figures, kind)
+    elif "score" in names:
+        from fastflow.reporting.terminal import ranking
+
+        dataset.read(names)  # all of it is whole, before a part of it is said
+        ranking.report(dataset, chosen)
+        if "rank" not in names:
+            draw_search(dataset, figures, kind)
+    elif is_of_servers(names):
+        from fastflow.reporting.terminal import serving_grid as served
+
+        served.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
+    else:
+        from fastflow.reporting.terminal import overview
+
+        overview.report(dataset, partial(_save, dataset, "report", figures, kind), chosen)
+
+
+def write_page(name: str, file: str, study: str = "", config_dir: str | None = None) -> None:
+    """Write a page of the dataset at a path or URL into a file, and say where it lies; raises InputError.
+
+    study: the one to judge it as; config_dir: the user's own library, which its points need.
+    """
+    from fastflow.reporting.html.document import document
+    from fastflow.reporting.html.kinds import page_of
+
+    folder, base = _split(file)
+    if Path(base).suffix.lower() not in _PAGES:
+        raise InputError("html", file, f"a file whose name ends in {' or '.join(_PAGES)}", COMMAND_LINE)
+    if len(base.encode()) > _MOST_LETTERS:
+        raise InputError(
+            "html", f"{base[:24]}...", f"a name of {_MOST_LETTERS} letters at most", COMMAND_LINE
+        )
+    if config_dir is not None and not is_folder(config_dir):
+        raise InputError("--config-dir", config_dir, "a folder that exists", COMMAND_LINE)
+    if not is_url(file) and not is_folder(folder):
+        raise InputError("html", file, f"a file in a folder that exists; {folder} does not", COMMAND_LINE)
+    if not is_url(file) and is_folder(file):
+        raise InputError("html", file, "a file; this is a folder", COMMAND_LINE)
+    dataset = find(name)
+    if not is_url(file) and Path(folder).resolve() == Path(dataset.folder.shown).resolve():
+        raise InputError(
+            "html", file, "a file outside of the dataset, which holds its parts alone", COMMAND_LINE
+        )
+    page = page_of(_judged(dataset), study, config_dir)
+    content = document(page)
+    _put(folder, base, "html", content)
+    for line in filter(None, (page.drawn, page.lacks)):
+        print(line)
+    points = counted(page.total, "point")
+    print(f"Page: {file} ({len(content) / 1e6:.1f} MB, {points}); open it in a browser")
+
+
+def is_of_servers(names: list[str]) -> bool:
+    """Say whether all points of a dataset serve, by its columns."""
+    return "tpot_s" in names and "bound_by" not in names
+
+
+def _judged(dataset: Dataset) -> Dataset:
+    """Return the ranking beside a history that is of a study, which is judged by it; else what was given."""
+    from fastflow.analysis.search.ranges import ranking_of_search
+
+    beside = ranking_of_search(dataset) if "step" in dataset.schema.names else None
+    return beside if beside is not None and beside.about("report") else dataset
+
+
+def check_study(run: Run) -> None:
+    """Refuse a study whose claims need what the grid does not sweep, before it is run; raises InputError."""
+    if run.grid.report:
+        needed = [name for name in report_of(run.grid.report).columns if find_result(name) is None]
+        lacks = [name for name in needed if find_input(name) is not None and name not in run.grid.keys]
+        if lacks:
+            allowed = f"null, or a grid over {', '.join(lacks)}, which its claims compare"
+            raise InputError("report", run.grid.report, allowed)
+
+
+def draw_search(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Draw the figure of a search's history, or of a front; raises InputError."""
+    from fastflow.reporting.charts.search import columns_of, draw, draw_front
+    from fastflow.reporting.terminal.ranking import labels_of
+
+    names = dataset.schema.names
+    labels = labels_of(names)
+    frame = dataset.read([*labels, *(name for name in columns_of(names) if name not in labels)])
+    axes = [dataset.axis(name) for name in ("objective", "second_objective") if name in frame]
+    if "step" in names:
+        _save(dataset, "search", figures, kind, partial(draw, frame, labels, *axes))
+    else:
+        _save(dataset, "front", figures, kind, partial(draw_front, frame, labels, *axes))
+
+
+def _lacks(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
+    """Return what the tables of a validation lack that every one has; "" where nothing."""
+    from fastflow.analysis.validation.error_metrics import ALL
+
+    is_predicted = rows["predicted_s"].notna()
+    if not is_predicted.any():
+        return "prediction"
+    if rows.loc[is_predicted, "bound_by"].isna().any():
+        return "limiter of a row"
+    return "" if errors.loc[errors["by"] == ALL, "mean_error"].notna().any() else "error of all rows"
+
+
+def show_validation(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print how far the predictions of a validation are from its measurements, and draw both."""
+    whole = find(f"{dataset.folder.shown.rstrip('/').removesuffix(ERRORS)}")
+    errors = find(f"{whole.folder.shown.rstrip('/')}{ERRORS}")
+    rows, of_errors = (one.read(one.schema.names) for one in (whole, errors))
+    try:
+        lacks = _lacks(rows, of_errors)
+        if lacks:
+            raise InputError("dataset", whole.folder.shown, f"a validation of fastflow; it has no {lacks}")
+        tell_validation(whole, errors, rows, of_errors, figures, kind)
+    except KeyError as error:
+        allowed = f"a validation of fastflow; it has no column {error}"
+        raise InputError("dataset", whole.folder.shown, allowed) from None
+
+
+def tell_validation(
+    whole: Dataset,
+    errors: Dataset,
+    rows: pd.DataFrame,
+    of_errors: pd.DataFrame,
+    figures: str = "",
+    kind: str = "svg",
+) -> None:
+    """Print and draw a validation; rows, of_errors: the frames of its two datasets."""
+    from fastflow.reporting.charts.validation import draw
+    from fastflow.reporting.terminal import validation as shown
+
+    shown.show(whole, rows, of_errors)
+    _save(whole, "validation", figures, kind, partial(draw, rows, shown.title(whole)))
+    print(f"Errors: {errors.folder.shown}")
+    print(f"Dataset: {whole.folder.shown}")
+
+
+def show_sensitivity(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print and draw a dataset of a sensitivity; raises InputError."""
+    from fastflow.analysis.sensitivity.study import read
+
+    save = partial(_save, dataset, "sensitivity", figures, kind)
+    tell_sensitivity(read(dataset), lambda: dataset.folder.shown, save)
+
+
+def tell_sensitivity(
+    found: Sensitivity, lies: Callable[[], str], save: Callable[[Callable[[], Figure]], None]
+) -> None:
+    """Print and draw a sensitivity; lies: returns where its dataset is, written by then."""
+    from fastflow.reporting.charts.sensitivity import draw
+    from fastflow.reporting.terminal.sensitivity import show
+
+    show(found)
+    print(f"Dataset: {lies()}")
+    if not found.figures["flat"].all():
+        save(partial(draw, found.figures, found.objective, found.value))
+
+
+def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print and draw the back-test that a dataset is of; raises InputError."""
+    from fastflow.analysis.backtest.study import read
+
+    whole, found, question = read(dataset)
+    tell_backtest(
+        found, question, lambda: [whole.folder.shown], partial(_save, whole, "backtest", figures, kind)
+    )
+
+
+def tell_backtest(
+    found: Backtest,
+    question: Asked,
+    lie: Callable[[], list[str]],
+    save: Callable[[Callable[[], Figure]], None],
+) -> None:
+    """Print and draw a back-test; lie: returns where its datasets are, written by then."""
+    from fastflow.reporting.charts.backtest import draw
+    from fastflow.reporting.terminal.backtest import show
+
+    show(found, question)
+    for where in lie():
+        print(f"Dataset: {where}")
+    save(partial(draw, found.gains, question.known))
+
+
+def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") -> None:
+    """Print the claims of a study, each on a line that ends in yes or no, and draw its figure."""
+    how = report_of(study)
+    frame = dataset.read(how.columns)
+    print()
+    if dataset.asked > len(frame):
+        points = f"{counted(len(frame), 'point')} of {dataset.asked:,}"
+        print(f"{dataset.folder.shown}: {points}; the run was cut short")
+    for claim in how.claims(frame):
+        print(claim.line)
+    _save(dataset, study, figures, kind, partial(how.draw, frame))
+
+
+def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file beside its dataset; raises InputError where it cannot be written."""
+    beside, name = _split(dataset.folder.shown)
+    for selection in (RANKING, FRONT):  # what a selection of designs shows is its search's
+        name = name.removesuffix(selection)
+    _write(figures or beside, f"{name}-{what}.{kind}", kind, draw)
+
+
+def save_beside(output: str, what: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file beside the dataset at a path or URL, and print where it lies.
+
+    Raises InputError where it cannot be written.
+    """
+    beside, name = _split(output)
+    _write(beside, f"{name}-{what}.svg", "svg", draw)
+
+
+def _write(folder: str, name: str, kind: str, draw: Callable[[], Figure]) -> None:
+    """Draw a figure into a file, and print where it lies; raises InputError where it cannot be written."""
+    from fastflow.reporting.charts.style import render
+
+    print(f"Figure: {_put(folder, name, 'figure', render(draw, kind))}")
+
+
+def _put(folder: str, name: str, key: str, content: bytes) -> str:
+    """Write a file as a whole; returns where it lies. Raises InputError of a key where that fails."""
+    shown = f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
+
+    def into(file: IO[bytes]) -> None:
+        file.write(content)
+
+    try:
+        where = folder_at(folder)
+        shown = f"{where.shown}/{name}" if is_url(where.shown) else str(Path(where.shown) / name)
+        where.make()
+        where.write(name, into)
+    except InputError as error:
+        raise InputError(key, shown, error.allowed) from None
+    return shown
+
+
+def _split(shown: str) -> tuple[str, str]:
+    """Return the folder that a dataset lies in, and its name there."""
+    if is_url(shown):
+        before, _, name = shown.rstrip("/").rpartition("/")
+        return before, name
+    path = Path(shown)
+    path = path if path.name not in ("", "..") else path.absolute().resolve()
+    return str(path.parent), path.name

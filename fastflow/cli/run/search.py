@@ -1,0 +1,81 @@
+"""`python -m fastflow.search`: a search with progress; its results go to the screen and to files."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastflow.analysis.search.results import chips, chips_at, front, ranking
+from fastflow.analysis.search.run import Answer, search_designs
+from fastflow.analysis.search.study import prepare_search, write_beside
+from fastflow.cli.run.report import check_study
+from fastflow.config.composer import Composer
+from fastflow.config.messages import counted
+from fastflow.engine.dataset.folder import RANKING
+from fastflow.engine.grid.run import Run
+
+if TYPE_CHECKING:
+    from fastflow.reporting.terminal.progress import Progress
+
+
+def run_search(
+    composer: Composer,
+    overrides: Sequence[str],
+    run: Run,
+    spans: Mapping[str, Any] | None,
+    output: str,
+) -> None:
+    """Search on the command line, with progress on standard error and files beside the history."""
+    from fastflow.reporting.terminal.progress import Progress
+
+    check_study(run)
+    options = prepare_search(composer, run, output)
+    with Progress() as progress:
+
+        def begin(candidates: int, steps: int, there: int) -> None:
+            many = f"{counted(candidates, 'candidate')}, up to {counted(steps, 'step')}"
+            progress.start(f"{many} of {options.rules.method}", steps, "steps")
+            if there:
+                print(f"{counted(there, 'design')} scored by an earlier run", file=sys.stderr, flush=True)
+
+        answer = search_designs(run, options, output, begin, progress.advance)
+    try:
+        _answer(answer, composer, overrides, spans, output, progress)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the history is complete in {output}; the same command prints the rest"
+        ) from None
+
+
+def _answer(
+    answer: Answer,
+    composer: Composer,
+    overrides: Sequence[str],
+    spans: Mapping[str, Any] | None,
+    output: str,
+    progress: Progress,
+) -> None:
+    """Print what was found, and write it beside the history."""
+    from fastflow.cli.run import report
+    from fastflow.engine.dataset.reader import find
+    from fastflow.reporting.terminal import search as shown
+
+    found = chips(answer, composer, overrides, spans)
+    table, edge = ranking(answer), front(answer) if answer.options.pareto else None
+    lines = write_beside(output, table, edge, found)
+    shown.found(answer, table, edge)
+    for line in lines:
+        print(line)
+    if answer.candidates.grid.report:
+        report.judge(find(output + RANKING), answer.candidates.grid.report)
+    else:
+        report.draw_search(find(output))
+    shown.speed(answer, progress)
+    if len(found) == 1:
+        own = ("--config-dir", composer.config_dir) if composer.config_dir else ()
+        chip = f"chip={chips_at(output)}.yaml"
+        print(f"python -m fastflow.sweep {shlex.join((*own, *found[0].overrides, chip))}")
+    print(f"Dataset: {output}")

@@ -1,0 +1,38 @@
+"""`python -m fastflow.sensitivity`: says which figures a result hangs on; prints, stores and draws it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fastflow.analysis.sensitivity.study import Question, answered, question_of
+from fastflow.config.composer import Composer
+from fastflow.core.errors import CompositionError
+from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.dataset.kinds import SENSITIVITY
+from fastflow.engine.dataset.store import check_table, write_table
+from fastflow.engine.grid.run import explaining
+
+
+def run_sensitivity(
+    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
+) -> None:
+    """Answer what a command line asks; raises InputError."""
+    if spans is not None:
+        raise CompositionError("a sensitivity is of one point, without -m")
+    answer(composer, question_of(composer, overrides), folder)
+
+
+def answer(composer: Composer, question: Question, folder: str) -> None:
+    """Answer a question: print, store and draw it; raises InputError."""
+    from fastflow.cli.run.report import save_beside, tell_sensitivity
+    from fastflow.reporting.terminal.progress import Progress
+
+    output = question.output if question.output is not None and is_url(question.output) else folder
+    check_table(output, SENSITIVITY)
+    with explaining(composer, question.run), Progress() as progress:
+        table, found = answered(question, progress)
+    tell_sensitivity(found, lambda: write_table(output, table), partial(save_beside, output, "sensitivity"))
+    sys.stdout.flush()

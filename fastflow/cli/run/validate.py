@@ -1,0 +1,43 @@
+"""`python -m fastflow.validate`: compares predictions with measurements; stores, prints and draws both."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastflow.analysis.measurements.plan import PlannedFile, plan_file
+from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
+from fastflow.config.composer import Composer
+from fastflow.config.messages import counted
+from fastflow.core.errors import CompositionError
+from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.grid.run import explaining
+
+
+def run_validation(
+    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
+) -> None:
+    """Validate what a command line asks for; raises InputError."""
+    if spans is not None:
+        raise CompositionError("a validation takes one configuration, without -m")
+    planned = plan_file(composer, overrides)
+    validate_file(composer, planned, planned.run.output if is_url(planned.run.output) else folder)
+
+
+def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None:
+    """Validate as planned: store what is predicted, print and draw its errors; raises InputError."""
+    from fastflow.cli.run import report
+    from fastflow.engine.dataset.reader import written
+    from fastflow.reporting.terminal.progress import Progress
+
+    check_validation_output(output)
+    measurements = planned.measurements
+    what = f"{counted(measurements.rows, 'row')} of {measurements.file.path} ({measurements.name})"
+    with explaining(composer, planned.run), Progress(what, measurements.rows, "rows") as progress:
+        progress.begin(0)
+        tables = predicted_tables(planned, progress.advance)
+    whole, errors = map(written, write_tables(output, tables), tables)
+    rows, of_errors = (table.to_pandas(strings_to_categorical=True) for table in tables)
+    report.tell_validation(whole, errors, rows, of_errors)
+    sys.stdout.flush()

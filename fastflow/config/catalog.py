@@ -1,0 +1,125 @@
+"""The library's files as they lie on disk: groups, choices, what each file says of itself, and its keys.
+
+It reads YAML alone, without Hydra, for what must answer at once: lists, and completion at a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fastflow.config.library import library_root
+
+STUDIES = "sweeps"
+"""The group of ready-made grids, each `+sweeps=NAME`."""
+_OF_HYDRA = "hydra"
+_PRIMARY = "config"
+_PACKAGE = "@package"
+_NOT_FIGURES = ("defaults", "source", "uncertainty", "alternative", "name", _OF_HYDRA)
+
+
+def folders(own: Path | None = None) -> list[Path]:
+    """Return the folders that have groups; own: the user's, which comes first."""
+    return [*([own] if own else []), library_root() / "conf", library_root()]
+
+
+def groups(own: Path | None = None) -> list[str]:
+    """Return the names of all groups, sorted, studies last."""
+    conf = folders(own)[:-1]
+    found = {path.name for folder in conf for path in folder.iterdir() if path.is_dir()}
+    return [*sorted(found - {_OF_HYDRA, STUDIES}), STUDIES]
+
+
+def choices(group: str, own: Path | None = None) -> list[str]:
+    """Return the choices of a group, sorted."""
+    return sorted({path.stem for folder in folders(own) for path in (folder / group).glob("*.yaml")})
+
+
+def path_of(group: str, choice: str, own: Path | None = None) -> Path | None:
+    """Return the file of a choice, None where there is none."""
+    paths = (folder / group / f"{choice}.yaml" for folder in folders(own))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def about(path: Path) -> str:
+    """Return what a file says of itself: the comment at its beginning, in one line."""
+    with path.open(encoding="utf-8") as file:
+        comment = [line.lstrip("#").strip() for line in takewhile(lambda line: line.startswith("#"), file)]
+    return " ".join(line for line in comment if not line.startswith(_PACKAGE))
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its full stop."""
+    return text.partition(". ")[0].removesuffix(".")
+
+
+def usual(own: Path | None = None) -> dict[str, str]:
+    """Return the choice of each group where nothing else is asked for."""
+    for folder in folders(own):
+        primary = folder / f"{_PRIMARY}.yaml"
+        if primary.is_file():
+            entries = [entry for entry in _read(primary).get("defaults", []) if isinstance(entry, dict)]
+            return {key: str(choice) for entry in entries for key, choice in entry.items() if " " not in key}
+    return {}
+
+
+def keys(group: str, choice: str, own: Path | None = None) -> list[str]:
+    """Return the dotted keys of a choice's figures, those of the files that it begins with included."""
+    path = path_of(group, choice, own)
+    if path is None:
+        return []
+    content = _read(path)
+    bases = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
+    inherited = [key for base in bases for key in keys(group, base, own)]
+    whole = path.read_text(encoding="utf-8").startswith(f"# {_PACKAGE} _global_")
+    return list(dict.fromkeys([*inherited, *_flat(content, "" if whole else f"{group}.")]))
+
+
+def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """Yield the dotted keys of what holds values."""
+    for key, value in content.items():
+        if key in _NOT_FIGURES:
+            continue
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+@cache
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a file holds, nothing for one that cannot be read."""
+    try:
+        content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def known_keys(chosen: Sequence[str] = (), own: Path | None = None) -> list[str]:
+    """Return the dotted keys of all groups; chosen: overrides such as "chip=a100" that name other choices."""
+    named = dict(override.partition("=")[::2] for override in chosen)
+    at = usual(own) | {group: choice for group, choice in named.items() if group in groups(own)}
+    return [key for group, choice in at.items() for key in keys(group, choice, own)]
+
+
+def continuations(prefix: str, chosen: Sequence[str] = ()) -> list[str]:
+    """Return how an override that begins with a prefix may go on; chosen: other overrides beside it.
+
+    A value goes on as the choices of its group, a name as the groups, and as keys where no group begins so.
+    """
+    key, equals, value = prefix.partition("=")
+    if equals:
+        before, comma, _ = value.rpartition(",")
+        return [f"{key}={before}{comma}{choice}" for choice in choices(key.lstrip("+"))]
+    if key.startswith("+"):
+        return [f"+{STUDIES}="]
+    names = groups()[:-1]
+    if "." in key or not any(name.startswith(key) for name in names):
+        names = [*names, *known_keys(chosen)]
+    return [f"{name}=" for name in names]

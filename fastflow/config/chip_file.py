@@ -1,0 +1,126 @@
+"""Chip file of a design that a search has found, for `chip=FILE`."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from math import sqrt
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from fastflow.core import units
+
+_ORDER = (
+    "name", "maker", "architecture", "machine", "node_area", "die_area", "dies", "chiplets", "link",
+    "salvage", "tdp", "area", "power", "perimeter", "mcus_per_bundle", "mcu", "utilization",
+    "vector_utilization", "dram_utilization", "launch_overhead", "call_overhead", "step_latency",
+    "matrix_power", "sustained", "special_functions", "boost", "flash_attention", "rate", "matrix", "blocks",
+    "strided", "memory", "made", "pinned",
+)  # fmt: skip
+_BUDGETS = {"area": "die_area", "power": "tdp", "perimeter": "the die's edge"}
+_WIDTH = 100
+# text that YAML takes for text without quotes, unless it is a number or the like
+_PLAIN = re.compile(r"[A-Za-z0-9](?:[\w .,;%/()+='@-]*[\w.%)'])?", re.ASCII)
+
+
+def chip_text(
+    section: Mapping[str, Any],
+    shares: Mapping[str, float],
+    about: str,
+    source: str,
+    changed: Collection[str] = (),
+) -> str:
+    """Return a chip file: a template with the breakdown that a search has found.
+
+    section: the template, the `chip` section of a configuration as written and resolved; shares:
+    "chip.area.core" and so on, written to the last bit; about: what the chip is best for, and source:
+    how it was found, in a few words each; changed: keys of the template that the user of the search has set,
+    as "chip.tdp", which are then no longer from where the template says.
+    """
+    content: dict[str, Any] = {**section, "name": _name_of(section)}
+    for key, share in shares.items():
+        _, budget, part = key.split(".")
+        content[budget] = {**content.get(budget, {}), part: float(share)}
+    found = list(dict.fromkeys(key.split(".")[1] for key in shares))
+    content["source"] = _sources(section.get("source"), found, source, changed)
+    others = [key for key in content if key not in (*_ORDER, "source")]
+    lines = [f"{content['name']}: the best design found for {about}.", f"By {source}.", "Use: chip=THIS_FILE"]
+    text = [f"# {part}" for line in lines for part in textwrap.wrap(line, _WIDTH, break_on_hyphens=False)]
+    for key in [*(key for key in _ORDER if key in content), *others, "source"]:
+        if key in found:
+            text += _breakdown(key, content[key], content)
+        else:
+            text += _entry(key, content[key], "")
+    return "\n".join(text) + "\n"
+
+
+def _name_of(section: Mapping[str, Any]) -> str:
+    """Return a name for a design made of a template."""
+    return f"{str(section['name']).removesuffix('-best')}-best"
+
+
+def _sources(written: Any, found: list[str], source: str, changed: Collection[str]) -> dict[str, Any]:
+    """Return where every figure of the file comes from."""
+    sources = dict(written) if isinstance(written, Mapping) else {"default": written} if written else {}
+    set_anew = {budget: source if budget == found[0] else f"as {found[0]}" for budget in found}
+    for key in (key.removeprefix("chip.") for key in changed):
+        if key.partition(".")[0] not in found:
+            set_anew[key] = "set for the search"
+    kept = {
+        key: text
+        for key, text in sources.items()
+        if not any(f"{key}.".startswith(f"{new}.") for new in set_anew)
+    }
+    return kept | set_anew
+
+
+def _breakdown(budget: str, shares: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a budget's shares, each with what it comes to."""
+    die = units.parse(str(content["die_area"]), "m^2")
+    whole, unit = {
+        "area": (die * 1e6, "mm2"),
+        "power": (units.parse(str(content["tdp"]), "W"), "W"),
+        "perimeter": (4.0 * sqrt(die) * 1e3, "mm"),
+    }[budget]
+    yield f"{budget}:  # shares of {_BUDGETS[budget]}, {sum(shares.values()):.1%} in all"
+    width = max(len(f"{part}: {_scalar(share)}") for part, share in shares.items())
+    for part, share in shares.items():
+        yield f"  {f'{part}: {_scalar(share)}':{width}}  # {share * whole:.4g} {unit}"
+
+
+def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of a key and its value; a short mapping stays on the key's line."""
+    begin = f"{indent}{_scalar(key)}:"
+    if not isinstance(value, Mapping):
+        yield f"{begin} {_scalar(value)}"
+        return
+    short = f"{begin} {{{', '.join(f'{_scalar(name)}: {_scalar(part)}' for name, part in value.items())}}}"
+    nested = any(isinstance(part, Mapping) or "," in str(part) for part in value.values())
+    if not value or (key != "source" and not nested and len(short) <= _WIDTH):
+        yield short
+        return
+    yield begin
+    for name, part in value.items():
+        yield from _entry(name, part, f"{indent}  ")
+
+
+def _scalar(value: Any) -> str:
+    """Write a value so that it is read back as it is, to the last bit."""
+    if isinstance(value, str):
+        plain = (
+            _PLAIN.fullmatch(value)
+            and OmegaConf.select(OmegaConf.create(f"value: {value}"), "value") == value
+        )
+        escaped = value.replace("${", "\\${")  # nothing is left to be looked up
+        return value if plain else _dumped(escaped, '"')
+    return _dumped(value, None)
+
+
+def _dumped(value: Any, style: str | None) -> str:
+    text = yaml.safe_dump(
+        value, default_style=style, default_flow_style=True, allow_unicode=True, width=float("inf")
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

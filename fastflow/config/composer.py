@@ -1,0 +1,172 @@
+"""Composition of configurations; a mistake becomes one line that names the origin of the value."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from fastflow.config import fast_composer as plain
+from fastflow.config.default_system import brought_machine, overrides_for
+from fastflow.config.hydra_composer import COMPOSITION_ERRORS, Composition, HydraComposer, flatten
+from fastflow.config.hydra_errors import translated
+from fastflow.config.library import library_root, use_plugins
+from fastflow.config.list_keys import as_one_value
+from fastflow.config.messages import PROGRAM, first_line
+from fastflow.core.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+_KEPT = threading.local()  # composers by what they were asked for: one is no thing to share
+_MOST_KEPT = 16
+_USER = "command-line"
+"""Who adds the user's folder to the places where Hydra looks, in Hydra's own words."""
+
+
+class Composer(HydraComposer):
+    """Composes configurations; what is wrong with them is raised as InputError."""
+
+    @classmethod
+    def of_library(
+        cls,
+        config_dir: str | os.PathLike[str] | None = None,
+        origin: str = PROGRAM,
+        config_name: str = "config",
+    ) -> Composer:
+        """Return a composer over fastflow's own library, and a user's folder that adds to any group.
+
+        The same one in the next call from this thread, as long as no file that it has read has changed.
+        """
+        from hydra.core.utils import setup_globals
+
+        if config_dir is not None and not Path(config_dir).is_dir():
+            raise InputError("config_dir", config_dir, "a folder that exists", origin)
+        setup_globals()
+        asked = f"{config_dir and Path(config_dir).resolve()}|{origin}|{config_name}"
+        kept: Composer | None = _KEPT.__dict__.pop(asked, None)
+        if kept is None or not kept.begin():
+            kept = cls._of_library(config_dir, origin, config_name)
+        while len(_KEPT.__dict__) >= _MOST_KEPT:
+            del _KEPT.__dict__[next(iter(_KEPT.__dict__))]
+        _KEPT.__dict__[asked] = kept
+        return kept
+
+    @classmethod
+    def _of_library(
+        cls, config_dir: str | os.PathLike[str] | None, origin: str, config_name: str
+    ) -> Composer:
+        use_plugins()
+        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        from hydra._internal.utils import create_config_search_path
+        from hydra.core.config_search_path import SearchPathQuery
+
+        path = create_config_search_path(str(library_root() / "conf"))
+        if config_dir is not None:
+            folder = f"file://{Path(config_dir).resolve()}"
+            path.prepend(_USER, folder, SearchPathQuery(provider="schema"))
+        return cls(ConfigLoaderImpl(path), config_name, origin=origin)
+
+    @property
+    def config_dir(self) -> str:
+        """The folder that adds to the library, "" for none."""
+        entries = self.loader.get_search_path().get_path()
+        return next((one.path.removeprefix("file://") for one in entries if one.provider == _USER), "")
+
+    def parse(self, overrides: Sequence[str]) -> list[Override]:
+        """Read overrides by Hydra's grammar; raises InputError."""
+        for text in overrides:
+            if not isinstance(text, str):
+                raise InputError("override", repr(text), 'a text such as "tech=n7"', self.origin_of_overrides)
+        try:
+            return self.read(as_one_value(overrides))
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+
+    def compose(self, overrides: Sequence[str]) -> Composition:
+        """Compose one configuration (no sweeps among the overrides); raises InputError.
+
+        A real chip brings its machine where no system is chosen (`configuration.machine`).
+        """
+        if self._latest is not None and self._latest.overrides == tuple(overrides):
+            return self._latest
+        self.compositions += 1
+        composed = self._compose_uncounted(overrides)
+        machine = brought_machine(self, composed)
+        if machine:
+            composed = self._compose_uncounted(overrides_for(composed, machine))
+            composed.overrides, composed.machine = tuple(overrides), machine
+        self._latest = composed
+        return composed
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Let nothing that is composed inside be counted, or be the latest: no point follows from it."""
+        count, latest = self.compositions, self._latest
+        try:
+            yield
+        finally:
+            self.compositions, self._latest = count, latest
+
+    def sweeper(self, overrides: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+        """Return what a configuration says of `hydra.sweeper`, and the file that says it; raises InputError.
+
+        No composition is counted: none of a grid's points follows from this one.
+        """
+        composition = self._compose_uncounted(overrides)
+        section = (composition.content.get("hydra") or {}).get("sweeper") or {}
+        if section:
+            for default in reversed(composition.defaults):
+                if OmegaConf.select(self.content(default), "hydra.sweeper") is not None:
+                    return section, self.file_of(default.config_path or "")
+        return section, self.origin_of_overrides
+
+    def says_to_hydra(self, overrides: Sequence[str]) -> Mapping[str, Any]:
+        """Return the section `hydra` of a configuration; raises InputError."""
+        return self._compose_uncounted(overrides).content.get("hydra") or {}
+
+    def _compose_uncounted(self, overrides: Sequence[str]) -> Composition:
+        try:
+            return self.compose_raw(overrides)
+        except COMPOSITION_ERRORS as error:
+            raise translated(error, self, overrides) from error
+
+    def resolved(
+        self, composition: Composition, wanted: Callable[[str], bool] = lambda key: True
+    ) -> dict[str, Any]:
+        """Return the leaves of a composition with interpolations resolved; raises InputError.
+
+        wanted: says of a key whether it is asked for.
+        """
+        leaves = {key: value for key, value in composition.leaves.items() if wanted(key)}
+        if isinstance(composition.content, dict):
+            try:
+                return plain.resolved(composition.content, leaves)
+            except (plain.Unusual, *COMPOSITION_ERRORS):
+                pass  # what follows resolves anything, or says why not
+        try:
+            every = flatten(composition.config, resolve=True)
+            return {key: value for key, value in every.items() if wanted(key)}
+        except COMPOSITION_ERRORS as error:
+            key = getattr(error, "full_key", None)
+            if not key:
+                raise translated(error, self, composition.overrides) from error
+            written = composition.leaves.get(key, "")
+            allowed = f"a value that can be resolved ({first_line(error)})"
+            raise InputError(key, written, allowed, self.origin(key, composition)) from error
+
+    @contextmanager
+    def naming_origins(self, composition: Composition) -> Iterator[None]:
+        """Add to an InputError raised inside where its key's value came from."""
+        try:
+            yield
+        except InputError as error:
+            if error.origin or not error.key:
+                raise
+            origin = self.origin(error.key, composition)
+            raise InputError(error.key, error.value, error.allowed, origin) from None

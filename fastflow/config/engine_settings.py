@@ -1,0 +1,71 @@
+"""The `engine` section of a configuration: settings of the evaluation of a grid."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from fastflow.config.messages import one_of
+from fastflow.config.model_inputs import INT64_MAX
+from fastflow.core import units
+from fastflow.core.errors import InputError
+
+MOST_JOBS = 1024
+
+
+class Settings(NamedTuple):
+    """The `engine` section: how a grid is evaluated. Nothing in it changes a result."""
+
+    chunk: int
+    """Points evaluated together, at most."""
+    chunk_bytes: float
+    """Memory that the points evaluated together may take, about [B]."""
+    jobs: int = -1
+    """Threads of this machine; -1 is one for each core."""
+    address: str = ""
+    """A Dask scheduler's; empty for this machine alone."""
+
+
+def settings(section: Any) -> Settings:
+    """Read the `engine` section; raises InputError."""
+    given = {key: value for key, value in dict(section or {}).items() if key != "source"}
+    for key, value in given.items():
+        if key not in Settings._fields:
+            raise InputError(f"engine.{key}", value, one_of(Settings._fields))
+    for key, least, most, allowed in (
+        ("jobs", -1, MOST_JOBS, f"-1 (all cores) or a whole number from 1 to {MOST_JOBS}"),
+        ("chunk", 1, INT64_MAX, "a whole number from 1"),
+    ):
+        value = given.get(key, Settings._field_defaults.get(key))
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value == 0:
+            raise InputError(f"engine.{key}", _as_typed(value), allowed)
+    if "address" in given and not _is_address(given["address"]):
+        allowed = "the address of a Dask scheduler, such as tcp://10.0.0.5:8786"
+        raise InputError("engine.address", _as_typed(given["address"]), allowed)
+    return Settings(**given | {"chunk_bytes": _memory("engine.chunk_bytes", given.get("chunk_bytes"))})
+
+
+def _memory(key: str, written: Any) -> float:
+    """Return an amount of memory [B]; raises InputError."""
+    try:
+        size = units.parse(str(written), "B")
+    except ValueError as error:
+        raise InputError(key, _as_typed(written), f"a size above 0, such as 64 MB ({error})") from None
+    if not size > 0.0:
+        raise InputError(key, written, "a size above 0, such as 64 MB")
+    return size
+
+
+def _is_address(written: Any) -> bool:
+    """Say whether this is an address that Dask knows: scheme, host and port."""
+    try:
+        where = urlsplit(str(written))
+        return where.scheme in ("tcp", "tls", "ws", "wss") and bool(where.hostname) and bool(where.port)
+    except ValueError:  # a port that is none
+        return False
+
+
+def _as_typed(value: Any) -> Any:
+    """Return null, true and false as YAML has them."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else value

@@ -1,0 +1,131 @@
+"""Configuration files as Hydra finds them, each read once for as long as it stays as it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra.core.default_element import GroupDefault
+from hydra.errors import ConfigCompositionException
+from omegaconf.errors import OmegaConfBaseException
+
+from fastflow.config.library import OWN_FILES, library_root
+from fastflow.config.messages import first_line
+from fastflow.config.yaml_numbers import check_numbers
+from fastflow.core.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra._internal.config_repository import IConfigRepository
+    from hydra.core.default_element import InputDefault
+    from hydra.plugins.config_source import ConfigResult, ConfigSource
+
+_TICK = 50_000_000  # a file may be written twice within one tick of a file system's clock, with margin [ns]
+
+
+class _Stamp(NamedTuple):
+    """What shows that a file is another one, or has been written since."""
+
+    source: ConfigSource | None
+    """The place of the search path that it is found in, None for none."""
+    device: int = 0
+    inode: int = 0
+    written: int = 0
+    size: int = 0
+
+
+class Repository(CachingConfigRepository):
+    """Configuration files, each read once, without what they say of Hydra's own groups."""
+
+    def __init__(self, delegate: IConfigRepository) -> None:
+        """Take the places where Hydra looks for files."""
+        super().__init__(delegate)
+        self.groups: dict[str, bool] = {}
+        self._stamps: dict[str, _Stamp] = {}
+        self._read = time.time_ns()
+        # Hydra's own configurations lie in its package, and stay as they are
+        sources = delegate.get_sources()
+        self._changing = [source for source in sources if source.scheme() not in ("pkg", "structured")]
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """Return what a configuration such as "tech/n7" says, None where there is none."""
+        known = f"config_path={config_path}" in self.cache
+        if not known:
+            self._stamps[config_path] = self._stamp(config_path)
+        try:
+            loaded = super().load_config(config_path=config_path)
+        except InputError:
+            raise
+        except (
+            yaml.reader.ReaderError,
+            OmegaConfBaseException,
+            ValueError,
+            RecursionError,
+        ) as error:  # which do not name the file
+            file = f"{config_path.removesuffix('.yaml')}.yaml"
+            raise ConfigCompositionException(f"{file}: cannot be read ({first_line(error)})") from None
+        if known or loaded is None:
+            return loaded
+        path = path_of_config(loaded, config_path)
+        if not path.is_relative_to(library_root()):
+            try:
+                check_numbers(path)
+            except InputError:
+                del self.cache[f"config_path={config_path}"]  # who asks again is told again
+                raise
+        if loaded.defaults_list:
+            loaded.defaults_list = [
+                default for default in loaded.defaults_list if not group_of(default).startswith("hydra/")
+            ]
+        return loaded
+
+    def group_exists(self, config_path: str) -> bool:
+        """Say whether there is a config group of this name."""
+        if config_path not in self.groups:
+            try:
+                self.groups[config_path] = super().group_exists(config_path)
+            except (OSError, ValueError):  # no folder can have this name
+                self.groups[config_path] = False
+        return self.groups[config_path]
+
+    def is_fresh(self) -> bool:
+        """Say whether every file read so far would be found, and read, as it was."""
+        self.groups.clear()
+        return all(
+            stamp.written < self._read - _TICK and stamp == self._stamp(config_path)
+            for config_path, stamp in self._stamps.items()
+        )
+
+    def _stamp(self, config_path: str) -> _Stamp:
+        """Return where a configuration is found now, and what shows that its file is the same."""
+        name = f"{config_path.removesuffix('.yaml')}.yaml"
+        for source in self._changing:
+            if source.scheme() == OWN_FILES:
+                if not source.is_config(config_path):
+                    continue
+                path = name.partition("/")[2]
+            else:
+                path = f"{source.path}/{name}"
+            try:
+                held = os.stat(path)  # noqa: PTH116 (a Path takes three times as long, for every file of a call)
+            except (OSError, ValueError):  # gone since, or no name of a file
+                held = None
+            if held is not None and stat.S_ISREG(held.st_mode):
+                return _Stamp(source, held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size)
+        return _Stamp(None)
+
+
+def path_of_config(loaded: ConfigResult, config_path: str) -> Path:
+    """Return the file that a configuration such as "tech/n7" was read from."""
+    scheme, _, folder = loaded.path.partition("://")
+    own = scheme == OWN_FILES
+    return Path(folder) if own else Path(folder) / f"{config_path.removesuffix('.yaml')}.yaml"
+
+
+def group_of(default: InputDefault) -> str:
+    """Return the config group that an entry of a defaults list chooses from; "" for a plain file."""
+    return (default.group or "").strip("/") if isinstance(default, GroupDefault) else ""

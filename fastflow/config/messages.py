@@ -1,0 +1,77 @@
+"""Parts of error messages: lists of choices, similar names, paths as the user writes them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fastflow.core.errors import InputError
+
+_NUMBER, _SEPARATOR = re.compile(r"\d+"), re.compile(r"[-. ]")
+COMMAND_LINE = "the command line"
+PROGRAM = "the overrides"
+"""The origins of what a user and what a program asks for."""
+
+
+def counted(count: int, what: str) -> str:
+    """Write how many of something there are: "1 point", "2,000 points"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def written(value: object) -> str:
+    """Write a value as a configuration does."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Write a list of choices for a message."""
+    return "one of " + ", ".join(names)
+
+
+def _same_numbers(name: str, other: str) -> bool:
+    """Say whether another name has the same numbers, or goes on where a name ends."""
+    begun = _plain(other).startswith(f"{_plain(name)}_")
+    return begun or _NUMBER.findall(name) == _NUMBER.findall(other)
+
+
+def _plain(name: str) -> str:
+    return _SEPARATOR.sub("_", name.lower())
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" where a known name is close to the given one, else nothing.
+
+    Dotted keys are compared by their last name where they lie in one section, else as a whole. A name with
+    other numbers is another thing: mxfp4 is not what mxfp8 should have been.
+    """
+    names = [key for key in known if key != name and _same_numbers(name, key)]
+    alike = [key for key in names if _plain(key) == _plain(name)]
+    if alike:
+        return f"; did you mean {alike[0]}?"
+    section, _, last = name.rpartition(".")
+    beside = {key.rpartition(".")[2]: key for key in names if key.rpartition(".")[0] == section}
+    close = difflib.get_close_matches(last, beside, n=1, cutoff=0.6)
+    whole = [beside[close[0]]] if close else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"; did you mean {whole[0]}?" if whole else ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
+def path_of(path: Path) -> str:
+    """Write a path relative to the working folder where it lies inside."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def unwritable(folder: str, error: OSError) -> InputError:
+    """Return the refusal of an output folder."""
+    reason = error.strerror or error
+    return InputError("output", folder, f"a folder that can be written to ({reason})")

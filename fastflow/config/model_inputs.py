@@ -1,0 +1,251 @@
+"""From a composed configuration to the model's inputs: known keys, SI units, allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.config.data_types import data_type, nearest
+from fastflow.config.list_keys import COLUMNS
+from fastflow.config.messages import one_of, suggestion
+from fastflow.core import units
+from fastflow.core.errors import InputError
+from fastflow.physics.cost.rent import RENT
+from fastflow.physics.hardware.chiplets import CHIPLETS, HOLDABLE
+from fastflow.physics.network.placement import read_order
+from fastflow.physics.parallelism.bounds import KEY as WITHIN
+from fastflow.physics.parallelism.bounds import parse as parse_within
+from fastflow.physics.parallelism.layout_file import read_layout
+from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, parse_layout
+from fastflow.physics.parallelism.strategy import AUTO
+from fastflow.physics.parallelism.strategy import parse as parse_strategy
+from fastflow.physics.parallelism.virtual_stages import RECOMPUTE, recomputed
+from fastflow.physics.workload.models.graph_file import read_network
+from fastflow.physics.workload.models.transformer.hf_config import KEY as CONFIG
+from fastflow.physics.workload.models.transformer.hf_config import with_config
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
+from fastflow.physics.workload.models.transformer.layer_pattern import parse as parse_pattern
+from fastflow.physics.workload.models.transformer.model_size import KEY as SIZE
+from fastflow.physics.workload.models.transformer.model_size import with_size
+from fastflow.physics.workload.models.transformer.published import PUBLISHED, with_types
+from fastflow.physics.workload.request_lengths import KEY as LENGTHS
+from fastflow.physics.workload.request_lengths import read_lengths
+from fastflow.schema import INPUTS, Column, find_input
+
+Scalar = float | int | bool | str
+
+SECTIONS = (
+    "tech",
+    "mem",
+    "net",
+    "chip",
+    "system",
+    "model",
+    "precision",
+    "parallel",
+    "tiling",
+    "serve",
+    "server",
+    "scaling",
+    "cost",
+)
+_DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
+SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compete", "tolerance")
+"""Leaves of the configuration that say how designs are searched."""
+VALIDATION_KEYS = ("measurements", "timed", "device", "recurrent", "training", "serving", "fit")
+"""Keys of measurements, for a comparison with predictions or a fit."""
+NOT_OF_THE_MODEL = (
+    "engine", "output", "trace", "picture", COLUMNS, "report", "backtest", "sensitivity", "uncertainty",
+    *SEARCH_KEYS, *VALIDATION_KEYS,
+)  # fmt: skip
+"""Sections and leaves of the configuration that say where and how, and change no result."""
+FILES = ("model.file", "parallel.layout", LENGTHS)
+"""Inputs that name a file: results follow from what is in it."""
+ALTERNATIVE = "alternative"
+"""What a block is called that says where published figures differ from a file's own."""
+MACHINE = "chip.machine"
+"""The system that a chip comes in, which is chosen where a user chooses none."""
+SETS_OTHERS = (CONFIG, SIZE, *PUBLISHED)
+"""Leaves that are no inputs themselves, and from which others follow."""
+INT64_MAX = 2**63 - 1
+
+
+@lru_cache(maxsize=10_000)
+def is_of_model(key: str) -> bool:
+    """Say whether results follow from a leaf."""
+    return key.partition(".")[0] not in NOT_OF_THE_MODEL and key != MACHINE
+
+
+def is_documentation(key: str) -> bool:
+    """Say whether a leaf is documentation: below `source`, `uncertainty` or `alternative`, beside figures."""
+    names = key.split(".")
+    return any(block in names for block in ("source", "uncertainty", ALTERNATIVE))
+
+
+def model_inputs(leaves: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the inputs of the model among the leaves of a configuration, in SI units.
+
+    Raises InputError for a leaf that is no input, and for a value that is not allowed.
+    """
+    leaves = with_types(with_size(with_config(leaves)))
+    read = {
+        key: (_kept if isinstance(value, _MAY_BE_KEPT) and key not in FILES else _input)(key, value)
+        for key, value in leaves.items()
+    }
+    return {key: value for key, value in read.items() if value is not None}
+
+
+def _input(key: str, value: Any) -> Scalar | None:
+    """Return the value of an input in its unit, None for a leaf that is none; raises InputError."""
+    if not is_of_model(key) or is_documentation(key) or _is_absent(key, value):
+        return None
+    return convert(key, value)
+
+
+# every call has the same figures but for a few; a file's content may change under its name
+_kept = lru_cache(maxsize=10_000, typed=True)(_input)
+_MAY_BE_KEPT = (str, float, int)
+
+
+def _is_absent(key: str, value: Any) -> bool:
+    """Say whether a leaf stands for nothing: an empty mapping, a pin, layers or a file that are not given."""
+    unset = ("chip.pinned", "serve.prefill.chip", LAYERS, RENT, *FILES)
+    return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
+
+
+def _keys_within(section: str) -> list[str]:
+    """Return the keys that inputs have below one of two names or more; none where it is no section."""
+    depth = section.count(".") + 1
+    parts = [column.name.split(".") for column in INPUTS]
+    found = [
+        names[depth] for names in parts if fnmatchcase(section, ".".join(names[:depth])) and names[depth:]
+    ]
+    return list(dict.fromkeys(found)) if depth > 1 else []
+
+
+def convert(key: str, value: Any) -> Scalar:
+    """Return the value of an input in its unit; raises InputError."""
+    column = find_input(key)
+    if column is None:
+        within = _keys_within(key)
+        if within:
+            allowed = f"a section with keys such as {', '.join(within)}"
+            raise InputError(key, "null" if value is None else value, allowed)
+        close = suggestion(key, [known.name for known in INPUTS])
+        section = key.partition(".")[0]
+        where = "" if section in SECTIONS else f", whose keys begin with {one_of(SECTIONS)}"
+        raise InputError(key, value, f"an input of the model{close or where}")
+    return convert_to(column, key, value)
+
+
+def convert_to(column: Column, key: str, value: Any) -> Scalar:
+    """Return the value of a key in the unit of a column; raises InputError."""
+    if column.auto is not None and value == AUTO:
+        return int(column.auto)
+    try:
+        return _check(column, _read(column, value))
+    except InputError:
+        raise
+    except OverflowError:  # a whole number that no float holds
+        raise InputError(key, value, column.allowed()) from None
+    except ValueError as error:
+        reason = f" ({error})" if str(error) else ""
+        written = "null" if value is None else value
+        raise InputError(key, written, column.allowed() + reason) from None
+
+
+def _read(column: Column, value: Any) -> Scalar:
+    """Return a value in the column's type and unit; raises ValueError, empty where the column says enough."""
+    if column.kind in ("str", "bool"):
+        if isinstance(value, str if column.kind == "str" else bool):
+            return value
+        if column.kind == "str" and isinstance(value, int) and not isinstance(value, bool):
+            return str(value)  # a text that YAML took for a number
+        if column.kind == "str" and isinstance(value, bool) and str(value).lower() in column.choices:
+            return str(value).lower()
+        raise ValueError
+    if column.unit:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        return units.parse(str(value), column.unit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    if column.kind == "float":
+        return float(value)
+    if not isfinite(value) or value != int(value) or abs(value) > INT64_MAX:
+        raise ValueError
+    return int(value)
+
+
+def _of_choices(column: Column, value: str) -> str:
+    """Return the choice that another name of a data type stands for; raises ValueError where it is none."""
+    takes_types = "bf16" in column.choices
+    found = data_type(value, column.choices) if takes_types else value
+    if found not in column.choices:
+        near = nearest(value, column.choices) if takes_types else ""
+        raise ValueError(near or suggestion(value, column.choices).removeprefix("; "))
+    return found
+
+
+def _check(column: Column, value: Scalar) -> Scalar:
+    if isinstance(value, str):
+        if column.choices and value not in column.choices:
+            value = _of_choices(column, value)
+        _check_text(column.name, value)  # a grid is refused before it starts
+        return value
+    above = column.low < value if column.above_low else column.low <= value
+    if not (isfinite(value) and above and value <= column.high):
+        raise ValueError
+    return value
+
+
+def _check_text(key: str, value: str) -> None:
+    """Refuse a text that is written in a notation of its own and does not keep to it; raises InputError."""
+    if key == "parallel.strategy" and value != AUTO:
+        parse_strategy(value)
+    elif key == "serve.prefill.strategy" and value not in (AUTO, "same"):
+        parse_strategy(value, key)
+    elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
+        parse_layout(value, key)
+    elif key == LAYERS:
+        parse_layers(value)
+    elif key == RECOMPUTE:
+        recomputed(np.array([value]))
+    elif key == WITHIN:
+        parse_within(value)
+    elif key == "parallel.layout":
+        read_layout(value)
+    elif key == "model.file":
+        read_network(value)
+    elif key == LENGTHS:
+        read_lengths(value)
+    elif key == PATTERN:
+        parse_pattern(value)
+    elif key.startswith(CHIPLETS) and key.endswith(".holds"):
+        wrong = [part for part in value.split() if part not in HOLDABLE]
+        if wrong or not value.strip():
+            raise InputError(key, value, f"any of {' '.join(HOLDABLE)}")
+    elif key == "placement" and value != AUTO:
+        read_order(value)
+
+
+def to_column(key: str, values: list[Scalar]) -> NDArray[np.generic]:
+    """Return the values of one input as an array of its type, shape (len(values),)."""
+    column = find_input(key)
+    assert column is not None, key
+    return np.array(values, dtype=_DTYPES[column.kind])
+
+
+def whole_numbers(key: str, values: range) -> NDArray[np.generic]:
+    """Return a range of values of one input as an array of its type; raises InputError."""
+    for end in (values[0], values[-1]):
+        convert(key, end)  # whatever lies between them is allowed too
+    column = find_input(key)
+    assert column is not None, key
+    return np.arange(values.start, values.stop, values.step, dtype=np.int64).astype(_DTYPES[column.kind])

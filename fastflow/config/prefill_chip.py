@@ -1,0 +1,56 @@
+"""Inputs of a second chip: that of devices which prefill, where `serve.prefill.chip` names one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fastflow.config.chiplets import with_chiplets
+from fastflow.config.composer import Composer
+from fastflow.config.default_system import SYSTEM
+from fastflow.config.hydra_composer import Composition
+from fastflow.config.model_inputs import Scalar, is_of_model, model_inputs
+from fastflow.core.errors import InputError
+from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
+
+KEY = f"{OF_PREFILL}chip"
+
+
+def with_prefill_chip(
+    composer: Composer, composition: Composition, overrides: Sequence[str], inputs: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """Return inputs, with those of the chip that they name for prefill, which have a prefix.
+
+    Raises InputError where there is none of that name. It is the chip as the library has it, with what is
+    chosen beside it: overrides of the keys of a chip, its node, its memory or its network are of the devices
+    that decode. It has the links of its own machine where those that decode have; else the system is theirs.
+    """
+    name = inputs.get(KEY)
+    if name is None:
+        return dict(inputs)
+    kept = [
+        text
+        for text, read in zip(overrides, composer.read(overrides), strict=True)
+        if read.key_or_group != "chip" and not _is_of_chip(read.key_or_group)
+    ]
+    if not composition.machine and not any(text.startswith(f"{SYSTEM}=") for text in kept):
+        kept.append(f"{SYSTEM}={composition.choices[SYSTEM]}")
+    try:
+        other = composer.compose([*kept, f"chip={name}"])
+    except InputError as error:
+        raise InputError(KEY, name, error.allowed) if error.key == "chip" else error from None
+    with composer.naming_origins(other):
+        own = with_chiplets(composer, model_inputs(composer.resolved(other, is_of_model)))
+    return dict(inputs) | {OF_PREFILL + key: value for key, value in own.items() if _is_of_chip(key)}
+
+
+def _is_of_chip(key: str) -> bool:
+    return key.startswith(SECTIONS_OF_CHIP)
+
+
+def point_inputs(composer: Composer, composition: Composition, overrides: Sequence[str]) -> dict[str, Scalar]:
+    """Return all inputs of the point of a composition, those of chips within it too; raises InputError.
+
+    overrides: what it was composed of.
+    """
+    inputs = model_inputs(composer.resolved(composition, is_of_model))
+    return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))

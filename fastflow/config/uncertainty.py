@@ -1,0 +1,207 @@
+"""What a configuration says of its own uncertainty: blocks beside figures, and the group `uncertainty`.
+
+`uncertainty: {price: 20%}` beside a figure says that in 8 of 10 cases it lies within 20% of its value, up
+and down; `price: 12 USD/GB to 18 USD/GB` gives 10th and 90th percentile themselves. A file says it of values
+of its own and of the files in its `defaults`. A value that a later file or the command line sets is exact,
+unless they say something of it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastflow.config import fast_composer as plain
+from fastflow.config.composer import Composer
+from fastflow.config.hydra_composer import Composition, related
+from fastflow.config.model_inputs import INT64_MAX, Scalar, convert
+from fastflow.core.errors import InputError
+from fastflow.core.uncertainty.sampling import ModelError, Spread, Uncertainty
+from fastflow.physics.parallelism.strategy import AUTO
+from fastflow.physics.workload import OTHERS, WORK
+from fastflow.schema import find_input
+
+BLOCK = "uncertainty"
+"""What a block is called, and the group."""
+_WHOLE = 100.0  # percent: no figure is so far below its value
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
+_LEAST_SAMPLES, _MOST_SAMPLES = 2, 65_536
+_ALLOWED = (
+    "a percentage below 100% such as 10%, or a range that holds the value, such as 12 USD/GB to 18 USD/GB"
+)
+
+
+class Stated(NamedTuple):
+    """What is said of one figure."""
+
+    key: str
+    draw: str  # the file that its value stands in, and the key
+    low: float  # 10th percentile over the value
+    high: float
+
+
+class Sampling(NamedTuple):
+    """What the group `uncertainty` says."""
+
+    samples: int
+    seed: int
+    model: dict[str, ModelError]
+
+
+def is_stated(key: str) -> bool:
+    """Say whether a leaf is in a block."""
+    return BLOCK in key.split(".")[1:]
+
+
+def figure_of(key: str) -> str:
+    """Return the figure that a leaf of a block is of."""
+    names = key.split(".")
+    at = names.index(BLOCK, 1)
+    return ".".join((*names[:at], *names[at + 1 :]))
+
+
+def sampling(composer: Composer, composition: Composition) -> Sampling | None:
+    """Return how results are sampled, None where they are not; raises InputError."""
+    leaves = composer.resolved(composition, lambda key: key.startswith(f"{BLOCK}."))
+    if leaves.keys() <= {f"{BLOCK}.name"}:
+        return None
+    with composer.naming_origins(composition):
+        samples = _whole(f"{BLOCK}.samples", leaves, _LEAST_SAMPLES, _MOST_SAMPLES)
+        seed = _whole(f"{BLOCK}.seed", leaves, 0, INT64_MAX)
+        return Sampling(samples, seed, {work: _model_error(work, leaves) for work in WORK})
+
+
+def _whole(key: str, leaves: Mapping[str, Any], least: int, most: int) -> int:
+    value = leaves.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise InputError(key, "null" if value is None else value, f"a whole number from {least} to {most:,}")
+
+
+def _model_error(work: str, leaves: Mapping[str, Any]) -> ModelError:
+    """Return the model's own error for a kind of work; raises InputError."""
+    found: list[float | None] = []
+    for name in ModelError._fields:
+        key = f"{BLOCK}.model.{work}.{name}"
+        value = leaves.get(key)
+        may_follow = name == "error" and work != OTHERS
+        if may_follow and value == AUTO:
+            found.append(None)
+            continue
+        read = _PERCENT.fullmatch(str(value))
+        if read is None or float(read[1]) > _WHOLE:
+            also = ", or auto: that of the point's class of validation" if may_follow else ""
+            raise InputError(key, "null" if value is None else value, f"a percentage from 0% to 100%{also}")
+        found.append(float(read[1]) / _WHOLE)
+    error, gain = found
+    assert gain is not None
+    return ModelError(error, gain)
+
+
+def stated(
+    composer: Composer, composition: Composition, inputs: Mapping[str, Scalar], swept: set[str]
+) -> list[Stated]:
+    """Return what is said of the figures of one configuration; raises InputError.
+
+    inputs: of the model, in SI units. swept: keys that vary as columns: they are exact.
+    """
+    leaves = composer.resolved(composition, is_stated)
+    with composer.naming_origins(composition):
+        return list(_stated(composer, composition, leaves, inputs, swept))
+
+
+def _stated(
+    composer: Composer,
+    composition: Composition,
+    leaves: Mapping[str, Any],
+    inputs: Mapping[str, Scalar],
+    swept: set[str],
+) -> Iterator[Stated]:
+    set_there = list(
+        plain.flat(
+            {
+                override.key_or_group: override.value()
+                for override in composer.read(composition.overrides)
+                if not composer.is_group(override.key_or_group)
+            }
+        )
+    )
+    files = [(default.config_path or "", composer.keys_of(default)) for default in composition.defaults]
+
+    def place(key: str) -> int:
+        """Return which of the files set a leaf last, one more for the command line, -1 for none."""
+        if any(related(key, name) for name in set_there):
+            return len(files)
+        return max((place for place, (_, keys) in enumerate(files) if key in keys), default=-1)
+
+    for key, value in leaves.items():
+        if ".source" in key or value == {}:
+            continue
+        figure = figure_of(key)
+        column, of = find_input(figure), inputs.get(figure)
+        if column is None or column.kind != "float" or not isinstance(of, float):
+            raise InputError(key, value, "the uncertainty of a figure beside it that is a real number")
+        at = place(figure)
+        if place(key) < at:
+            continue  # said of a value that is no longer there
+        low, high = _read(key, value, figure, of)
+        if figure not in swept and low < high:
+            yield Stated(figure, f"{files[at][0] if at < len(files) else ''} {figure}", low, high)
+
+
+def _read(key: str, value: Any, figure: str, of: float) -> tuple[float, float]:
+    """Return 10th and 90th percentile over the value; raises InputError."""
+    percent = _PERCENT.fullmatch(str(value))
+    if percent is not None and float(percent[1]) < _WHOLE:
+        above = 1.0 + float(percent[1]) / _WHOLE
+        return 1.0 / above, above
+    ends = str(value).split(" to ")
+    if len(ends) != len(("low", "high")):
+        raise InputError(key, "null" if value is None else value, _ALLOWED)
+    try:
+        low, high = (convert(figure, _number(end)) for end in ends)
+    except InputError as error:
+        raise InputError(key, value, f"{_ALLOWED}; of {figure} {error.allowed}") from None
+    if not (0.0 < float(low) <= of <= float(high)):
+        raise InputError(key, value, f"{_ALLOWED}; {figure} is {of:g} in SI units")
+    return float(low) / of, float(high) / of
+
+
+def _number(text: str) -> float | str:
+    """Return a bare number as one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def uncertainty_of(
+    sampled: Sampling, of_points: list[list[Stated]], batch: np.ndarray, row: np.ndarray
+) -> Uncertainty:
+    """Return what is uncertain of a grid's combinations, whose batch and row in it are given."""
+    draws = {one.draw: None for point in of_points for one in point}
+    number = {draw: place for place, draw in enumerate(draws)}
+    spreads = []
+    for this in range(int(batch.max()) + 1):
+        members = np.flatnonzero(batch == this)
+        found: dict[str, Spread] = {}
+        for member in members.tolist():
+            for one in of_points[member]:
+                if one.key not in found:
+                    size = members.size
+                    none, same = np.full(size, -1), np.ones(size)
+                    found[one.key] = Spread(one.key, none, same, same.copy())
+                spread, at = found[one.key], int(row[member])
+                spread.draw[at], spread.low[at], spread.high[at] = number[one.draw], one.low, one.high
+        spreads.append(tuple(found.values()))
+    return Uncertainty(sampled.samples, sampled.seed, sampled.model, tuple(draws), tuple(spreads))
+
+
+def refuse_sweep(keys: list[str]) -> None:
+    """Refuse several uncertainties in one grid; raises InputError."""
+    for key in keys:
+        if key == BLOCK or key.startswith(f"{BLOCK}."):
+            raise InputError(key, "several values", "one: all points of a grid are sampled alike")

@@ -1,0 +1,70 @@
+"""How a kernel compiles. Every Numba kernel of fastflow is decorated here and nowhere else.
+
+The flags: no GIL, NumPy's division, and no fast-math at all: NaN and infinity keep their meaning, and
+two kernels that add up the same terms agree to the bit, wherever either was inlined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import numba
+
+from fastflow.core.jit.cache import KernelCache
+from fastflow.core.jit.dispatcher import Kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+MODEL = (
+    "_jit", "column.py", "columns", "cost", "crossflow.py", "distinct.py", "errors.py", "explanation.py",
+    "hardware", "iteration", "kernel_times.py", "limits.py", "network", "optimize", "parallelism",
+    "prediction.py", "results.py", "served_results.py", "serving", "stacked_results.py", "tables.py",
+    "timelines.py", "timing", "workload", "yaml_file.py",
+)  # fmt: skip
+"""The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
+
+
+def _digest() -> str:
+    """Return a hash of the model's sources and Numba's version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    package = Path(__file__).parents[1]
+    rooms = (package / room for room in MODEL)
+    sources = [source for room in rooms for source in ([room] if room.suffix else room.rglob("*.py"))]
+    for source in sorted(sources):
+        digest.update(source.relative_to(package).as_posix().encode())
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+MODEL_DIGEST = _digest()
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function on first call and keep the binary in the cache folder."""
+    return _compile(function)
+
+
+def lean_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that makes no arrays and that kernels call often.
+
+    It counts no references to the arrays that it takes, since its caller holds them: counting took longer
+    than the arithmetic. One that makes an array is refused.
+    """
+    return _compile(function, is_lean=True)
+
+
+def _compile(function: Callable[P, R], is_lean: bool = False) -> Callable[P, R]:
+    options = {
+        "nopython": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "boundscheck": None,
+        "_nrt": not is_lean,
+    }
+    compiled: Callable[P, R] = Kernel(function, options | {"no_cfunc_wrapper": True}, KernelCache)
+    return compiled

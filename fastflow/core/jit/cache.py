@@ -1,0 +1,194 @@
+"""The kernels that are kept on disk.
+
+A binary is a file whose name says all that it follows from: the sources of the kernel (`fingerprint`), the
+types of its arguments, the processor, Numba and Python. Other versions and other machines have other names:
+they are left alone and never loaded. The oldest files go when all take too much room.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from llvmlite import binding as llvm
+from numba.core import types
+from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
+from numba.core.serialize import dumps
+
+from fastflow.core.jit.fingerprint import fingerprint
+
+MOST_BYTES = 100_000_000  # of binaries in a folder: those of a dozen versions
+_SUFFIX = ".kernel"
+
+
+def _folders() -> tuple[Path, Path]:
+    """Return where binaries are: the cache folder of this user, and one for where that cannot be written.
+
+    The first is in FASTFLOW_CACHE, or else in the user's cache folder.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    spare = Path(tempfile.gettempdir()) / f"fastflow-{user}"
+    root: str | Path | None = os.environ.get("FASTFLOW_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        root = root or Path.home() / ".cache"
+    except RuntimeError:  # in a container a user may have no home
+        root = spare
+    return Path(root) / "fastflow" / "kernels", spare / "kernels"
+
+
+FOLDERS = _folders()
+
+
+def _trusted(folder: Path) -> bool:
+    """Say whether what lies in a folder may be run: the one that all users share holds what others left."""
+    try:
+        return folder == FOLDERS[0] or not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+@functools.cache
+def _surroundings() -> str:
+    """Return what all binaries follow from: this folder's code, the versions, the processor."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    versions = numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag
+    return f"{digest.hexdigest()} {versions}"
+
+
+def _describe(given: Any) -> str:
+    """Return a text for a type, with the fields of named tuples: their names may change places."""
+    if isinstance(given, types.BaseNamedTuple):
+        cls = given.instance_class
+        fields = zip(given.fields, given.types, strict=True)
+        return f"{cls.__module__}.{cls.__qualname__}({[(name, _describe(one)) for name, one in fields]})"
+    if isinstance(given, types.BaseTuple):
+        return f"({[_describe(one) for one in given]})"
+    return str(given)
+
+
+class KernelCache:
+    """Keeps the binaries of one kernel, as Numba's dispatchers expect it."""
+
+    def __init__(self, kernel: Any) -> None:
+        """Take the kernel."""
+        self._function, self._options = kernel.py_func, kernel.targetoptions
+
+    @property
+    def cache_path(self) -> str:
+        """Return where binaries are."""
+        return str(FOLDERS[0])
+
+    def stem(self) -> str:
+        """Return how the names of all files of this kernel begin: "tiling._search_each-..."."""
+        follows = f"{fingerprint(self._function)} {sorted(self._options.items())} {_surroundings()}"
+        name = f"{self._function.__module__.rpartition('.')[2]}.{self._function.__name__}"
+        return f"{name}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}"
+
+    def _name(self, arguments: Any, processor: Any) -> str:
+        follows = f"{[_describe(one) for one in arguments]} {processor}"
+        return f"{self.stem()}-{hashlib.sha256(follows.encode()).hexdigest()[:16]}{_SUFFIX}"
+
+    def load_overload(self, sig: Any, context: Any) -> Any:
+        """Return what was compiled for some types before, None if nothing was.
+
+        Numba would first get ready to compile: it imports all that it can compile, and SciPy.
+        """
+        rtsys.initialize(context)  # who allocates and counts a kernel's arrays
+        name = self._name(sig, context.codegen().magic_tuple())
+        for folder in filter(_trusted, FOLDERS):
+            with suppress(Exception):  # a torn file is compiled anew
+                file = folder / name
+                held = CompileResult._rebuild(context, *pickle.loads(file.read_bytes()))
+                with suppress(OSError):
+                    os.utime(file)  # in use
+                return held
+        return None
+
+    def save_overload(self, sig: Any, compiled: Any) -> None:
+        """Keep what was compiled; where no folder can be written, it is compiled again next time."""
+        name = self._name(sig, compiled.codegen.magic_tuple())
+        binary = dumps(_reduced(compiled))
+        for folder in FOLDERS:
+            with suppress(OSError):
+                _write(folder, name, binary)
+                return
+
+    def flush(self) -> None:
+        """Remove the files of this kernel."""
+        for file in binaries(self.stem()):
+            file.unlink(missing_ok=True)
+
+
+def _reduced(compiled: Any) -> Any:
+    """Return what is kept of a compiled kernel: no code in LLVM's language, which none but its parts link.
+
+    Of that, Numba asks for the name of the function that Python calls.
+    """
+    (name, kind, (code, _)), *rest = compiled._reduce()
+    named = llvm.parse_assembly(
+        f'define void @"{compiled.fndesc.llvm_cpython_wrapper_name}"() {{ ret void }}'
+    )
+    return (name, kind, (code, named.as_bitcode())), *rest
+
+
+def _write(folder: Path, name: str, binary: bytes) -> None:
+    """Write a file as a whole; raises OSError where that cannot be."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _trusted(folder):
+        raise PermissionError(folder)
+    part = tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False)  # noqa: SIM115
+    try:
+        with part:
+            part.write(binary)
+        Path(part.name).replace(folder / name)
+    except OSError:
+        Path(part.name).unlink(missing_ok=True)
+        raise
+    _make_room(folder)
+
+
+def held() -> set[str]:
+    """Return the stems of the kernels of which there is any binary."""
+    return {file.name.rpartition("-")[0] for file in binaries()}
+
+
+def binaries(stem: str = "") -> Iterator[Path]:
+    """Yield the files whose names begin with a stem."""
+    for folder in filter(_trusted, FOLDERS):
+        yield from folder.glob(f"{stem}*{_SUFFIX}")
+
+
+@functools.cache
+def _make_room(folder: Path) -> None:
+    """Remove the oldest binaries, once a process, if all take too much room."""
+    with suppress(OSError):  # another process does the same
+        held = sorted(
+            (file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob(f"*{_SUFFIX}")
+        )
+        room = sum(size for _, size, _ in held) - MOST_BYTES
+        for _, size, file in held:
+            if room <= 0:
+                return
+            file.unlink()
+            room -= size
+
+
+def clear() -> None:
+    """Remove all binaries, of every version."""
+    for file in binaries():
+        with suppress(OSError):
+            file.unlink()

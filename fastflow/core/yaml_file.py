@@ -1,0 +1,213 @@
+"""A user's YAML file as plain values: of bounded size, every key once, numbers as they look.
+
+YAML 1.1 reads 0100 as 64, 1:30 as 90 and 1_000 as 1000. Such a number is kept as it is written, so that it
+is refused wherever a number belongs. What aliases (*name) stand for counts as often as it is used, since a
+few lines of them can stand for more than any memory holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any, TypeVar
+
+import yaml
+
+from fastflow.core.errors import InputError
+
+Result = TypeVar("Result")
+
+MOST_BYTES = 256 * 1024  # some seconds to read
+MOST = 10**12  # of a number, as of every count among the inputs
+MOST_VALUES = 200_000  # what aliases stand for counted each time
+_SHOWN = 60  # characters of a value, in a message
+_LISTED = 20  # names
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
+)
+
+
+class MistakeError(Exception):
+    """What is wrong in a file: the node, and what is allowed there."""
+
+
+class OddNumber:
+    """A number in a notation that does not look like what YAML makes of it."""
+
+    def __init__(self, text: str) -> None:
+        """Take it as it is written."""
+        self.text = text
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return self.text
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which refuses a key that is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping; raises ConstructorError."""
+        given: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in given:
+                    said = f"{shown(key.value)} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                given.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def whole(self, node: yaml.ScalarNode) -> int | OddNumber:
+        """Return a whole number that is written in decimal digits."""
+        text = str(self.construct_scalar(node))
+        return int(text) if _INT.fullmatch(text) else OddNumber(text)
+
+    def number(self, node: yaml.ScalarNode) -> float | OddNumber:
+        """Return a number that is written in decimal digits."""
+        text = str(self.construct_scalar(node))
+        return float(self.construct_yaml_float(node)) if _FLOAT.fullmatch(text) else OddNumber(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.number)
+
+
+def load(text: bytes) -> Any:
+    """Return what a file says; raises MistakeError."""
+    if len(text) > MOST_BYTES:
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if _size(node, {}) > MOST_VALUES:
+                raise MistakeError(f"a file of at most {MOST_VALUES:,} values, aliases written out")
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise MistakeError(f"a YAML file ({line}{error.problem or error.context})") from None
+    except RecursionError:
+        raise MistakeError("a YAML file (nested too deeply)") from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise MistakeError(f"a YAML file ({error})") from None
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node stands for, aliases written out; too many of one within itself."""
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1
+        parts: Iterable[yaml.Node] = ()
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = (part for pair in node.value for part in pair)
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
+
+
+def shown(value: object) -> str:
+    """Write a value for a message."""
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def listed(names: Iterable[object]) -> str:
+    """Write names for a message, the first ones of many."""
+    every = [shown(name) for name in names]
+    more = f" and {len(every) - _LISTED:,} more" if len(every) > _LISTED else ""
+    return ", ".join(every[:_LISTED]) + more
+
+
+def of_present(key: str, function: Callable[..., Result], path: str, *more: object) -> Result:
+    """Return what a cached function makes of a file in its present version; raises InputError.
+
+    key: that the file was given for; function: of its path, time of change, size, and more.
+    """
+    try:
+        status = Path(path).stat()
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # reading it may have no end
+            raise MistakeError("a regular file, not a device or a pipe")
+        return function(str(Path(path).absolute()), status.st_mtime_ns, status.st_size, *more)
+    except MistakeError as mistake:
+        raise InputError(key, path, str(mistake)) from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is no path
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(key, path, f"a file that can be read ({reason})") from None
+
+
+def read_version(path: str, size: int) -> Any:
+    """Return what a file of so many bytes says; raises MistakeError."""
+    if size > MOST_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    return load(Path(path).read_bytes())
+
+
+def wrong(node: str, allowed: str, value: object) -> MistakeError:
+    """Return the mistake of a value where something else is allowed."""
+    return MistakeError(f"a file whose {node} is {allowed}, not {shown(value)}")
+
+
+def mapping_of(where: str, value: Any, needed: Iterable[str], more: Iterable[str]) -> dict[str, Any]:
+    """Return a mapping that has the keys it needs, and no others than it may have."""
+    needed, allowed = tuple(needed), (*needed, *more)
+    if not isinstance(value, dict):
+        said = f"a mapping with {', '.join(needed)}"
+        raise wrong(where, said, value) if where else MistakeError(f"a file that is {said}")
+    prefix = f"{where}." if where else ""
+    for key in value:
+        if key not in allowed:
+            raise MistakeError(
+                f"a file without {prefix}{shown(key)}; the keys there are {', '.join(allowed)}"
+            )
+    for key in needed:
+        if key not in value:
+            raise MistakeError(f"a file that gives {prefix}{key}")
+    return value
+
+
+def entries_of(where: str, value: Any) -> list[Any]:
+    """Return a list that has entries."""
+    if not isinstance(value, list) or not value:
+        raise wrong(where, "a list with at least one entry", value)
+    return value
+
+
+def choice_of(where: str, value: Any, choices: Sequence[str]) -> str:
+    """Return a text that is one of some."""
+    if not isinstance(value, str) or value not in choices:
+        raise wrong(where, one_of(choices), value)
+    return value
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """Say what can be chosen."""
+    return f"one of {listed(choices)}"
+
+
+def whole(where: str, value: Any, least: int = 1) -> int:
+    """Return a whole number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise wrong(where, f"a whole number from {least} to {MOST:.0e}{_plainly(value)}", value)
+    return value
+
+
+def amount_of(where: str, value: Any) -> float:
+    """Return a number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MOST:
+        raise wrong(where, f"a number from 0{_plainly(value)}", value)
+    return float(value)
+
+
+def _plainly(value: object) -> str:
+    return ", in decimal digits" if isinstance(value, OddNumber) else ""

@@ -1,0 +1,1 @@
+"""Grids of points, predicted in chunks and kept as Parquet datasets."""

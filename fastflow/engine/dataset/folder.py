@@ -1,0 +1,194 @@
+"""Folder of a dataset, on this machine or at any fsspec URL, with atomic writes.
+
+A file is written under a name that readers skip, which begins with "_", and gets its own name when every
+byte of it is there. On this machine both the file and its name are synced to the disk. An object store
+shows a file only when it is complete, so that a copy under the second name does as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from fastflow.config.messages import unwritable
+from fastflow.core.errors import InputError
+
+RANKING, FRONT, ERRORS = "-ranking", "-front", "-errors"
+"""What the folder of a ranking, a front, or of errors is called after that of what it is of."""
+_SCHEME = re.compile(r"[A-Za-z][\w+.:-]*://")
+Writer = Callable[[IO[bytes]], None]
+
+
+def is_url(output: str | os.PathLike[str]) -> bool:
+    """Say whether an output is an fsspec URL rather than a path."""
+    return "://" in str(output)
+
+
+def is_folder(path: str) -> bool:
+    """Say whether there is such a folder on this machine; a path that the system refuses is none."""
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
+def folder_at(output: str | os.PathLike[str]) -> LocalFolder | UrlFolder:
+    """Return the folder at a path or URL; raises InputError for a URL that nothing here can reach."""
+    shown = str(output)
+    if is_url(output) and not _SCHEME.match(shown):
+        raise InputError("output", shown, "a path, or a URL that begins with its scheme, as s3://")
+    if shown.startswith("file://"):
+        path = unquote(urlsplit(shown).path)
+        if not path or "\0" in path:
+            raise InputError("output", shown, "a path, or a URL with one, as file:///results/mine")
+        return LocalFolder(Path(path), shown)
+    if not shown.strip() or "\0" in shown:
+        raise InputError("output", shown.replace("\0", "\\0"), "a folder")
+    return UrlFolder(shown) if is_url(output) else LocalFolder(Path(output), shown)
+
+
+def _aside(name: str) -> str:
+    return f"_{name}.{uuid4().hex[:8]}"
+
+
+@contextmanager
+def _refusing(shown: str) -> Iterator[None]:
+    """Raise InputError where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(shown, error) from error
+
+
+class LocalFolder:
+    """A folder of this machine, or of a file system mounted on it. Refusals are raised as InputError."""
+
+    def __init__(self, path: Path, shown: str) -> None:
+        """Take its path, and how the user has written it."""
+        self.path = path.absolute()
+        self.shown = shown
+
+    def make(self) -> list[Path]:
+        """Make the folder; returns it and those around it that were not there, innermost first."""
+        with _refusing(self.shown):
+            missing = () if self.path.exists() else (self.path, *self.path.parents)
+            made = [path for path in missing if not path.exists()]
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / _aside("probe")
+            probe.touch()
+            probe.unlink()
+        return made
+
+    def names(self) -> list[str]:
+        """Return the sorted names of all that lies here; nothing where there is no folder."""
+        with _refusing(self.shown):
+            return sorted(path.name for path in self.path.iterdir()) if self.path.exists() else []
+
+    def write(self, name: str, writer: Writer) -> None:
+        """Write a file aside, sync it, and give it its name."""
+        path = self.path / _aside(name)
+        try:
+            with _refusing(self.shown):
+                with path.open("wb") as file:
+                    writer(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    path.replace(self.path / name)
+                except FileNotFoundError:  # another run of this dataset has finished it and tidied up
+                    if not (self.path / name).exists():
+                        raise
+                self._sync()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+        with _refusing(self.shown):
+            return (self.path / name).open("rb")
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with _refusing(self.shown):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        """Make the names of the files last a power cut."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class UrlFolder:
+    """A folder at an fsspec URL, as `s3://bucket/study`. Refusals are raised as InputError."""
+
+    def __init__(self, url: str) -> None:
+        """Take its URL; raises InputError where nothing here can reach it."""
+        self.shown = url
+        try:
+            import fsspec
+        except ImportError:
+            raise InputError("output", url, "a path; URLs need pip install 'fastflow[cluster]'") from None
+        try:
+            self.files: Any
+            self.files, self.path = fsspec.core.url_to_fs(url)
+        except Exception as error:  # of as many kinds as there are stores
+            raise InputError("output", url, f"a path, or a URL that fsspec can reach ({error})") from None
+
+    def make(self) -> list[Path]:
+        """Make the folder, where the store has such a thing."""
+        with _refusing(self.shown):
+            self.files.makedirs(self.path, exist_ok=True)
+        return []
+
+    def names(self) -> list[str]:
+        """Return the sorted names of all that lies here; nothing where there is no folder."""
+        with _refusing(self.shown):
+            self.files.invalidate_cache()
+            if not self.files.exists(self.path):
+                return []
+            found = self.files.ls(self.path, detail=False)
+        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+
+    def write(self, name: str, writer: Writer) -> None:
+        """Write a file aside, and give it its name."""
+        path = f"{self.path}/{_aside(name)}"
+        with _refusing(self.shown):
+            try:
+                with self.files.open(path, "wb") as file:
+                    writer(file)
+                self.files.mv(path, f"{self.path}/{name}")
+            except BaseException:
+                if self.files.exists(path):
+                    self.files.rm(path)
+                raise
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+        with _refusing(self.shown):
+            opened: IO[bytes] = self.files.open(f"{self.path}/{name}", "rb")
+        return opened
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with _refusing(self.shown):
+            if self.files.exists(f"{self.path}/{name}"):
+                self.files.rm(f"{self.path}/{name}")
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove folders, innermost first, as far as they are empty."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return

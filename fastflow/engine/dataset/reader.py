@@ -1,0 +1,231 @@
+"""Reader of all datasets that fastflow writes, at a path or a URL; damaged ones are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fastflow.core.errors import InputError
+from fastflow.engine.dataset.folder import LocalFolder, UrlFolder, folder_at, is_url
+from fastflow.engine.dataset.kinds import kind_of_table
+from fastflow.engine.dataset.part import read_part
+from fastflow.engine.dataset.schema import TYPES, differs_in
+from fastflow.engine.dataset.store import PART
+from fastflow.schema import find_input, find_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PART = re.compile(r"part-\d{5,}\.parquet")
+
+_ALLOWED = "the folder or URL of a fastflow dataset"
+_NUMBERS = ("point", "design")
+"""Columns that number the rows of a dataset, each row once."""
+_NEVER_NULL = (*_NUMBERS, "feasible", "candidate", "rank", "step")
+_NEVER_NULL_BESIDE = {"predicted_s": ("line", "measured_s"), "mean_error": ("by", "value", "rows")}
+"""And the columns of a validation, known by one of them."""
+_SIGNED = (
+    "score", "log_correlation", "difference", "elasticity", "left_elasticity", "right_elasticity",
+    "sobol_first", "sobol_total",
+)  # fmt: skip
+"""Columns of fastflow's own that may be below 0."""
+
+
+class Dataset(NamedTuple):
+    """A dataset that was found."""
+
+    folder: LocalFolder | UrlFolder
+    parts: list[str]
+    schema: pa.Schema
+
+    def about(self, key: str) -> str:
+        """Return what its metadata hold under a key of fastflow's, "" for nothing; raises InputError."""
+        held = self.schema.metadata or {}
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            return str(held.get(f"fastflow.{key}".encode(), b"").decode())
+
+    def texts(self, key: str) -> list[str]:
+        """Return the list of texts that its metadata hold under a key; raises InputError."""
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            found = json.loads(self.about(key))
+            if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+                raise ValueError(key)
+            return found
+
+    @property
+    def given(self) -> list[str]:
+        """The overrides that plan its grid again, none where it names none; raises InputError."""
+        return next((self.texts(key) for key in ("given", "overrides") if self.about(key)), [])
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """Return the mapping that its metadata hold under a key; raises InputError."""
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            found = json.loads(self.about(key))
+            if not isinstance(found, dict):
+                raise ValueError(key)
+            return found
+
+    @property
+    def asked(self) -> int:
+        """How many points the whole grid has, 0 where it is not a grid's; raises InputError."""
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            return int(self.about("points") or 0)
+
+    def axis(self, name: str) -> str:
+        """Return what a column of a search's history measures, with its unit; raises InputError."""
+        with self.whole(f"the metadata of {self.parts[0]}"):
+            about = self.schema.field(name).metadata
+            return f"{about[b'meaning'].decode()} [{about[b'unit'].decode()}]"
+
+    def read(self, wanted: Collection[str], only: NDArray[np.int64] | None = None) -> pd.DataFrame:
+        """Return some columns of all points in point order, texts as categories; raises InputError.
+
+        only: numbers of the points, or designs, that are read; None: all.
+        """
+        lacks = [name for name in wanted if name not in self.schema.names]
+        if lacks:
+            version = self.about("version") or "unknown"
+            allowed = f"a dataset with {', '.join(lacks)}; this one, of version {version}, has no such column"
+            raise InputError("dataset", self.folder.shown, allowed)
+        number = next((name for name in _NUMBERS if name in self.schema.names), "")
+        names = [name for name in self.schema.names if name in {number, *wanted}]
+        for name in names:
+            self._check_kind(name)
+        table = pa.concat_tables([_among(self._part(part, names), number, only) for part in self.parts])
+        with self.whole("one of its texts"):
+            frame: pd.DataFrame = table.to_pandas(strings_to_categorical=True)
+        self._check_rows(table, number, only is None)
+        if number == "point":
+            return frame.sort_values("point", ignore_index=True)
+        return frame[[name for name in names if name in wanted]]
+
+    @contextmanager
+    def whole(self, what: str) -> Iterator[None]:
+        """Say of whatever cannot be read inside that it is damaged: only the dataset's bytes decide it."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # Arrow raises as many kinds as there are ways to be damaged
+            raise self._refusal(f"{what} is damaged") from error
+
+    def _refusal(self, reason: str) -> InputError:
+        return InputError("dataset", self.folder.shown, f"{_ALLOWED}; {reason}")
+
+    def _check_kind(self, name: str) -> None:
+        """Refuse a column of another type than what it holds has; an input may be a text that was chosen."""
+        field = self.schema.field(name)
+        is_own = b"own" in (field.metadata or {})  # of a file of measurements, which may leave cells empty
+        column = None if is_own else find_result(name) or find_input(name)
+        is_number = bool((field.metadata or {}).get(b"unit"))
+        expected = TYPES[column.kind] if column is not None else TYPES["float"] if is_number else field.type
+        chosen = find_result(name) is None and not is_number and field.type == TYPES["str"]
+        text_of_input = find_result(name) is None and column is not None and field.type == TYPES["str"]
+        if not (field.type == expected or chosen or text_of_input):
+            raise self._refusal(f"its column {name} holds {field.type} instead of {expected}")
+        if field.type not in TYPES.values():  # a column of a user's own file
+            raise self._refusal(f"its column {name} holds {field.type}, which fastflow never writes")
+
+    def _is_result(self, name: str) -> bool:
+        """Say whether a column holds a number of fastflow's that is not below 0."""
+        own = b"own" in (self.schema.field(name).metadata or {})
+        found = None if own else find_result(name)
+        return found is not None and found.kind in ("int", "float") and name not in _SIGNED
+
+    def _part(self, part: str, names: list[str]) -> pa.Table:
+        """Read a part; raises InputError where it is damaged, or one of another dataset."""
+        with self.whole(f"its {part}"), self.folder.open(part) as file:
+            table = read_part(file, names)
+        alike = table.schema.remove_metadata().equals(pa.schema([self.schema.field(name) for name in names]))
+        other = "columns" if not alike else differs_in(table.schema.metadata or {}, self.schema)
+        if other:
+            raise self._refusal(f"its {part} is of another one, with other {other}")
+        return table
+
+    def _check_rows(self, table: pa.Table, number: str, is_whole: bool) -> None:
+        """Refuse a dataset of no rows or with a row twice, and a gap, infinity or NaN where none can be."""
+        is_front = "score" in self.schema.names and not {"rank", "step"} & set(self.schema.names)
+        if not table.num_rows and not is_front:  # a search may have found nothing
+            raise self._refusal("it holds no rows")
+        beside = [names for key, names in _NEVER_NULL_BESIDE.items() if key in self.schema.names]
+        for name in (*_NEVER_NULL, *chain.from_iterable(beside)):
+            if name in table.column_names and table[name].null_count:
+                raise self._refusal(f"its column {name} has empty rows")
+        for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
+            if pc.all(pc.is_finite(table[name])).as_py() is False:  # what is not known is null
+                raise self._refusal(f"its column {name} holds what is no number")
+        for name in filter(self._is_result, table.column_names):
+            least = pc.min(table[name]).as_py()
+            if least is not None and least < 0:
+                raise self._refusal(f"its column {name} holds {least:g}, below 0")
+        if len(self.parts) > 1 and not (self.asked or "step" in self.schema.names):
+            raise self._refusal(f"it has {len(self.parts):,} parts and is written as one")
+        if not number or not (self.asked or number == "design"):
+            return
+        values = table[number].to_numpy()
+        if not values.size:
+            return
+        if len(set(values.tolist())) < values.size:
+            raise self._refusal(f"a {number} is there twice, as if a part had been copied")
+        is_history = is_whole and "step" in self.schema.names
+        last = self.asked if number == "point" else values.size if is_history else 0
+        if values.min() < 0 or (last and values.max() >= last):
+            gap = (
+                f"a {number} is there that is none of its {last:,}"
+                if number == "point"
+                else "a part is missing"
+            )
+            raise self._refusal(gap)
+
+
+def _among(table: pa.Table, number: str, only: NDArray[np.int64] | None) -> pa.Table:
+    """Return the rows of a part whose numbers are among some; all for None."""
+    return table if only is None else table.filter(pc.is_in(table[number], pa.array(only)))
+
+
+def find(name: str) -> Dataset:
+    """Return the dataset at a path or URL; raises InputError where there is none."""
+    try:
+        if not is_url(name) and not Path(name).is_dir():
+            reason = "this is not a folder" if Path(name).exists() else "there is no such folder"
+            raise InputError("dataset", name, f"{_ALLOWED}; {reason}")
+        folder = folder_at(name)
+        parts = [part for part in folder.names() if _PART.fullmatch(part)]
+    except InputError as error:
+        raise InputError("dataset", name, error.allowed) from None
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise InputError("dataset", name.replace("\0", "\\0"), f"{_ALLOWED} ({error})") from None
+    if not parts:
+        raise InputError("dataset", name, f"{_ALLOWED}; this one holds no part of a dataset")
+    found = Dataset(folder, parts, pa.schema([]))
+    with found.whole(f"its {parts[0]}"), folder.open(parts[0]) as file:
+        schema = _schema(file)
+    if b"fastflow.core.version" not in (schema.metadata or {}):
+        kind = kind_of_table(schema)
+        reason = f"this is {kind} of an older version: run it again" if kind else ""
+        raise InputError("dataset", name, f"{_ALLOWED}; {reason or f'fastflow did not write {parts[0]}'}")
+    return found._replace(schema=schema)
+
+
+def written(name: str, table: pa.Table) -> Dataset:
+    """Return the dataset at a path or URL that a table has just been written as: nothing is read."""
+    return Dataset(folder_at(name), [PART], table.schema)
+
+
+def _schema(file: IO[bytes]) -> pa.Schema:
+    """Read the schema of a part, whose names are texts."""
+    schema = pq.read_schema(file)
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("a column is there twice")
+    return schema

@@ -1,0 +1,221 @@
+"""Compositions of a grid: one for each combination of the axes that no column can stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from hydra.core.override_parser.types import Override
+from numpy.typing import NDArray
+
+from fastflow.config.assumptions import assumptions
+from fastflow.config.chiplets import is_choice
+from fastflow.config.composer import Composer
+from fastflow.config.default_system import decides_machine, machine_of
+from fastflow.config.hydra_composer import Composition, related
+from fastflow.config.messages import PROGRAM
+from fastflow.config.model_inputs import MACHINE, SETS_OTHERS, Scalar, convert, to_column, whole_numbers
+from fastflow.config.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.config.prefill_chip import point_inputs
+from fastflow.config.uncertainty import Stated, sampling, stated
+from fastflow.config.unmodified_chip import is_of_chip, is_stock
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Columns
+from fastflow.engine.grid import limits
+from fastflow.engine.grid.grid import Unset
+from fastflow.engine.grid.overrides import STUDIES, Term, TermAxis, axes_of, combinations, twice
+from fastflow.engine.grid.unset import MOST_TRIED, unset, user_keys
+from fastflow.physics.parallelism.strategy import AUTO
+from fastflow.physics.workload.models.transformer.hf_config import is_filled
+from fastflow.physics.workload.models.transformer.model_size import decides_shape
+from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
+from fastflow.physics.workload.models.transformer.published import decides_types
+from fastflow.schema.results import BETWEEN
+
+INTERPOLATED = re.compile(r"[\w.]+")
+_MANY = 1000  # compositions: more take seconds
+
+
+class Composed(NamedTuple):
+    """One block: all combinations of its composed axes, in written order."""
+
+    axes: list[TermAxis]
+    composed: set[str]
+    """The first keys of the axes that had to be composed."""
+    columns: Columns
+    """The others, with their values."""
+    inputs: list[dict[str, Scalar]]
+    choices: list[dict[str, str]]
+    stated: list[list[Stated]]
+    """What is said of the uncertainty of each one's figures, where results are sampled."""
+    unset: dict[int, Unset]
+    """Of some of them, what their inputs would be without the user's keys."""
+    stock: list[bool]
+    """Whether each one's chip is of the library, with no figure changed."""
+    assumptions: list[str]
+    """What each one takes that was not asked for, in words."""
+    first: list[Composition]
+    """The first of them alone: they are large."""
+
+    @property
+    def composed_axes(self) -> list[TermAxis]:
+        """The axes that had to be composed."""
+        return [axis for axis in self.axes if axis.terms[0].key in self.composed]
+
+
+def compose_all(
+    composer: Composer,
+    terms: Sequence[Term],
+    say: Callable[[str], None],
+    as_texts: Collection[str] = (),
+) -> Composed:
+    """Compose every combination of the axes that must be composed.
+
+    Axes over leaves start as columns. One that some composition shows not to be free (something
+    else mentions it, or it is no scalar there) joins the composed axes, and the composition restarts. Keys in
+    `as_texts` are composed in any case.
+    """
+    axes = axes_of(terms)
+    _check_size(axes, limits.MOST_POINTS, "points")
+    keys = {
+        axis.terms[0].key
+        for axis in axes
+        if any(term.key in as_texts or _must_be_composed(term, terms) for term in axis.terms)
+    }
+    of_user, of_study = user_keys(terms), any(term.key == STUDIES for term in terms)
+    while True:
+        composed = [axis for axis in axes if axis.terms[0].key in keys]
+        count = prod(axis.size for axis in composed)
+        _check_size(composed, limits.MOST_COMPOSED, "combinations to compose")
+        if count >= _MANY:
+            say(f"composing {count:,} configurations, one for each combination of choices")
+        free = [axis for axis in axes if axis.terms[0].key not in keys]
+        free_keys = {term.key for axis in free for term in axis.terms}
+        done = Composed(
+            axes, composed=keys, columns={}, inputs=[], choices=[], stated=[], unset={}, stock=[],
+            assumptions=[], first=[],
+        )  # fmt: skip
+        step = -(-count // MOST_TRIED)
+        bound: set[str] = set()
+        for texts in combinations(terms, composed):
+            with _naming_terms(terms, composer):
+                composition = composer.compose(texts)
+            bound = {axis.terms[0].key for axis in free if _is_bound(composer, composition, axis)}
+            if bound:
+                break
+            if not done.columns:
+                done.columns.update(_columns_of(free))
+            with _naming_terms(terms, composer), composer.naming_origins(composition):
+                inputs = point_inputs(composer, composition, texts)
+            if len(done.inputs) % step == 0 and any(of_user):
+                done.unset[len(done.inputs)] = unset(composer, of_user, texts, inputs)
+            if not done.first:
+                sampled = sampling(composer, composition)
+            if sampled is not None:
+                done.stated.append(stated(composer, composition, inputs, free_keys))
+            _add(done, composer, composition, inputs, free_keys, of_study)
+        if not bound:
+            return done
+        keys |= bound
+
+
+def _add(
+    done: Composed,
+    composer: Composer,
+    composition: Composition,
+    inputs: dict[str, Scalar],
+    free: Collection[str],
+    of_study: bool,
+) -> None:
+    """Add what is known of a composition to its block; free: keys that vary as columns."""
+    done.first[:] = done.first or [composition]
+    done.assumptions.append(BETWEEN.join(assumptions(composer, composition, free, of_study)))
+    done.stock.append(is_stock(composer, composition) and not any(map(is_of_chip, free)))
+    done.inputs.append(inputs)
+    done.choices.append(composition.choices)
+
+
+def _check_size(axes: Sequence[TermAxis], most: int, what: str) -> None:
+    """Refuse a product of axes that is too large, in the name of its longest one; raises InputError."""
+    if not axes:
+        return
+    term = max(axes, key=lambda axis: axis.size).terms[0]
+    written = term.override.get_value_string()
+    limits.check(term.key, written, prod(axis.size for axis in axes), most, what, term.origin)
+
+
+def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
+    """Say whether an axis is over a group, or a leaf that no column can stand for."""
+    beside = (other for other in terms if other is not term and not other.is_group)
+    chooses = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
+    chooses |= term.key == DTYPE and AUTO in term.values
+    bound = chooses or not term.is_plain
+    return term.is_group or bound or any(related(term.key, other.key) for other in beside)
+
+
+@contextmanager
+def _naming_terms(terms: Sequence[Term], composer: Composer) -> Iterator[None]:
+    """Say of an InputError raised inside that a study's file set the key, where one did."""
+    try:
+        yield
+    except InputError as error:
+        origin = next((term.origin for term in terms if term.key == error.key), error.origin)
+        if not error.key or error.origin not in ("", composer.origin_of_overrides):
+            raise
+        raise InputError(error.key, error.value, error.allowed, origin) from None
+
+
+def _is_bound(composer: Composer, composition: Composition, axis: TermAxis) -> bool:
+    """Say whether a key of an axis is no scalar leaf here, or one that something else may follow from.
+
+    That is an interpolation, the machine of a real chip, which follows from what is said of devices, or other
+    leaves of a model.
+    """
+    may_bring = composition.machine or machine_of(composer, composition)
+    if may_bring and any(decides_machine(term.key) for term in axis.terms):
+        return True
+    leaves = composition.leaves
+    tokens = {
+        token.strip(".")
+        for key, text in leaves.items()
+        if isinstance(text, str) and "${" in text and key != "output"
+        for token in INTERPOLATED.findall(text)
+    }
+    return any(
+        not (isinstance(leaves.get(term.key), str | int | float | bool) or is_filled(leaves, term.key))
+        or any(token and f".{token}." in f".{term.key}." for token in tokens)
+        or decides_types(leaves, term.key)
+        or decides_shape(leaves, term.key)
+        for term in axis.terms
+    )
+
+
+def _columns_of(axes: Sequence[TermAxis]) -> Columns:
+    """Return the values of swept leaves: dotted key to array, in units; raises InputError.
+
+    Values that are written in two ways, as "0.2 kW" and "200 W", are the same.
+    """
+    columns: Columns = {}
+    for axis in axes:
+        columns.update({term.key: _column(term) for term in axis.terms})
+        if len(axis.terms) == 1 and not isinstance(axis.terms[0].values, range):
+            term = axis.terms[0]
+            first = np.unique(columns[term.key], return_index=True)[1]
+            if first.size < axis.size and term.origin != PROGRAM:
+                raise twice(term, term.values[int(np.setdiff1d(np.arange(axis.size), first)[0])])
+    return columns
+
+
+def _column(term: Term) -> NDArray[np.generic]:
+    """Return the values of a swept leaf, in its unit."""
+    try:
+        if isinstance(term.values, range):
+            return whole_numbers(term.key, term.values)
+        given = [Override._convert_value(value) for value in term.values]
+        return to_column(term.key, [convert(term.key, value) for value in given])
+    except InputError as error:
+        raise InputError(error.key, error.value, error.allowed, term.origin) from None

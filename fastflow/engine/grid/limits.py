@@ -1,0 +1,43 @@
+"""How large a grid may be: counted before anything of it is expanded, and refused above.
+
+Points are decoded when they are wanted, and cost nothing until then. What takes memory and time before the
+first of them is evaluated is what this page limits.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import ceil
+
+from hydra.core.override_parser.types import RangeSweep
+
+from fastflow.core.errors import InputError
+
+MOST_WHOLE = 20_000_000
+"""Values of an axis that are whole numbers of a range: 8 bytes each."""
+MOST_WRITTEN = 1_000_000
+"""Values of any other axis, which are each read as the command line would: a microsecond or two."""
+MOST_COMPOSED = 100_000
+"""Combinations of groups, and of leaves that others depend on: each is composed, a millisecond or two."""
+MOST_POINTS = 10_000_000_000
+"""Points of a grid: half a million parts of a dataset have a name each."""
+MOST_COLLECTED = 10_000_000
+"""Points of a DataFrame, which memory holds: about half a kilobyte each."""
+MOST_SEARCHED = 100_000
+"""Points of a search, which scores a history of designs for each."""
+
+
+def values_of(sweep: RangeSweep) -> int:
+    """Return how many values a range has, without making them; raises ValueError where it cannot have any."""
+    start, stop, step = (Decimal(str(number)) for number in (sweep.start, sweep.stop, sweep.step))
+    if not (start.is_finite() and stop.is_finite() and step.is_finite()):
+        raise ValueError("a range from a number to a number")
+    if step == 0:
+        raise ValueError("a range whose step is not 0")
+    return max(0, ceil((stop - start) / step))
+
+
+def check(key: str, written: object, count: int, most: int, what: str, origin: str = "") -> None:
+    """Refuse more than there may be; raises InputError."""
+    if count > most:
+        raise InputError(key, written, f"at most {most:,} {what}; these are {count:,}", origin)

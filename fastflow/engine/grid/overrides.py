@@ -1,0 +1,345 @@
+"""Reader of the overrides of a grid, in Hydra's grammar, and of the sweeper section of a study.
+
+A study (`sweeps/NAME.yaml`) says under `hydra.sweeper`:
+    params  overrides whose lists and ranges multiply, as for Hydra's own sweeper
+    zip     mappings of overrides whose lists are paired
+    union   grids, each with `params` and `zip` of its own, one after the other
+What stands on the command line comes after all of that, in every grid of the union.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from hydra.core.override_parser.types import Override, RangeSweep
+from omegaconf import OmegaConf
+
+from fastflow.config.composer import Composer
+from fastflow.config.hydra_composer import shuffling_alike
+from fastflow.config.messages import COMMAND_LINE, PROGRAM, one_of
+from fastflow.config.model_inputs import NOT_OF_THE_MODEL, is_documentation
+from fastflow.core.errors import CompositionError, InputError
+from fastflow.engine.grid import limits
+
+SWEEPER = ("params", "zip", "union")
+"""What a study says under `hydra.sweeper`."""
+_NO_INPUT = (*NOT_OF_THE_MODEL, "hydra")
+STUDIES = "sweeps"
+"""The group of studies."""
+_LISTS = "a list, range(), choice() or glob()"
+
+
+class Term(NamedTuple):
+    """One override as written: a fixed one has one text, a swept one a text and a value for each point."""
+
+    key: str
+    override: Override
+    values: Sequence[Any]
+    is_group: bool
+    origin: str
+    zipped: int = -1
+    """Terms with the same number are paired; -1: an axis of its own."""
+
+    @property
+    def swept(self) -> bool:
+        """Whether it spans an axis, or part of one."""
+        return self.override.is_sweep_override()
+
+    @property
+    def is_input(self) -> bool:
+        """Whether results may follow from it."""
+        return self.key.partition(".")[0].partition("/")[0] not in _NO_INPUT
+
+    @property
+    def written(self) -> str:
+        """The override as it was given."""
+        return self.override.input_line or ""
+
+    def text(self, place: int) -> str:
+        """Return the override for one of its values."""
+        if not self.swept:
+            return self.written
+        value = Override._get_value_element_as_str(self.values[place])
+        return f"{self.override.get_key_element()}={value}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it sets a leaf to plain scalars."""
+        override = self.override
+        if is_documentation(self.key) or override.is_add() or override.is_force_add() or override.package:
+            return False
+        if isinstance(self.values, range):
+            return True
+        values = (Override._convert_value(value) for value in self.values)
+        return all(isinstance(value, str | int | float | bool) and "${" not in str(value) for value in values)
+
+
+class TermAxis(NamedTuple):
+    """Swept terms that are paired on one axis."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return len(self.terms[0].values)
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """Return the overrides of each value."""
+        return [tuple(term.text(place) for term in self.terms) for place in range(self.size)]
+
+
+def read_terms(composer: Composer, overrides: Sequence[str], origin: str, zipped: int = -1) -> list[Term]:
+    """Read overrides, each key once; raises InputError."""
+    terms: list[Term] = []
+    for override in composer.parse(overrides):
+        key = override.key_or_group + (f"@{override.package}" if override.package else "")
+        values = _values(key, override, origin)
+        term = Term(
+            key=key,
+            override=override,
+            values=values,
+            is_group=composer.is_group(override.key_or_group),
+            origin=origin,
+            zipped=zipped,
+        )
+        if term.swept:
+            _check_axis(composer, term)
+        if term.is_group:
+            _check_choice(composer, term)
+        terms.append(term)
+    _check_once(terms)
+    return last_of_each(terms)
+
+
+def _values(key: str, override: Override, origin: str) -> Sequence[Any]:
+    """Return the values of a swept override; whole numbers of a range are not written out."""
+    if not override.is_sweep_override():
+        return ()
+    value, written = override.value(), override.get_value_string()
+    if override.is_interval_sweep():
+        raise InputError(key, written, _LISTS, origin)
+    if isinstance(value, RangeSweep):
+        try:
+            count = limits.values_of(value)
+        except (ValueError, ArithmeticError, TypeError) as error:
+            raise InputError(key, written, str(error) or "a range of numbers", origin) from None
+        numbers = value.range()
+        is_whole = isinstance(numbers, range) and not value.shuffle
+        most = limits.MOST_WHOLE if is_whole else limits.MOST_WRITTEN
+        limits.check(key, written, count, most, "values", origin)
+        if isinstance(numbers, range) and is_whole:
+            return numbers
+    with shuffling_alike(written):
+        values = tuple(override.sweep_iterator())
+    limits.check(key, written, len(values), limits.MOST_WRITTEN, "values", origin)
+    return values
+
+
+def _check_choice(composer: Composer, term: Term) -> None:
+    """Refuse what is no name of a choice; a mapping sets keys of the group's section."""
+    values: Iterable[Any] = (
+        map(Override._convert_value, term.values) if term.swept else (term.override.value(),)
+    )
+    wrong = [value for value in values if not isinstance(value, str | dict)]
+    if wrong and not term.override.is_delete():
+        shown = Override._get_value_element_as_str(wrong[0])
+        raise InputError(term.key, shown, one_of(composer.choices(term.override.key_or_group)), term.origin)
+
+
+def _adds(term: Term) -> bool:
+    """Say whether a term adds to what others say of its key: it removes something, or sets several keys."""
+    return term.override.is_delete() or isinstance(term.override.value(), dict)
+
+
+def _check_once(terms: Sequence[Term]) -> None:
+    """Refuse two values for one key on the command line: which one is meant?
+
+    A program may set keys anew after a list of its own; the last one counts.
+    """
+    first: dict[str, Term] = {}
+    for term in terms:
+        if _adds(term):
+            first.pop(term.key, None)
+        elif term.key in first and term.origin == COMMAND_LINE:
+            before = first[term.key].override.get_value_string()
+            allowed = f"one value, or a list; it is set to {before} as well"
+            raise InputError(term.key, term.override.get_value_string(), allowed, term.origin)
+        else:
+            first[term.key] = term
+
+
+def last_of_each(terms: Sequence[Term]) -> list[Term]:
+    """Return the last of the terms of each key, at the place of the first.
+
+    A mapping adds to what stands before it, and `~key` removes it, so such terms all stay.
+    """
+    kept: dict[tuple[str, int], Term] = {}
+    stays: dict[str, int] = {}
+    for term in terms:
+        adds = _adds(term)
+        stays[term.key] = stays.get(term.key, 0) + adds
+        kept[term.key, stays[term.key]] = term
+        stays[term.key] += adds
+    return list(kept.values())
+
+
+def _check_axis(composer: Composer, term: Term) -> None:
+    written = term.override.get_value_string()
+    if term.is_group and term.key == STUDIES:
+        raise InputError(term.key, written, "one study: each is a grid of its own", term.origin)
+    if not term.is_input:
+        raise InputError(
+            term.key, written, "a single value, since this key is not an input of the model", term.origin
+        )
+    if not term.values:
+        allowed = one_of(composer.choices(term.key)) if term.is_group else "at least one value"
+        raise InputError(term.key, written, allowed, term.origin)
+
+
+def first_of_groups(terms: Sequence[Term]) -> tuple[str, ...]:
+    """Return the overrides of the first combination of groups: leaves may be there only with the study."""
+    chooses = (term.is_group and not isinstance(term.override.value(), dict) for term in terms)
+    return tuple(
+        term.text(0)
+        for term, is_choice in zip(terms, chooses, strict=True)
+        if is_choice or term.key.startswith("hydra.")
+    )
+
+
+def grids_of(
+    composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None = None
+) -> list[list[Term]]:
+    """Return the terms of every grid that overrides ask for; raises InputError.
+
+    sweeper: what `hydra.sweeper` says; by default what the configuration that the overrides compose holds.
+    """
+    own = read_terms(composer, overrides, composer.origin_of_overrides)
+    held, origin = composer.sweeper(first_of_groups(own)) if sweeper is None or sweeper else ({}, "")
+    sweeper = held if sweeper is None else sweeper
+    for name in sweeper:
+        if name not in (*SWEEPER, "_target_"):
+            raise InputError(f"hydra.sweeper.{name}", sweeper[name], one_of(SWEEPER), origin)
+    if not any(sweeper.values()):
+        return [own]
+    return [
+        last_of_each([*_sweeper_terms(composer, member, origin), *own])
+        for member in _members(sweeper, origin)
+    ]
+
+
+class _Part(NamedTuple):
+    """Keys of a study with their lists, which multiply or are paired."""
+
+    values: Mapping[str, Any]
+    zipped: bool
+
+
+def _members(sweeper: Mapping[str, Any], origin: str) -> Iterator[list[_Part]]:
+    """Yield the parts of every grid of a study: what all grids share first, products before zips."""
+    for i, grid in enumerate(_list(sweeper, "union", origin) or [{}]):
+        for name in grid:
+            if name not in ("params", "zip"):
+                raise InputError(f"hydra.sweeper.union[{i}].{name}", grid[name], "params or zip", origin)
+        parts = []
+        for holder in (sweeper, grid):
+            parts.append(_Part(_mapping(holder, "params", origin), False))
+            parts += [_Part(values, True) for values in _list(holder, "zip", origin)]
+        yield parts
+
+
+def _mapping(holder: Mapping[str, Any], name: str, origin: str) -> Mapping[str, Any]:
+    found = holder.get(name) or {}
+    if not (isinstance(found, Mapping) or OmegaConf.is_dict(found)):
+        raise InputError(f"hydra.sweeper.{name}", found, "a mapping of key: values", origin)
+    return found
+
+
+def _list(holder: Mapping[str, Any], name: str, origin: str) -> list[Mapping[str, Any]]:
+    found = holder.get(name) or []
+    is_list = isinstance(found, list) or OmegaConf.is_list(found)
+    if not is_list or not all(isinstance(one, Mapping) or OmegaConf.is_dict(one) for one in found):
+        raise InputError(f"hydra.sweeper.{name}", found, "a list of mappings", origin)
+    return list(found)
+
+
+def _sweeper_terms(composer: Composer, parts: Sequence[_Part], origin: str) -> list[Term]:
+    """Read the terms of one grid of a study."""
+    terms: list[Term] = []
+    for number, part in enumerate(parts):
+        written = [f"{key}={_choices(value)}" for key, value in part.values.items()]
+        try:
+            terms += read_terms(composer, written, origin, number if part.zipped else -1)
+        except CompositionError as error:
+            raise CompositionError(f"{origin}: {error}") from None
+    for term in terms:
+        if not term.is_input:
+            allowed = "this key on the command line; a study may set only inputs of the model"
+            raise InputError(term.key, term.override.get_value_string(), allowed, origin)
+    return terms
+
+
+def _choices(value: Any) -> str:
+    """Write a study's value as the command line would; a list means several."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, list):
+        return ",".join(map(_choices, value))
+    return value if isinstance(value, str) else str(Override._get_value_element_as_str(value))
+
+
+def axes_of(terms: Sequence[Term]) -> list[TermAxis]:
+    """Return the axes that terms span, each at the place of its first term; raises InputError."""
+    groups: dict[Any, list[Term]] = {}
+    for place, term in enumerate(terms):
+        if term.swept:
+            groups.setdefault(term.zipped if term.zipped >= 0 else (place,), []).append(term)
+    for group in groups.values():
+        for term in group[1:]:
+            if len(term.values) != len(group[0].values):
+                allowed = f"as many values as {group[0].key}, since zip pairs them"
+                count = f"{len(term.values)} instead of {len(group[0].values)}"
+                value = f"{term.override.get_value_string()} ({count})"
+                raise InputError(term.key, value, allowed, term.origin)
+        _check_distinct(group)
+    return [TermAxis(tuple(group)) for group in groups.values()]
+
+
+def _check_distinct(terms: Sequence[Term]) -> None:
+    """Refuse an axis that has a value, or values walked together, twice; a program may want just that."""
+    if any(isinstance(term.values, range) or term.origin == PROGRAM for term in terms):
+        return
+    seen: set[tuple[Hashable, ...]] = set()
+    for row in zip(*(term.values for term in terms), strict=True):
+        alike = tuple(map(_identity, row))
+        if alike in seen:
+            raise twice(terms[0], row[0])
+        seen.add(alike)
+
+
+def _identity(value: Any) -> Hashable:
+    """Return what tells a value from others: 1 and 1.0 are the same, 1 and true are not."""
+    value = Override._convert_value(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return value if is_number else str(Override._get_value_element_as_str(value))
+
+
+def twice(term: Term, value: Any) -> InputError:
+    """Return the refusal of a value that an axis has twice."""
+    shown = Override._get_value_element_as_str(value)
+    return InputError(term.key, shown, f"each value once; {term.written} has it twice", term.origin)
+
+
+def combinations(terms: Sequence[Term], axes: Sequence[TermAxis]) -> Iterator[tuple[str, ...]]:
+    """Yield the overrides of every combination of some of the axes, and the fixed ones, in written order."""
+    first = {axis.terms[0].key: axis for axis in axes}
+    slots = [
+        first[term.key].texts() if term.swept else [(term.written,)]
+        for term in terms
+        if not term.swept or term.key in first
+    ]
+    for chosen in itertools.product(*slots):
+        yield tuple(itertools.chain.from_iterable(chosen))

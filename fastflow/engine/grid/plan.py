@@ -1,0 +1,270 @@
+"""Plan of a grid: from terms to axes, compositions and input columns."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from fastflow.config.composer import Composer
+from fastflow.config.engine_settings import settings
+from fastflow.config.hydra_composer import Composition, related
+from fastflow.config.list_keys import COLUMNS, joined
+from fastflow.config.messages import one_of
+from fastflow.config.model_inputs import FILES, Scalar
+from fastflow.config.uncertainty import refuse_sweep, sampling, uncertainty_of
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Ints
+from fastflow.core.uncertainty.sampling import Uncertainty
+from fastflow.engine.grid.compose import INTERPOLATED, Composed, compose_all
+from fastflow.engine.grid.grid import Axis, Block, Grid, Unset, batches_of
+from fastflow.engine.grid.overrides import Term, axes_of, combinations, grids_of, read_terms
+from fastflow.engine.grid.run import Run
+from fastflow.performance.accuracy.table import digest as accuracy_digest
+from fastflow.physics.parallelism.strategy import AUTO
+from fastflow.physics.workload import is_stacked
+from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
+from fastflow.reporting.studies import STUDIES
+from fastflow.schema import ALL, SOME
+from fastflow.schema.results import ASSUMPTIONS
+from fastflow.schema.serving import NO_SERVING
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_PLACES = ("output", "trace", "picture", COLUMNS)
+"""Where results are left, and which of them are shown."""
+_MODE, _OF_A_LOAD = "serve.mode", "serve.isl"
+CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")
+"""The groups whose choice is a result column of every dataset."""
+
+
+def overrides_of(
+    composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, point: int
+) -> tuple[str, ...]:
+    """Return the overrides of one point of the grid that overrides span, as `plan` takes them."""
+    for terms in grids_of(composer, overrides, sweeper):
+        axes = axes_of(terms)
+        points = prod(axis.size for axis in axes)
+        if point < points:
+            return next(itertools.islice(combinations(terms, axes), point, None))
+        point -= points
+    raise IndexError(point)
+
+
+def plan(
+    composer: Composer,
+    overrides: Sequence[str],
+    sweeper: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Plan the grid that overrides span; raises InputError.
+
+    sweeper: what `hydra.sweeper` says (`params`, `zip`, `union`), which the overrides come
+    after; by default what the composed configuration holds. say: told what takes a while.
+    """
+    grids = grids_of(composer, overrides, sweeper)
+    composed = [compose_all(composer, terms, say) for terms in grids]
+    as_texts = _texts_among(composed)
+    composed = [
+        compose_all(composer, terms, say, as_texts) if as_texts & one.columns.keys() else one
+        for terms, one in zip(grids, composed, strict=True)
+    ]
+    first = composed[0].first[0]
+    _check_output(first, composed)
+    with composer.naming_origins(first):
+        options = settings(first.selected("engine"))
+        served = _served(composed)
+    inputs = [point for one in composed for point in one.inputs]
+    batches, batch, row = batches_of(inputs)
+    uncertain = _uncertainty(composer, composed, batch, row)
+    labels = _labels(composed)
+    blocks = _blocks(composed)
+    written = [tuple(term.written for term in terms if term.is_input) for terms in grids]
+    grid = Grid(
+        blocks=blocks,
+        batches=batches,
+        batch=batch,
+        row=row,
+        labels=labels,
+        fingerprint=_fingerprint(inputs, labels, blocks, uncertain),
+        overrides=written[0] if len(written) == 1 else tuple(" ".join(texts) for texts in written),
+        compositions=composer.compositions,
+        levels=max(_levels(point) for point in inputs),
+        stacked=any(map(is_stacked, inputs)),
+        served=served,
+        report=_report(composer, first),
+        uncertainty=uncertain,
+        unset=_unset(composed),
+        stock=np.array([stock for one in composed for stock in one.stock], dtype=np.bool_),
+        given=_given(composer, overrides) if _is_of_a_study(grids) else (),
+    )
+    places = composer.resolved(first, _PLACES.__contains__)
+    output, *others = (joined(places.get(key)) for key in _PLACES)
+    return Run(grid, options, output, first, *others)
+
+
+def _is_of_a_study(grids: Sequence[Sequence[Term]]) -> bool:
+    """Say whether values are paired, or grids joined, which only a study does."""
+    return len(grids) > 1 or any(term.zipped >= 0 for terms in grids for term in terms)
+
+
+def _given(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the overrides as they were given, those alone that say what is predicted."""
+    own = read_terms(composer, overrides, composer.origin_of_overrides)
+    return tuple(term.written for term in own if term.is_input)
+
+
+def _uncertainty(
+    composer: Composer, composed: Sequence[Composed], batch: Ints, row: Ints
+) -> Uncertainty | None:
+    """Return what of a grid is not exact, None where results are not sampled; raises InputError."""
+    refuse_sweep([term.key for one in composed for axis in one.axes for term in axis.terms])
+    sampled = sampling(composer, composed[0].first[0])
+    if sampled is None:
+        return None
+    return uncertainty_of(sampled, [point for one in composed for point in one.stated], batch, row)
+
+
+def check_path(key: str, composition: Composition) -> None:
+    """Refuse a list or a mapping where a path is to be; raises InputError."""
+    content = composition.content
+    value: Any = content.get(key) if isinstance(content, dict) else content._get_node(key, False)
+    is_node = OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation()
+    if is_node or isinstance(value, dict | list):
+        raise InputError(key, value, "a path or a URL")
+
+
+def _check_output(first: Composition, composed: Sequence[Composed]) -> None:
+    """Refuse an output folder that follows what is swept: a grid is one dataset."""
+    check_path("output", first)
+    written = str(first.leaves.get("output"))
+    read = [name for reference in _REFERENCE.findall(written) for name in INTERPOLATED.findall(reference)]
+    for key in (term.key for one in composed for axis in one.axes for term in axis.terms):
+        if any(related(key, name) for name in read):
+            raise InputError("output", written, f"a folder that does not depend on {key}, which is swept")
+
+
+def _report(composer: Composer, first: Composition) -> str:
+    """Return the study of the paper that a grid is judged as, "" for none; raises InputError."""
+    name = str(first.selected("report") or "")
+    if name and name not in STUDIES:
+        raise InputError("report", name, f"null or {one_of(STUDIES)}", composer.origin("report", first))
+    return name
+
+
+def _served(composed: Sequence[Composed]) -> str:
+    """Say which points serve, as `Grid.served` does.
+
+    Raises InputError where `serve` is none and its mode is not, or the other way round: a mode has the keys
+    of its choice.
+    """
+    found = []
+    for one in composed:
+        for point in one.inputs:
+            found.append(_OF_A_LOAD in point)
+            for mode in map(str, one.columns.get(_MODE, [point.get(_MODE, NO_SERVING)])):
+                if (mode != NO_SERVING) != found[-1]:
+                    raise InputError(_MODE, mode, "none with serve=none, another mode with any other choice")
+    return ALL if all(found) else SOME if any(found) else ""
+
+
+def _levels(inputs: Iterable[str]) -> int:
+    """Count the on-chip memory levels among input keys."""
+    return len({key.split(".")[2] for key in inputs if key.startswith("chip.memory.")})
+
+
+def _blocks(composed: Sequence[Composed]) -> tuple[Block, ...]:
+    """Lay the blocks out one after the other."""
+    blocks: list[Block] = []
+    points = first = 0
+    for one in composed:
+        axes = tuple(
+            Axis(tuple(term.key for term in axis.terms), axis.size, axis.terms[0].key in one.composed)
+            for axis in one.axes
+        )
+        blocks.append(Block(axes=axes, columns=one.columns, first_point=points, first_combination=first))
+        points, first = points + blocks[-1].points, first + len(one.inputs)
+    return tuple(blocks)
+
+
+def _unset(composed: Sequence[Composed]) -> dict[int, Unset]:
+    """Return what inputs would be without the user's keys, by combination of all blocks."""
+    first = np.cumsum([0, *(len(one.inputs) for one in composed)]).tolist()
+    return {
+        start + place: values
+        for start, one in zip(first, composed, strict=False)
+        for place, values in one.unset.items()
+    }
+
+
+def _labels(composed: Sequence[Composed]) -> dict[str, NDArray[np.str_]]:
+    """Name the choice of every combination: in the groups of every dataset, and of keys that are no input.
+
+    A key that is no input somewhere, as a pin that comes and goes, is a text everywhere.
+    """
+    every = [choices for one in composed for choices in one.choices]
+    labels = {group: [choices.get(group, "") for choices in every] for group in CHOICES}
+    for key in _texts_among(composed) - labels.keys():
+        labels[key] = [text for one in composed for text in _texts_of(key, one)]
+    labels[ASSUMPTIONS.name] = [text for one in composed for text in one.assumptions]
+    return {name: np.array(values, dtype=np.str_) for name, values in labels.items()}
+
+
+def _texts_among(composed: Sequence[Composed]) -> set[str]:
+    """Return the composed keys that are no input everywhere, or whose input is not what is asked for."""
+    terms = [term for one in composed for axis in one.composed_axes for term in axis.terms]
+    there = [{term.key for term in terms}.intersection(inputs) for one in composed for inputs in one.inputs]
+    stands = {term.key for term in terms if term.key == DTYPE and AUTO in term.values}
+    return stands | {term.key for term in terms if not all(term.key in keys for keys in there)}
+
+
+def _texts_of(key: str, one: Composed) -> list[str]:
+    """Return what a key is set to in every combination of a block, as written."""
+    axes = one.composed_axes
+    for place, axis in enumerate(axes):
+        for term in axis.terms:
+            if term.key == key:
+                written = [term.text(i).partition("=")[2] for i in range(axis.size)]
+                digits = itertools.product(*(range(other.size) for other in axes))
+                return [written[digit[place]] for digit in digits]
+    pairs = zip(one.inputs, one.choices, strict=True)
+    return [str(inputs.get(key, choices.get(key, ""))) for inputs, choices in pairs]
+
+
+def _digests(inputs: Sequence[Mapping[str, Scalar]], blocks: Sequence[Block]) -> dict[str, str]:
+    """Return the SHA-256 of every file that an input names: its path alone does not say what is in it."""
+    names = {str(point[key]) for point in inputs for key in FILES if key in point}
+    names |= {str(name) for block in blocks for key in FILES for name in block.columns.get(key, ())}
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
+
+
+def _fingerprint(
+    inputs: Sequence[Mapping[str, Scalar]],
+    labels: Mapping[str, NDArray[np.str_]],
+    blocks: Sequence[Block],
+    uncertain: Uncertainty | None,
+) -> str:
+    """Return the SHA-256 of everything that the results follow from."""
+    content: dict[str, object] = {
+        "accuracy": accuracy_digest(),
+        "axes": [[axis[:] for axis in block.axes] for block in blocks],
+        "files": _digests(inputs, blocks),
+        "inputs": inputs,
+        "labels": {name: values.tolist() for name, values in labels.items()},
+    }
+    if uncertain is not None:
+        content["uncertainty"] = uncertain.content()
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    for block in blocks:
+        for key, values in sorted(block.columns.items()):
+            digest.update(f"{key} {values.dtype} {values.size} ".encode())
+            digest.update(values.tobytes())
+    return digest.hexdigest()

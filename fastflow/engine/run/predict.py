@@ -1,0 +1,179 @@
+"""Points of a grid, or of any input columns, predicted together: the strategy settled, then the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Columns, Ints, Texts, take
+from fastflow.engine.grid.grid import Grid, Share
+from fastflow.engine.grid.run import naming_what_is_missing
+from fastflow.engine.run.no_effect import Trial, changed, trials_of, with_trials, without_effect
+from fastflow.physics.parallelism.strategy import AUTO
+
+if TYPE_CHECKING:
+    from fastflow.performance.prediction import Prediction
+    from fastflow.performance.serving.predict import Served
+
+STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
+"""Keys whose value may be the best there is."""
+
+
+class Predicted(NamedTuple):
+    """Some points of a chunk that shared a call of the model."""
+
+    place: NDArray[np.int64]
+    """Where in the chunk they are."""
+    inputs: Columns
+    prediction: Prediction | Served
+    settled: Columns
+    """The inputs under the strategy that they were predicted with."""
+    share: Share | None = None
+    trials: Sequence[Trial] = ()
+    """What the prediction has after the points: some of them again, without keys of the user."""
+    least: Texts | None = None
+    """Why nothing fits where the best strategy was asked for, of every point; or ""."""
+    rehearsed: bool = False
+    """Whether any strategy was taken where the best one is asked for."""
+
+
+def predict_points(grid: Grid, start: int, stop: int) -> list[Predicted]:
+    """Run the model on points start to stop; raises InputError."""
+    predicted = []
+    for share in grid.shares(start, stop):
+        inputs = grid.inputs(share)
+        one = predict(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(one._replace(place=share.points - start, share=share))
+    return predicted
+
+
+def predict(inputs: Columns, rehearsed: bool = False, trials: Sequence[Trial] = ()) -> Predicted:
+    """Run the model; raises InputError where it asks for an input that the configuration does not give.
+
+    rehearsed: the result does not count, so any strategy does where the best one is asked for. trials: of
+    some of the points, which are predicted after them.
+    """
+    from fastflow.performance.auto.no_fit import LEAST
+    from fastflow.performance.precompile import compile_ahead
+
+    with naming_what_is_missing(inputs):
+        compile_ahead(inputs)
+    settled = _settled(inputs, rehearsed)
+    least = settled.pop(LEAST, None)
+    prediction, trials = _with_trials(settled, trials)
+    points = next(iter(inputs.values())).size
+    return Predicted(np.arange(points), inputs, prediction, settled, None, trials, least, rehearsed)
+
+
+def _settled(inputs: Columns, rehearsed: bool = False) -> Columns:
+    """Return inputs with the best strategy where it is asked for, and why none fits; raises InputError."""
+    with naming_what_is_missing(inputs):
+        if serves(inputs):
+            from fastflow.performance.auto.serving import settle_servers
+
+            return dict(settle_servers(inputs, rehearsed))
+        from fastflow.performance.auto.resolve import settle, settle_on_any
+
+        return dict(settle_on_any(inputs) if rehearsed else settle(inputs))
+
+
+def _model(inputs: Columns) -> Prediction | Served:
+    """Run the model on points whose strategies are settled; raises InputError."""
+    with naming_what_is_missing(inputs):
+        if serves(inputs):
+            from fastflow.performance.serving.predict import serve
+
+            return serve(inputs)
+        from fastflow.performance import crossflow
+
+        return crossflow.predict(inputs)
+
+
+def _with_trials(settled: Columns, trials: Sequence[Trial]) -> tuple[Prediction | Served, Sequence[Trial]]:
+    """Run the model on points and their trials, but for those that it refuses; and return these trials."""
+    try:
+        return _model(with_trials(settled, trials)), trials
+    except InputError:
+        if not trials:
+            raise
+    alone = _model(settled)
+    kept = [trial for trial in trials if not trial.fits(settled) or _is_taken(changed(settled, trial))]
+    return (_model(with_trials(settled, kept)) if kept else alone), kept
+
+
+def _is_taken(inputs: Columns) -> bool:
+    """Say whether the model takes inputs."""
+    try:
+        _model(inputs)
+    except InputError:
+        return False
+    return True
+
+
+def columns_of(one: Predicted) -> Columns:
+    """Return the result columns of points that shared a call."""
+    if serves(one.inputs):
+        from fastflow.performance.serving.columns import served_columns
+
+        served = cast("Served", one.prediction)
+        columns = served_columns(served.inputs, served)
+    else:
+        from fastflow.performance.results import summary
+
+        columns = summary(cast("Prediction", one.prediction))
+    columns = without_effect(
+        columns, one.place.size, one.trials, one.settled, results_of, partial(_chosen_alike, one)
+    )
+    if one.least is not None and (one.least != "").any():
+        columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
+    return columns
+
+
+def _chosen_alike(one: Predicted, trial: Trial, rows: Ints) -> Bools:
+    """Say of some of a trial's points whether the same strategy is the best without the key.
+
+    Where none is asked for, it is.
+    """
+    from fastflow.performance.auto.no_fit import LEAST
+
+    points = trial.points[rows]
+    alike = np.ones(rows.size, dtype=np.bool_)
+    asked = np.zeros(rows.size, dtype=np.bool_)
+    for key in (key for key in STRATEGIES if key in one.inputs):
+        asked |= (one.inputs[key][points] == AUTO) & (key not in trial.values)
+    some = np.flatnonzero(asked)
+    if not some.size:
+        return alike
+    try:
+        others = _settled(take(changed(one.inputs, trial), rows[some]))
+    except InputError:  # none is found
+        alike[some] = False
+        return alike
+    here = take(one.settled, points[some])
+    if one.rehearsed:
+        here = _settled(take(one.inputs, points[some]))
+    elif one.least is not None:
+        here[LEAST] = one.least[points[some]]
+    for key in here.keys() & others.keys() - trial.values.keys():
+        alike[some] &= here[key] == others[key]
+    return alike
+
+
+def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
+    """Return the result columns of points that are given as input columns; raises InputError.
+
+    trials: of some of the points, which say which of the user's keys have no effect.
+    """
+    return columns_of(predict(inputs, trials=trials))
+
+
+def serves(inputs: Columns) -> bool:
+    """Say whether points serve: those of a call all do, or none, since they have the same keys."""
+    from fastflow.performance.precompile import SERVES
+
+    return SERVES in inputs

@@ -1,0 +1,1 @@
+"""The performance model: from inputs to a predicted iteration, or served token."""

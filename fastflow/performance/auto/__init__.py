@@ -1,0 +1,1 @@
+"""What `auto` stands for: the best strategy, layout or server of each point."""

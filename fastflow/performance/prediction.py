@@ -1,0 +1,53 @@
+"""What is known of points once they are predicted."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fastflow.core.tables import Floats, Inputs, Ints, Texts
+from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.network.communication import Communication
+from fastflow.physics.parallelism.bottleneck import Bottleneck
+from fastflow.physics.parallelism.memory import Footprint
+from fastflow.physics.parallelism.pipeline import Pipeline
+from fastflow.physics.parallelism.sharding.layout import Layouts
+from fastflow.physics.parallelism.sharding.local_graph import Supergraph
+from fastflow.physics.parallelism.stage_times import Stacks
+from fastflow.physics.parallelism.strategy import Strategies
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
+from fastflow.physics.schedule.timeline import Timeline
+from fastflow.physics.timing.roofline import Timing
+from fastflow.physics.workload.graph import Graph
+
+
+class Parallelism(NamedTuple):
+    """How every point is spread over its devices; shape (points,)."""
+
+    strategies: Strategies
+    layouts: Layouts
+    printed: Texts  # the strategies
+
+
+class Prediction(NamedTuple):
+    """All that is known of a batch of points once it is predicted."""
+
+    inputs: Inputs  # of every point
+    chip: Chip  # of every point
+    parallelism: Parallelism  # of every point
+    reason: Texts  # why a point has no time; empty where it has
+    timed: Ints  # the points that have a time: the rows of everything below
+    graph: Graph
+    shards: Supergraph
+    pipeline: Pipeline
+    footprint: Footprint
+    launches: Ints  # of every kernel, in an iteration
+    peak: Floats  # of a device in the model's data type [flop/s], (timed,)
+    rate: Floats  # peak of the units that a kernel computes on [flop/s], (kernels,)
+    timing: Timing  # of one launch
+    communication: Communication
+    kernels: TimedKernels | None  # what the schedule was made of
+    plan: PipelinePlan | None
+    stacks: Stacks | None  # in place of both, where layers of the graph stand for several
+    timeline: Timeline
+    bottleneck: Bottleneck  # the stage whose kernels and waits an iteration is made of
+    energy: Floats  # of one device, on average over the stages [J]

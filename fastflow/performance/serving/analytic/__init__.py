@@ -1,0 +1,1 @@
+"""The fast form: means of requests without a simulation."""

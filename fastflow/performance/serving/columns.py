@@ -1,0 +1,51 @@
+"""Result columns of points that serve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.dedupe import once_a_kind
+from fastflow.core.tables import Columns, Inputs, repeated
+from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.results import generated_columns
+from fastflow.performance.serving.disaggregated.predict import has_prefill_chip, with_prefill_chip
+from fastflow.performance.serving.predict import Served
+from fastflow.performance.serving.slo import COMPARED, has_limit
+from fastflow.physics.hardware.chip import generate, peak_flops
+from fastflow.physics.workload import parameters_of
+from fastflow.physics.workload.precision import types_of
+
+
+def served_columns(inputs: Inputs, served: Served) -> Columns:
+    """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
+    meets = served.short == ""
+    compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
+    judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
+    reason = np.where(served.reason != "", served.reason, served.short)
+    columns: Columns = (
+        dict(served.columns)
+        | generated_columns(served.chip)
+        | {
+            "devices": inputs["system.devices"],
+            "parameters": once_a_kind(parameters_of, inputs, "model.", kept=True)[0],
+            "layers": inputs["model.layers"],
+            "hidden": inputs["model.hidden"],
+            "dtype": types_of(inputs),
+            "meets_slo": np.ma.MaskedArray(meets & (served.reason == ""), mask=~judged),
+            "feasible": reason == "",
+            "reason": reason,
+            "no_effect": repeated(np.array([""]), reason.size),  # as far as inputs alone can say
+        }
+    )
+    for name in {"simulated", "stationary"} & set(columns):
+        columns[name] = np.ma.MaskedArray(columns[name] > 0.0, mask=np.isnan(columns[name]))
+    return columns
+
+
+def prefill_chip_columns(inputs: Inputs) -> Columns | None:
+    """Return what the generator made of the chips that prefill alone; None where there are no such chips."""
+    if not has_prefill_chip(inputs):
+        return None
+    others = with_prefill_chip(inputs)
+    chip = once_a_kind(generate, others, *HARDWARE)
+    return generated_columns(chip) | {"compute_flops": peak_flops(others, chip, others["model.dtype"])}

@@ -1,0 +1,1 @@
+"""Prefill and decoding on pools of their own."""

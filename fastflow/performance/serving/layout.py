@@ -1,0 +1,133 @@
+"""Servers of a strategy: data parallelism makes independent ones, unless it shares experts.
+
+Tensor parallelism cuts all layers of a server. Devices of data parallelism that experts are dealt over are
+ranks of one server: each has requests of its own, and all run the expert layers together (DeepSeek-V3,
+arXiv:2412.19437, section 3.4). What data parallelism is left makes replicas, and so do devices that the
+strategy leaves. Stages of a pipeline are slots: as many batches are under way, each on another stage.
+
+Experts are dealt over the devices of tensor parallelism first, which then cuts none of them, as vLLM and
+TensorRT-LLM do; without expert parallelism it cuts each.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Columns, Inputs, Ints, Reasons, Texts, first_of
+from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
+from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
+from fastflow.physics.parallelism.strategy import TENSOR, Strategy, misfit, parse_column
+from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS
+from fastflow.physics.workload.precision import stored_experts
+
+STRATEGY, SHAPE = "parallel.strategy", "system.shape"
+PADDED = "fp8_block"
+"""Type of experts whose rows libraries pad."""
+THIN = 8  # devices that share an expert
+
+
+class ServerLayouts(NamedTuple):
+    """Servers of every point; (points,)."""
+
+    printed: Texts  # the strategy of all devices
+    tensor: Ints  # devices that share a layer's heads
+    ranks: Ints  # groups of these that attend to requests of their own
+    slots: Ints  # stages
+    replicas: Ints  # independent servers
+    experts: Ints  # devices that share experts
+    reason: Texts  # why there is none
+
+    @property
+    def stage(self) -> Ints:
+        """Devices of one stage of one server."""
+        return self.tensor * self.ranks
+
+    @property
+    def each(self) -> Ints:
+        """Devices of one server."""
+        return self.stage * self.slots
+
+
+def server_layouts(inputs: Inputs) -> ServerLayouts:
+    """Return the servers that strategies make; raises InputError for a text that is no strategy."""
+    texts, there = inputs[STRATEGY], inputs["system.devices"]
+    strategies, printed = parse_column(texts, np.ones(texts.size, dtype=np.bool_))
+    degrees, reason = strategies.degrees, Reasons(texts.size)
+    for i in reason.without((devices_along(degrees, axes("kp1", "kp2", "cp")) > 1) | (strategies.chunks > 1)):
+        allowed = "tensor, expert, data and pipeline parallelism alone, where serve is not none"
+        reason.add(i, str(InputError(STRATEGY, texts[i], allowed)))
+    layers, stages = inputs["model.layers"], np.maximum(strategies.lp, 1)
+    of = {name: degrees[:, AXES.index(name)] for name in ("tp", "ep", "dp")}
+    _name_uneven(inputs, of["tp"] * of["ep"], reason)
+    return ServerLayouts(
+        printed=printed,
+        tensor=of["tp"],
+        ranks=of["ep"],
+        slots=stages,
+        replicas=of["dp"] * (there // np.maximum(strategies.devices, 1)),
+        experts=strategies.experts,
+        reason=first_of(misfit(strategies, printed, there, layers), reason.texts()),
+    )
+
+
+def _name_uneven(inputs: Inputs, stage: Ints, reason: Reasons) -> None:
+    """Name strategies whose stages use packages unevenly; stage: devices of each, (points,)."""
+    for i in reason.without((stage > inputs[PACKAGE]) & (stage % np.maximum(inputs[PACKAGE], 1) > 0)):
+        own, package = int(stage[i]), int(inputs[PACKAGE][i])
+        if not devices_per_package(own, package):
+            allowed = f"stages with as many of each package of {package} devices, at least half of them"
+            reason.add(i, str(InputError(STRATEGY, inputs[STRATEGY][i], f"{allowed}; not {own}")))
+
+
+def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
+    """Return inputs of the model with the layout of one stage of each point's server."""
+    each = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
+    package = per_package({DEVICES: servers.stage, PACKAGE: inputs[PACKAGE]})
+    count = servers.tensor.size
+    changed = {
+        STRATEGY: np.array([_written(*one) for one in each], dtype=np.str_),
+        "parallel.expert_tensor": servers.experts == 1,
+        "parallel.sequence": np.full(count, "false"),
+        "parallel.microbatches": np.ones(count, dtype=np.int64),
+        "parallel.microbatch": np.zeros(count, dtype=np.int64),
+        "model.training": np.zeros(count, dtype=np.bool_),
+        "model.dropout": np.zeros(count, dtype=np.bool_),  # which training alone has
+        "model.fused_attention": np.ones(count, dtype=np.bool_),  # as all serving libraries have it
+        "system.devices": servers.stage,
+        EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
+        "net.exchange": np.where(inputs["system.library"] == "none", "library", inputs["server.exchange"]),
+    }
+    packages = inputs[DEVICES] // per_package(inputs), servers.stage // package
+    each_shape = zip(inputs[SHAPE].tolist(), *(counts.tolist() for counts in packages), strict=True)
+    return dict(inputs) | changed | {SHAPE: np.array([_shape(*row) for row in each_shape], dtype=np.str_)}
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str, whole: int, part: int) -> str:
+    """Return the shape of a part of a network: sides that are written out are of all of it.
+
+    Sides that do not go with it stay, and are refused.
+    """
+    sides = [int(side) for side in text.split("x") if re.fullmatch(r"[1-9][0-9]{0,7}", side)]
+    return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
+
+
+def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
+    """Return the rows that each expert computes at least, (servers,).
+
+    A library gives fp8 with scales of blocks to DeepGEMM, whose operands have room for a whole block of rows
+    of every expert, unless tensor parallelism has cut the experts thin (vllm-project/vllm#29346).
+    """
+    padded = (stored_experts(inputs) == PADDED) & (tensor < THIN)
+    return np.where(padded, inputs["server.expert_rows"], 0)
+
+
+@lru_cache(maxsize=4096)
+def _written(tensor: int, experts: int, ranks: int) -> str:
+    return str(Strategy(TENSOR, tp=tensor, ep=experts, dp=ranks))

@@ -1,0 +1,1 @@
+"""Times of forward passes of a server, tabulated and interpolated."""

@@ -1,0 +1,174 @@
+"""Served points: from a chip, a layout and a load to latencies, rates, memory and energy.
+
+Points that differ in their load alone share the tables of their passes, which are made once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import once_a_kind
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Columns, Inputs, Reasons, Texts, first_of, take
+from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.serving.costs import served_costs, unrented_devices
+from fastflow.performance.serving.disaggregated.predict import (
+    PREFILL_DEVICES,
+    apart_layouts,
+    is_apart,
+    of_decode,
+)
+from fastflow.performance.serving.kv_cache import Need, need_of
+from fastflow.performance.serving.layout import ServerLayouts
+from fastflow.performance.serving.overload import OVERLOAD, overloads
+from fastflow.performance.serving.requests.lengths import arrivals_of_files, longest_of, with_lengths
+from fastflow.performance.serving.results import phases_of
+from fastflow.performance.serving.scenario import (
+    CONTINUOUS,
+    DISAGGREGATED,
+    MTP,
+    ONE_DECODE,
+    ONE_PREFILL,
+    Question,
+    ask,
+    some_of,
+)
+from fastflow.performance.serving.slo import late, with_compared
+from fastflow.physics.hardware.chip import Chip, generate
+from fastflow.physics.workload import family_of, in_blocks, unsuited
+from fastflow.physics.workload.models.transformer.dimensions import LEARNED
+from fastflow.physics.workload.request_lengths import KEY as LENGTHS
+from fastflow.physics.workload.request_lengths import read_lengths
+
+
+class Served(NamedTuple):
+    """Served points; (points,)."""
+
+    inputs: Inputs
+    layouts: ServerLayouts
+    columns: Columns  # NaN, or an empty text, where a point has no results
+    reason: Texts  # why it has none; "" where it has
+    short: Texts  # that it serves less than is sent, or which time is above what is allowed; "" where none is
+    overload: Texts  # the first of these alone
+    need: Need  # memory of the devices that decode
+    chip: Chip  # of the devices that decode
+
+
+def serve(inputs: Inputs) -> Served:
+    """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
+
+    Raises InputError where the model is no transformer.
+    """
+    if not in_blocks(inputs):
+        raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
+    asked_for, inputs = inputs, with_lengths(inputs)
+    layouts, unlaid, prefill = apart_layouts(inputs)
+    points = layouts.ranks.size
+    one = np.ones(points, dtype=np.int64)
+    own = dict(of_decode(inputs)) | {
+        "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
+        # a table of positions has as many as the model's sequence has tokens, as in training
+        "model.positions": np.where(
+            (inputs["model.positions"] == 0) & (inputs["model.position"] == LEARNED),
+            inputs["model.sequence"], inputs["model.positions"],
+        ),
+    }  # fmt: skip
+    reason = first_of(misasked(inputs), unlaid, unsuited(own), unrented_devices(inputs)).astype(object)
+    columns: Columns = {
+        "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
+        "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),
+    }  # fmt: skip
+    timed, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
+    if timed.size:
+        asked = ask(*(own, layouts) if timed.size == points else take((own, layouts), timed))
+        reason[timed] = asked.passes.reason[asked.server]
+        can = np.flatnonzero(reason[timed] == "")
+        timed = timed[can]
+        if timed.size:
+            asked = some_of(asked, can)
+            found = phases_of(asked)
+            reason[timed] = found.reason
+            need[:, timed] = _need(asked, found.columns)
+            for name, column in found.columns.items():
+                empty = "" if column.dtype.kind == "U" else np.nan
+                columns[name] = np.full(points, empty, dtype=column.dtype if empty == "" else np.float64)
+                columns[name][timed] = column
+    chip = once_a_kind(generate, inputs, *HARDWARE, kept=True)
+    columns = with_compared(inputs, columns | served_costs(inputs, columns, chip))
+    overload = overloads(columns, inputs["serve.rate"])
+    columns.pop(OVERLOAD, None)
+    short, reasons = first_of(overload, late(inputs, columns)), reason.astype(np.str_)
+    return Served(asked_for, layouts, columns, reasons, short, overload, Need(*need), chip)
+
+
+def _need(asked: Question, found: Columns) -> Need:
+    """Return what the devices of points need; found: result columns, with the cache of a single pass."""
+    cache = asked.held_by_longest
+    if "kv_B" in found:
+        one_pass = np.isin(asked.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
+        cache = np.where(one_pass, found["kv_B"], cache)
+    return need_of(asked.inputs, asked.room, asked.passes.chip.dram.capacity[asked.server], cache)
+
+
+def misasked(inputs: Inputs) -> Texts:
+    """Say for every point what of its load does not go together; or "", (points,)."""
+    mode, at_once, rate = inputs["serve.mode"], inputs["serve.concurrency"], inputs["serve.rate"]
+    reason = Reasons(mode.size)
+    loaded, arrivals = np.isin(mode, (CONTINUOUS, DISAGGREGATED)), arrivals_of_files(inputs)
+    for i in reason.without(loaded & (at_once == 0) & (rate == 0.0) & (arrivals == 0)):
+        allowed = f"requests at a time, or serve.rate above 0, or {LENGTHS} with times of arrival"
+        reason.add(i, str(InputError("serve.concurrency", 0, allowed)))
+    for i in np.flatnonzero(arrivals > 0).tolist():
+        rows = read_lengths(str(inputs[LENGTHS][i])).isl.size
+        if arrivals[i] > rows:
+            allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
+            reason.add(i, str(InputError("serve.requests", int(arrivals[i]), allowed)))
+    for i in reason.without(loaded & (at_once > 0) & (rate > 0.0)):
+        allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.rate='0 1/s'"
+        reason.add(i, str(InputError("serve.rate", f"{rate[i]:g} 1/s", allowed)))
+    for i in reason.without(np.isin(mode, (ONE_PREFILL, ONE_DECODE)) & (inputs["serve.batch"] < 1)):
+        reason.add(i, str(InputError("serve.batch", 0, "at least 1 sequence of the pass")))
+    draft, accepted = inputs["serve.draft"], inputs["serve.accepted"]
+    for i in reason.without((draft > 0) & (accepted > draft + 1)):
+        allowed = f"at most serve.draft + 1 = {draft[i] + 1} tokens of a pass"
+        reason.add(i, str(InputError("serve.accepted", float(accepted[i]), allowed)))
+    for i in reason.without((draft > 0) & (inputs["serve.drafter"] == MTP) & (inputs["model.mtp"] < 1)):
+        allowed = (
+            "0 where serve.drafter is mtp, since model.mtp is 0: the model has no modules that predict"
+            " further tokens; or serve.drafter=model, whose tokens another model proposes"
+        )
+        reason.add(i, str(InputError("serve.draft", int(draft[i]), allowed)))
+    return first_of(reason.texts(), _beyond_positions(inputs))
+
+
+def _beyond_positions(inputs: Inputs) -> Texts:
+    """Say for every point which of its lengths goes beyond the model's positions; or "", (points,)."""
+    most, mode, reason = inputs["model.positions"], inputs["serve.mode"], Reasons(inputs["serve.mode"].size)
+    prompts, answers, both = longest_of(inputs)
+    context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
+    reached = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, both))
+    for i in reason.without((most > 0) & (reached > most)):
+        limit = f"the {most[i]} tokens of model.positions"
+        key, value = "serve.isl", float(inputs["serve.isl"][i])
+        if context[i] > 0:
+            key, value, allowed = "serve.context", int(context[i]), f"at most {limit}"
+        elif LENGTHS in inputs:
+            key, value = LENGTHS, inputs[LENGTHS][i]
+            allowed = f"requests of at most {limit}, not {reached[i]:.0f}"
+        elif mode[i] == ONE_PREFILL:
+            allowed = f"at most {limit}"
+        elif most[i] < 2:
+            key, value, allowed = (
+                "model.positions",
+                int(most[i]),
+                "at least 2: a prompt and an answer; or 0: any",
+            )
+        elif prompts[i] <= most[i] - 1:
+            key, value, left = "serve.osl", float(answers[i]), int(most[i] - prompts[i])
+            allowed = f"at most {left}: prompt and answer have {limit}, serve.isl={prompts[i]:g}"
+        else:
+            allowed = f"less than {limit}, which prompt and answer share"
+        reason.add(i, str(InputError(key, value, allowed)))
+    return reason.texts()

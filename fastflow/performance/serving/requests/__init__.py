@@ -1,0 +1,1 @@
+"""Requests: their lengths and arrivals."""

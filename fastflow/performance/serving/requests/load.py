@@ -1,0 +1,152 @@
+"""What is asked of servers: how many requests, how long they are, and when they are sent.
+
+Lengths and the gaps between arrivals are evenly spaced quantiles of their distributions, in a shuffled order
+that is the same in every run: so a few hundred requests have the means that were asked for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Floats, Ints
+
+PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
+"""Streams of random numbers."""
+TWO_64 = 2.0**64
+
+TAKEN, TOO_LONG, TOO_MANY = 0, 1, 2
+"""Whether a server can take a load: the cache may not hold one request, or fewer are served than are sent."""
+
+
+class Loads(NamedTuple):
+    """What is asked of servers; shape (points,).
+
+    Requests come in one of three ways. In a closed loop, `concurrency` of them are sent at once, and each one
+    that ends is followed by the next. In an open loop they come at random times, with a given mean rate, or
+    where that is 0 when a file says.
+    """
+
+    isl: Floats  # mean tokens of a prompt
+    osl: Floats  # mean tokens of an answer
+    spread: Floats  # lengths are uniform, from (1 - spread) of the longest one up to it: 0 all alike
+    prefix: Floats  # share of a prompt that is in the cache already: not computed, but held
+    concurrency: Ints  # of a closed loop, of the whole server; 0: open
+    rate: Floats  # of an open loop at random times [1/s]; 0: closed, or as `arrivals` have it
+    requests: Ints  # how many there are in all; at first, where a simulation goes on until it is stationary
+    most: Ints  # and at most then; 0: just `requests`
+    known: Ints  # how many requests a file tells of, which are sent in place of uniform lengths; 0: none
+    lengths: Ints  # their prompts and answers, as they arrive, or fewest tokens first; (points, 2, most)
+    arrivals: Floats  # when they arrive [s], where they are sent then; (points, most)
+    percentile: Floats  # of requests' times that is asked for beside the median and the 99th
+
+
+@lean_kernel
+def longest(mean: float, spread: float) -> float:
+    """Return the longest length of requests [tokens]."""
+    return mean / (1.0 - 0.5 * spread)
+
+
+@lean_kernel
+def found(prompt: float, prefix: float) -> int:
+    """Return how many tokens of a prompt are in the cache already; one at least is computed."""
+    return int(min(np.floor(prefix * prompt), prompt - 1.0))
+
+
+@lean_kernel
+def _random(stream: int, index: int) -> np.uint64:
+    """Return 64 random bits (SplitMix64: Steele, Lea and Flood, 2014)."""
+    bits = np.uint64(index + (stream << 40) + 1) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@lean_kernel
+def _shuffle(values: Floats, stream: int) -> None:
+    """Shuffle in place (Fisher and Yates)."""
+    for i in range(values.size - 1, 0, -1):
+        j = int(_random(stream, i) % np.uint64(i + 1))
+        values[i], values[j] = values[j], values[i]
+
+
+@kernel
+def lengths_of(mean: float, spread: float, requests: int, stream: int) -> Ints:
+    """Return the length of each request [tokens], (requests,); at least 1."""
+    top, shuffled = longest(mean, spread), np.empty(requests)
+    for i in range(requests):
+        shuffled[i] = top * (1.0 - spread * (1.0 - (i + 0.5) / requests))
+    _shuffle(shuffled, stream)
+    lengths = np.empty(requests, dtype=np.int64)
+    for i in range(requests):
+        lengths[i] = max(1, int(np.floor(shuffled[i] + 0.5)))
+    return lengths
+
+
+@lean_kernel
+def is_random(loads: Loads, point: int) -> bool:
+    """Say whether requests are sent at random times, with a mean rate."""
+    return bool(loads.concurrency[point] == 0 and loads.rate[point] > 0.0)
+
+
+@lean_kernel
+def _follows(loads: Loads, point: int) -> bool:
+    """Say whether requests are sent when a file says."""
+    return bool(loads.concurrency[point] == 0 and loads.rate[point] == 0.0)
+
+
+@kernel
+def sent_at(loads: Loads, point: int, requests: int) -> Floats:
+    """Return when each request of a point is sent [s], (requests,); of a closed loop those at the start."""
+    if loads.concurrency[point] > 0:
+        return np.zeros(requests)
+    if _follows(loads, point):
+        return loads.arrivals[point, :requests].copy()
+    return arrivals_of(loads.rate[point], requests)
+
+
+@kernel
+def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
+    """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
+
+    Of those that a file tells of, all are sent in order where their arrivals are followed, else one of each
+    part, of as many parts as there are requests.
+    """
+    known = loads.known[point]
+    if known > 0 and _follows(loads, point):
+        return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
+    if known == 0:
+        isl = lengths_of(loads.isl[point], loads.spread[point], requests, PROMPTS)
+        osl = lengths_of(loads.osl[point], loads.spread[point], requests, ANSWERS)
+        return isl, osl
+    rows = np.empty(requests)
+    for i in range(requests):
+        inside = _random(ROWS, i) / TWO_64
+        rows[i] = min(np.floor((i + inside) * known / requests), known - 1.0)
+    _shuffle(rows, PROMPTS)
+    isl, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)
+    for i in range(requests):
+        isl[i] = loads.lengths[point, 0, int(rows[i])]
+        osl[i] = loads.lengths[point, 1, int(rows[i])]
+    return isl, osl
+
+
+@kernel
+def arrivals_of(rate: float, requests: int) -> Floats:
+    """Return when each request of an open loop is sent [s], (requests,); the first one at 0.
+
+    Gaps are those of a Poisson process.
+    """
+    gaps, total = np.empty(requests), 0.0
+    for i in range(requests):
+        gaps[i] = -np.log(1.0 - (i + 0.5) / requests)
+        total += gaps[i]
+    _shuffle(gaps, ARRIVALS)
+    sent = np.empty(requests)
+    now = 0.0
+    for i in range(requests):
+        sent[i] = now
+        now += gaps[i] * requests / (total * rate)
+    return sent

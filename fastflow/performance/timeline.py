@@ -1,0 +1,100 @@
+"""Timed kernels and exchanges as a timeline (6.5): of kernels, or of blocks where layers are several."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.tables import Inputs
+from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.network.communication import Communication
+from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
+from fastflow.physics.parallelism.layer_memory import LayerMemory, offload_of
+from fastflow.physics.parallelism.pipeline import Pipeline
+from fastflow.physics.parallelism.stage_times import Stacks, run_stacks, streamed
+from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
+from fastflow.physics.schedule.overlap import MOST_TAKEN
+from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
+from fastflow.physics.schedule.stage_blocks import BlockPlan
+from fastflow.physics.schedule.timeline import Timeline, schedule
+from fastflow.physics.timing.roofline import Timing
+from fastflow.physics.workload.graph import Graph
+from fastflow.physics.workload.precision import Precision
+
+OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
+
+
+def scheduled(
+    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    stacks: Stacks | None,
+) -> tuple[Timeline, TimedKernels | None, PipelinePlan | None]:  # fmt: skip
+    """Return the phases of every point, and the kernels that were scheduled and how, unless blocks were."""
+    if stacks is not None:
+        return stacks.timeline.without_rounding(), None, None
+    kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
+    timeline = schedule(kernels, plan)
+    if (plan.slots > 1).any():
+        # kernels that start as soon as they can may delay those that others wait for (Graham, 1969,
+        # doi:10.1137/0117039); a device that may run several at once then runs one after the other
+        serial = plan._replace(slots=np.ones_like(plan.slots))
+        in_turn = schedule(kernels, serial)
+        shorter = in_turn.total < timeline.total
+        plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
+        timeline = Timeline(*(np.where(shorter, *pair) for pair in zip(in_turn, timeline, strict=True)))
+    return timeline.without_rounding(), kernels, plan
+
+
+def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
+    """Return how an iteration is run."""
+    return PipelinePlan(
+        stages=pipe.stages,
+        microbatches=pipe.microbatches,
+        order=pipe.order,
+        slots=np.array(inputs["parallel.concurrent_kernels"]),  # a column that kernels take
+    )
+
+
+def stacked(
+    inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    held: LayerMemory | None, numbers: Precision,
+) -> Stacks | None:  # fmt: skip
+    """Return the iteration in blocks of points whose layers stand for several."""
+    took = communication.exchanges
+    if pipe.chunks is None or communication.waits is None or held is None:
+        return None
+    overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
+    taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MOST_TAKEN)
+    overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"], taken)
+    layers = walk_layers(graph.numbers, held.first, timing.time, communication.waits, overlap)
+    plan = BlockPlan(
+        order=pipe.order,
+        stages=pipe.stages,
+        chunks=np.diff(pipe.chunks.offset) // pipe.stages,
+        microbatches=pipe.microbatches,
+        overlaps_sends=overlaps["pipeline"],
+        overlaps_gradients=overlaps["data"],
+        overlaps_gathers=overlaps["data"],
+        taken=taken,
+    )
+    moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
+    send_s = graph.repeat * took.send_s
+    reduce_s = np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s)
+    return run_stacks(graph, pipe.chunks, layers, plan, send_s, reduce_s, moved, copies_embedding(inputs))
+
+
+def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:
+    """Return every kernel, of one micro-batch, as the schedule takes it."""
+    repeat, took = graph.repeat, communication.exchanges
+    return TimedKernels(
+        offset=graph.offset,
+        phase=graph.phase,
+        stage=pipe.stage,
+        side=graph.side > 0,
+        kernel_s=repeat * timing.time,
+        sync_s=repeat * took.sync_s,
+        sync_level=took.sync_level,
+        wait=graph.wait,
+        gradient_s=took.gradient_s,
+        gradient_level=took.gradient_level,
+        send_s=repeat * took.send_s,
+        send_level=took.send_level,
+    )

@@ -1,0 +1,1 @@
+"""The physics: hardware, kernels of a neural network, their times, schedule, parallelism, network, cost."""

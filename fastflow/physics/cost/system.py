@@ -1,0 +1,61 @@
+"""What a system costs: devices with their share of hosts and networks, and what an hour of it comes to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Inputs, Ints
+
+HOUR = 3600.0  # [s]
+
+
+class SystemCost(NamedTuple):
+    """Costs of systems; shape (points,)."""
+
+    whole: Floats  # [USD]
+    depreciation: Floats  # [USD/s]
+
+
+def ports_and_cables(inputs: Inputs, prefix: str) -> tuple[Floats, Floats]:
+    """Return how many ports of switches and how many cables a device needs, of its own bandwidth, (points,).
+
+    prefix: "system", or "system.package". A switch has a port at the end of each cable. In a fat tree what
+    reaches the leaf, over the taper, goes on to a second tier, by a cable with a port at both ends. Devices
+    that are wired to each other have no switch, and two share a cable.
+    """
+    topology = inputs[f"{prefix}.topology"]
+    up = np.where(topology == "fat_tree", 1.0 / inputs["system.taper"], 0.0)
+    switched = np.isin(topology, ("switch", "fat_tree"))
+    return np.where(switched, 1.0 + 2.0 * up, 0.0), np.where(switched, 1.0 + up, 0.5)
+
+
+def network_cost(inputs: Inputs, intra: Floats, inter: Floats, devices: Ints) -> Floats:
+    """Return a device's share of networks [USD], (points,).
+
+    intra, inter: its bandwidths, one direction [B/s]; devices: of all kinds together. A network costs nothing
+    where it joins nothing: between packages if there is one, within one of one device.
+    """
+    total = np.zeros(devices.size)
+    package = inputs["system.package.devices"]
+    for name, prefix, bandwidth, joins in (
+        ("intra", "system.package", intra, np.minimum(package, devices) > 1),
+        ("inter", "system", inter, devices > package),
+    ):
+        ports, cables = ports_and_cables(inputs, prefix)
+        adapter, port, cable = (inputs[f"net.{name}.{what}_price"] for what in ("adapter", "switch", "cable"))
+        total += np.where(joins, bandwidth * (adapter + ports * port + cables * cable), 0.0)
+    return total
+
+
+def system_cost(inputs: Inputs, device: Floats, network: Floats, devices: Ints) -> SystemCost:
+    """Return what systems cost; device, network: of one device [USD], devices: how many; (points,)."""
+    whole = devices * (device + network + inputs["cost.host.price"])
+    return SystemCost(whole, whole / inputs["cost.lifetime"])
+
+
+def electricity(inputs: Inputs, power: Floats, tdp: Floats) -> Floats:
+    """Return what electricity costs [USD/s]; power: that all devices draw, tdp: may draw [W]; (points,)."""
+    machines: Floats = power + inputs["cost.host.power"] * tdp
+    return machines * inputs["cost.pue"] * inputs["cost.electricity"]

@@ -1,0 +1,63 @@
+"""How far budgets are from making a chip, so that a search is led to where they make one (4.3, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Inputs
+from fastflow.physics.hardware.chip import (
+    Chip,
+    core_given,
+    die_link_given,
+    dram_given,
+    generate,
+    link_given,
+    srams_given,
+)
+from fastflow.physics.hardware.core import bundle_rooms
+from fastflow.physics.hardware.dram import device_rooms, power_room
+from fastflow.physics.hardware.infeasible import components
+from fastflow.physics.hardware.link import link_rooms
+from fastflow.physics.hardware.sram import bank_rooms
+
+# where nothing but a rounding leaves a component empty: no shortage is 0 without a chip
+_LEAST = float(np.finfo(np.float64).eps)
+
+
+def shortage(inputs: Inputs) -> Floats:
+    """Return how much of their budgets the components of a chip lack, shape (points,), no unit.
+
+    A component that a point needs and that its budgets leave empty lacks, of every budget, the part of
+    its smallest useful form that the budget has no room for: a bundle of MCUs, a bank in every instance
+    of a level, a memory device and a link to it, a network link; all at the lowest supply. The shortage
+    is the sum of these parts. It is 0 exactly where no component is empty, and finite everywhere; it
+    falls continuously as a budget that lacks grows. What a component takes may rise in steps with the
+    budgets of another: a bank for every MCU, standby power for every memory device.
+    """
+    total = np.zeros(inputs["chip.tdp"].size)
+    short = np.zeros(total.size, dtype=np.bool_)
+    chip = generate(inputs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for component, rooms in zip(components(inputs, chip), _rooms(inputs, chip), strict=True):
+            for room in rooms:
+                # fmax: what is no number is no shortage, but is named as a fault of another kind
+                total += np.where(component.empty, np.fmax(1.0 - room, 0.0), 0.0)
+            short |= component.empty
+    return np.where(short, np.maximum(total, _LEAST), 0.0)
+
+
+def _rooms(inputs: Inputs, chip: Chip) -> Iterator[tuple[Floats, ...]]:
+    """Yield each budget of every component over what the smallest one that works takes of it."""
+    if chip.joints:
+        yield link_rooms(*die_link_given(inputs))
+    yield bundle_rooms(*core_given(inputs))
+    # levels serve one bundle where there is none yet: a search may mend both at once
+    mcus = np.where(chip.cores.mcus > 0.0, chip.cores.mcus, inputs["chip.mcus_per_bundle"])
+    bundles = np.ceil(mcus / inputs["chip.mcus_per_bundle"])
+    yield from map(bank_rooms, srams_given(inputs, mcus, bundles))
+    dram, supply = dram_given(inputs)
+    yield (*device_rooms(dram), power_room(dram, supply))
+    for name in ("intra", "inter"):
+        yield link_rooms(*link_given(inputs, name))

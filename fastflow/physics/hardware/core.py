@@ -1,0 +1,51 @@
+"""Compute cores: how many MCUs fit, and how fast they run (4.4.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.hardware.voltage import Supply, lowest_power, operate
+
+
+class Core(NamedTuple):
+    """What the generator needs to know of the cores; shape (points,)."""
+
+    area: Floats  # budget [m^2]
+    power: Floats  # budget [W]
+    bundles: Floats  # the most that on-chip memories serve
+    mcus_per_bundle: Ints
+    nominal_power: Floats  # of one MCU [W]
+    nominal_area: Floats  # of one MCU [m^2]
+    nominal_frequency: Floats  # [Hz]
+
+
+class CoreDesign(NamedTuple):
+    """Generated cores; shape (points,)."""
+
+    mcus: Floats
+    voltage: Floats  # [V]
+    frequency: Floats  # [Hz]
+
+
+def bundle_rooms(core: Core, supply: Supply) -> tuple[Floats, Floats]:
+    """Return how many bundles area and power take at the lowest supply, in fractions; shape (points,)."""
+    bundle_power = lowest_power(core.nominal_power, supply) * core.mcus_per_bundle
+    return _mcu_room(core) / core.mcus_per_bundle, core.power / bundle_power
+
+
+def _mcu_room(core: Core) -> Floats:
+    """Return how many MCUs the area takes, in fractions."""
+    return core.area / core.nominal_area
+
+
+def generate_cores(core: Core, supply: Supply) -> CoreDesign:
+    """Fit whole bundles of MCUs into the area, then scale supply and clock into the power.
+
+    No more than on-chip memories serve: a bundle more would take their capacity from the others.
+    """
+    room = np.floor(np.minimum(_mcu_room(core), core.bundles * core.mcus_per_bundle))
+    point = operate(room, core.nominal_power, core.power, core.mcus_per_bundle.astype(np.float64), supply)
+    return CoreDesign(point.units, point.voltage, point.speed * core.nominal_frequency)

@@ -1,0 +1,190 @@
+"""Why a point has no chip: budgets, voltages and levels that do not go together, in words.
+
+A fault is the point's, not the program's: the point becomes a row with this reason (4.3).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import vocabulary
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Floats, Inputs, Reasons, Texts, table
+from fastflow.physics.hardware.bounds import name_limits
+from fastflow.physics.hardware.chip import Chip, components_known, generate
+from fastflow.physics.hardware.chiplets import CHIPLETS, LINK, areas, dies, has_links, kinds, needed_area
+from fastflow.physics.hardware.packages import per_package
+from fastflow.physics.hardware.voltage import Supply
+
+
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
+def chip_faults(inputs: Inputs, chip: Chip) -> Texts:
+    """Say for every point why its budgets make no chip; empty where they do, shape (points,)."""
+    reason = Reasons(inputs["chip.tdp"].size)
+    _name_levels(inputs, chip, reason)
+    _name_pins(inputs, reason)
+    _name_supplies(inputs, reason)
+    _name_sums(inputs, reason)
+    _name_dies(inputs, reason)
+    name_limits(inputs, chip, reason)
+    _name_components(inputs, chip, reason)
+    return reason.texts()
+
+
+def unsupported_dtype(inputs: Inputs) -> Texts:
+    """Say for every point why its chip does not compute in the model's data type; empty where it does."""
+    wanted = inputs["model.dtype"]
+    reason = Reasons(wanted.size)
+    rates = {key.split(".")[2]: rate for key, rate in inputs.items() if key.startswith("chip.rate.")}
+    for dtype in np.unique(wanted):
+        rate = rates.get(str(dtype), np.zeros(wanted.size))
+        if ((wanted == dtype) & (rate > 0.0)).any():
+            inputs[f"chip.matrix.{dtype}"]  # says on which units; a KeyError where it is missing
+        for i in np.flatnonzero((wanted == dtype) & (rate == 0.0)):
+            others = ", ".join(name for name, rate in rates.items() if rate[i] > 0.0)
+            allowed = f"a data type of chip {inputs['chip.name'][i]}: {others}"
+            reason.add(i, str(InputError("model.dtype", dtype, allowed)))
+    return reason.texts()
+
+
+def _name_pins(inputs: Inputs, reason: Reasons) -> None:
+    """Name a technology that a chip with pinned quantities is not made in: the pins would hide it."""
+    if not any(key.startswith("chip.pinned.") for key in inputs):
+        return
+    for group in ("tech", "mem"):
+        made = inputs.get(f"chip.made.{group}", inputs[f"{group}.name"])
+        rows = reason.without(made != inputs[f"{group}.name"])
+        for i, without in zip(rows, _faults_without_pins(inputs, rows), strict=True):
+            chip, other = inputs["chip.name"][i], inputs[f"{group}.name"][i]
+            instead = "pins=none generates them instead"
+            if without:
+                instead = f"chip=pathfinding is generated in {other} (this one with pins=none: {without})"
+            allowed = f"{made[i]}, since {chip} pins its figures; {instead}"
+            reason.add(i, str(InputError(f"{group}.name", other, allowed)))
+
+
+def _faults_without_pins(inputs: Inputs, rows: list[int]) -> list[str]:
+    """Say why some points have no chip where nothing is pinned, or ""; rows: of the points."""
+    if not rows:
+        return []
+    bare = {key: column[rows] for key, column in inputs.items() if not key.startswith("chip.pinned.")}
+    return chip_faults(bare, generate(bare)).tolist()  # type: ignore[no-any-return]
+
+
+def _name_levels(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Name a level whose component the technology does not have."""
+    library = sorted(components_known(inputs))
+    for number in range(len(chip.levels)):
+        key = f"chip.memory.l{number}.component"
+        names, place = vocabulary(inputs[key])
+        unknown = np.array([name not in library for name in names], dtype=np.bool_)
+        for i in reason.without(unknown[place]):
+            reason.add(i, str(InputError(key, inputs[key][i], "one of " + ", ".join(library))))
+
+
+def _name_supplies(inputs: Inputs, reason: Reasons) -> None:
+    """Name supplies that do not rise from threshold to minimum to maximum."""
+    for prefix in (
+        "tech.core",
+        "mem",
+        "net.intra",
+        "net.inter",
+        *([f"chip.{LINK}"] if has_links(inputs) else []),
+    ):
+        supply = table(Supply, inputs, prefix)
+        rising = (
+            (supply.threshold_voltage < supply.minimum_voltage)
+            & (supply.threshold_voltage < supply.nominal_voltage)
+            & (supply.minimum_voltage <= supply.maximum_voltage)
+        )
+        for i in reason.without(~rising):
+            volts = ", ".join(f"{name} {value[i]:g} V" for name, value in supply._asdict().items())
+            reason.add(
+                i,
+                f"{prefix}: supplies must rise from threshold to minimum to maximum; these are {volts}",
+            )
+
+
+_SHARES = ("chip.area.", "chip.power.", "chip.perimeter.")
+
+
+def _name_sums(inputs: Inputs, reason: Reasons) -> None:
+    """Name a breakdown whose shares sum to more than 1."""
+    every = {key: column for key, column in inputs.items() if key.startswith(_SHARES)}
+    for prefix in _SHARES:
+        parts = {key: column for key, column in every.items() if key.startswith(prefix)}
+        total = np.sum(list(parts.values()), axis=0)
+        for i in reason.without(total > 1.0 + 1e-9):
+            shares = " + ".join(f"{key.rsplit('.', 1)[1]} {column[i]:g}" for key, column in parts.items())
+            expected = f"shares that sum to at most 1; these are {shares}"
+            reason.add(i, str(InputError(prefix[:-1], f"{total[i]:.4g}", expected)))
+
+
+def _name_dies(inputs: Inputs, reason: Reasons) -> None:
+    """Name known dies that are too small for what they hold, or leave too little to those of the cores."""
+    known = [kind for kind in kinds(inputs) if f"{CHIPLETS}{kind}.die_area" in inputs]
+    if not known:
+        return
+    for kind, number, area in areas(inputs):
+        needed = needed_area(inputs, kind) / number
+        for i in reason.without(needed > area * (1.0 + 1e-9)):
+            least, has = f"{needed[i] * 1e6:.4g} mm2", f"{area[i] * 1e6:.4g} mm2"
+            if kind:
+                allowed = f"at least the {least} of what such a die holds"
+                reason.add(i, str(InputError(f"{CHIPLETS}{kind}.die_area", has, allowed)))
+            else:
+                keys = " and ".join(f"{CHIPLETS}{name}.die_area" for name in known)
+                reason.add(
+                    i, f"{keys} of chip.die_area leaves {has} for a die of the cores, which needs {least}"
+                )
+
+
+class Component(NamedTuple):
+    """A component of generated chips; shape (points,)."""
+
+    name: str
+    has_room: Bools
+    empty: Bools  # it is needed, and has no amount or no throughput
+
+
+def components(inputs: Inputs, chip: Chip) -> list[Component]:
+    """Return the components of generated chips, from the cores outwards: which of them are empty."""
+    # without links between dies, what crosses is empty too: they are named first
+    parts: list[tuple[str, Floats, Floats]] = [(LINK, link.bandwidth, link.bandwidth) for link in chip.joints]
+    parts.append(("core", chip.cores.mcus, chip.cores.frequency))
+    parts += [
+        (f"l{number}", level.design.capacity, level.design.bandwidth)
+        for number, level in enumerate(chip.levels)
+    ]
+    parts.append(("dram", chip.dram.capacity, chip.dram.bandwidth))
+    parts += [
+        (part, link.bandwidth, link.bandwidth)
+        for part, link in (("intra", chip.intra), ("inter", chip.inter))
+    ]
+    of_package = per_package(inputs)
+    # a single device needs no network, a single die no links
+    networks = {
+        "intra": of_package > 1, "inter": inputs["system.devices"] > of_package, LINK: dies(inputs) > 1.0,
+    }  # fmt: skip
+    return [
+        Component(name, amount > 0.0, ~((amount > 0.0) & (rate > 0.0)) & networks.get(name, np.True_))
+        for name, amount, rate in parts
+    ]
+
+
+def _name_components(inputs: Inputs, chip: Chip, reason: Reasons) -> None:
+    """Name the first component that its budgets leave empty or without throughput."""
+    for part, has_room, empty in components(inputs, chip):
+        for i in reason.without(empty):
+            budgets = ", ".join(
+                f"chip.{name}.{part}={inputs[f'chip.{name}.{part}'][i]:g}"
+                for name in ("area", "power", "perimeter")
+                if f"chip.{name}.{part}" in inputs
+            )
+            if part == "dram":
+                package, die = inputs["chip.node_area"][i] * 1e6, inputs["chip.die_area"][i] * 1e6
+                budgets += f", and chip.node_area={package:g} mm2 for a die of {die:g} mm2"
+            what = "has no power left for its work" if has_room[i] else "has no room"
+            reason.add(i, f"{part} {what}: its budgets are {budgets}")

@@ -1,0 +1,86 @@
+"""Cost of a collective on a system's network (6.4).
+
+Two stages, so that a sweep stays cheap. `recipe.recipe` depends on the network and on how the ranks lie on
+it: it writes every algorithm of every collective (`network.algorithms`) as phases. `price` puts a device's
+bandwidths and latencies in: then a collective over S bytes takes latency + S * per_byte, and `cheapest`
+picks the algorithm whose line is lowest at the message's size.
+
+S is the whole tensor, as each rank holds it before an all-reduce or a reduce-scatter or after an all-gather;
+for an all-to-all what one rank holds and distributes; else the message.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.network.collectives.algorithms import AUTO, WAYS, Phase
+from fastflow.physics.workload.graph import COLLECTIVES
+
+KINDS = len(COLLECTIVES)
+LOAD0, LOAD1, HOPS0, HOPS1, TOUCHED = range(len(Phase._fields))
+
+
+@kernel
+def _moving(load: float, bandwidth: float) -> float:
+    return load / bandwidth if load > 0.0 else 0.0
+
+
+@kernel
+def price(
+    offered: Bools,
+    offset: Ints,
+    phases: Floats,
+    bandwidth0: float,
+    bandwidth1: float,
+    latency0: float,
+    latency1: float,
+    memory: float,
+    overhead: float,
+    latency: Floats,
+    per_byte: Floats,
+) -> None:
+    """Write the latency [s] and the time per byte of S [s/B] of every algorithm of every collective.
+
+    offered, offset, phases: a Recipe's. bandwidth0, bandwidth1: of a device's links within the package and
+    off it, one direction, as payload [B/s]; latency0, latency1: of a hop [s]; memory: what a kernel reaches
+    of main memory's bandwidth [B/s]; overhead: of a call [s]. latency, per_byte: shape (collectives,
+    algorithms); infinite where not offered, zero where nothing is exchanged.
+    """
+    for collective in range(KINDS):
+        for algorithm in range(WAYS):
+            latency[collective, algorithm] = per_byte[collective, algorithm] = np.inf
+            if not offered[collective, algorithm]:
+                continue
+            first = offset[collective * WAYS + algorithm]
+            last = offset[collective * WAYS + algorithm + 1]
+            fixed, moving = overhead if last > first else 0.0, 0.0
+            for row in range(first, last):
+                fixed += phases[row, HOPS0] * latency0 + phases[row, HOPS1] * latency1
+                moving += max(
+                    _moving(phases[row, LOAD0], bandwidth0), _moving(phases[row, LOAD1], bandwidth1)
+                )
+                moving += phases[row, TOUCHED] / memory
+            latency[collective, algorithm] = fixed
+            per_byte[collective, algorithm] = moving
+
+
+@lean_kernel
+def cheapest(
+    latency: Floats, per_byte: Floats, row: int, collective: int, size: float, wanted: int
+) -> tuple[float, int]:
+    """Return the time of a collective over `size` bytes [s] and the algorithm's number.
+
+    latency, per_byte: prices, shape (rows, collectives, algorithms), of which `row` is asked. wanted: an
+    algorithm, taken where it is offered for this collective; the fastest where not, or where it is AUTO.
+    """
+    if wanted != AUTO and latency[row, collective, wanted] < np.inf:
+        return latency[row, collective, wanted] + size * per_byte[row, collective, wanted], wanted
+    best, which = np.inf, 0
+    for algorithm in range(latency.shape[2]):
+        if latency[row, collective, algorithm] < np.inf:
+            time = latency[row, collective, algorithm] + size * per_byte[row, collective, algorithm]
+            if time < best:
+                best, which = time, algorithm
+    return best, which

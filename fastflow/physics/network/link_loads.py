@@ -1,0 +1,70 @@
+"""Load of every link of a system, for figures and for checks (5.2, Figure 5)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.network.routing.contention import add_up, link_flows, planes
+from fastflow.physics.network.routing.topology import FULL, LINE, RING, TREE, Topology
+
+
+class LinkLoads(NamedTuple):
+    """Every directed link of a system and what it carries; shape (links,).
+
+    An end is a device, or a switch: -1 - d for the switch, or leaf switch, whose first device is d, and
+    -1 - N - d for a spine above N devices' leaf switches.
+    """
+
+    dimension: Ints
+    source: Ints
+    target: Ints
+    messages: Floats  # sum of the weights of the messages that share it
+    load: Floats  # messages over the link's share of a device's bandwidth on its level
+
+
+def link_loads(topology: Topology, source: Ints, target: Ints, weight: Floats) -> LinkLoads:
+    """Return what every link carries when `source` sends `weight` messages to `target`; shapes (edges,)."""
+    rows = sum(planes(kind, size) for kind, size in zip(topology.kind, topology.size, strict=True))
+    devices = np.arange(int(topology.size.prod()))
+    flow = np.zeros((rows, devices.size))
+    link_flows(0, topology.kind.size, *topology[:3], topology.leaf, source, target, weight, flow)
+    none = np.zeros(0, dtype=np.int64)
+    parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none * 0.0, none * 0.0)]
+    plane, stride = 0, 1
+    for j, (kind, size, _, share, leaf, taper) in enumerate(zip(*topology, strict=True)):
+        end = plane + planes(kind, size)
+        if kind in (LINE, RING):
+            add_up(size, stride, flow[plane:end])
+        place = devices // stride % size
+        for way, carried in enumerate(flow[plane:end]):
+            scale = share * taper / leaf if kind == TREE and way > 1 else share
+            near, far, exists = _ends(kind, size, leaf, stride, devices, place, way)
+            columns = (np.full(devices.size, j), near, far, carried, carried * scale)
+            parts.append(tuple(column[exists] for column in columns))
+        plane, stride = end, stride * size
+    dimension, begins, ends, messages, load = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return LinkLoads(dimension=dimension, source=begins, target=ends, messages=messages, load=load)
+
+
+def _ends(
+    kind: int, size: int, leaf: int, stride: int, devices: Ints, place: Ints, way: int
+) -> tuple[Ints, Ints, Bools]:
+    """Return the ends of the links of one plane of `flow`, and which of them there are; shapes (devices,)."""
+    first = devices - place * stride
+    if kind == FULL:
+        return devices, first + way * stride, place != way
+    if kind in (LINE, RING):
+        above = first + (place + 1) % size * stride
+        last = size - 1 if kind == LINE else size
+        if kind == RING and size == 2 and way == 1:
+            last = 0  # two devices have but one link, upwards from both
+        exists = place < last
+        return (devices, above, exists) if way == 0 else (above, devices, exists)
+    switch = -1 - (devices - place % leaf * stride if kind == TREE else first)
+    spine = -1 - devices.size - first
+    below, above, exists = (devices, switch, place >= 0) if way < 2 else (switch, spine, place % leaf == 0)
+    return (below, above, exists) if way % 2 == 0 else (above, below, exists)

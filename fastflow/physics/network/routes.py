@@ -1,0 +1,237 @@
+"""Routes: who exchanges with whom, and by which recipes, before the links' bandwidths are known (5.2).
+
+Points that agree in system, strategy and placement share a route: for every order in which axes of more
+than one rank may fill the network, who exchanges with whom, and by which recipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import kinds
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Floats, Inputs, Ints, Reasons, Texts
+from fastflow.physics.network.collectives.algorithms import Cost
+from fastflow.physics.network.collectives.custom_all_reduce import check_exchange, exchange_of
+from fastflow.physics.network.collectives.decompose import Recipe, alike, recipe
+from fastflow.physics.network.collectives.nccl import check_choice
+from fastflow.physics.network.placement import (
+    Order,
+    neighbour_cost,
+    order_name,
+    orders,
+    place,
+    read_order,
+    strides,
+)
+from fastflow.physics.network.routing.patterns import Group, group_of
+from fastflow.physics.network.routing.topology import FULL, SWITCH, Topology, topology
+from fastflow.physics.parallelism.mesh import AXES, DATA, MESHES, PIPELINE, REPLICAS, SHARDS, members
+from fastflow.physics.parallelism.mesh import axes as axes_of
+from fastflow.physics.parallelism.sharding.layout import Layouts
+from fastflow.physics.parallelism.sharding.tables import Groups
+from fastflow.physics.parallelism.strategy import Strategies
+
+AUTO = "auto"
+SYSTEM = (
+    "system.devices", "system.package.devices", "system.package.topology", "system.package.shape",
+    "system.topology", "system.shape", "system.leaf", "system.taper",
+)  # fmt: skip
+
+
+class Route(NamedTuple):
+    """What depends on system, strategy and placement alone."""
+
+    orders: tuple[str, ...]  # by name
+    recipes: tuple[Recipe, ...]
+    slots: Ints  # recipe of every group under every order, -1 for a group of one, (orders, groups)
+    load: Floats  # between neighbours along every axis, (orders, axes, 2)
+    hops: Floats  # (orders, axes, 2)
+
+
+Layout = tuple[int, tuple[int, ...]]
+"""Assignment and degrees of a kind of layer, or of a layer."""
+
+
+@lru_cache(maxsize=256)
+def _network(*system: int | str | float) -> Topology:
+    return topology(*system)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4096)
+def _recipe(system: tuple[int | str | float, ...], devices: int, group: Group) -> Recipe:
+    return recipe(_network(*system), devices, group)
+
+
+@lru_cache(maxsize=16384)
+def _alike(system: tuple[int | str | float, ...], devices: int, group: Group) -> Group:
+    return alike(_network(*system), devices, group)
+
+
+@lru_cache(maxsize=4096)
+def _neighbour_cost(
+    system: tuple[int | str | float, ...], devices: int, degree: int, stride: int, is_pipeline: bool
+) -> Cost:
+    return neighbour_cost(_network(*system), devices, degree, stride, is_pipeline)
+
+
+def neighbours(inputs: Inputs, ranks: int) -> Recipe:
+    """Return the recipe of a group of neighbouring devices of one point's system; raises InputError."""
+    system = tuple(inputs[key][0].item() for key in SYSTEM)
+    return _recipe(system, ranks, group_of([(ranks, 1)]))
+
+
+def _groups(
+    layout: Layout, order: Order, exchanging: tuple[tuple[int, ...], ...], replicas: int
+) -> dict[int, Group]:
+    """Return who exchanges along every set of axes of a kind of layer, where it is more than one device.
+
+    The devices along dp of a replica are neighbours.
+    """
+    assignment, degrees = layout
+    apart, found = strides(order, degrees), {}
+    shards = degrees[DATA] // replicas
+    for mask in exchanging[assignment]:
+        own = [shards if axis == DATA and mask & SHARDS else degrees[axis] for axis in members(mask)]
+        along = zip(own, (apart[axis] for axis in members(mask)), strict=True)
+        found[mask] = group_of([(replicas, shards * apart[DATA])] if mask == REPLICAS else along)
+    return {mask: group for mask, group in found.items() if group.ranks > 1}
+
+
+def _mesh(degrees: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the axes of the first mesh that has all axes above 1, by number."""
+    above = {axis for axis in range(len(AXES)) if any(one[axis] > 1 for one in degrees)}
+    meshes = [tuple(AXES.index(axis) for axis in mesh) for mesh in MESHES]
+    return next((mesh for mesh in meshes if above <= set(mesh)), tuple(range(len(AXES))))
+
+
+def _has_stages_at_an_end(order: Order) -> bool:
+    """Say whether stages come first or last: then they have the same devices however layers are cut."""
+    return PIPELINE in (order[0], order[-1])
+
+
+_SHARDED = members(axes_of("tp", "cp", "ep"))
+
+
+def _orders(network: Topology, layouts: tuple[Layout, ...]) -> list[Order]:
+    """Return the orders that differ for some kind of layer, and give stages the same devices in all.
+
+    There is but one where every device is as near as any other, on one switch or one full mesh. And one of
+    tensor, context and expert parallelism, that of the frameworks which have these: tp-cp-ep-dp-lp
+    (RankGenerator, NVIDIA/Megatron-LM, megatron/core/parallel_state.py at 00caa53).
+    """
+    cuts, mesh = dict.fromkeys(layouts), _mesh([cut for _, cut in layouts])
+    if mesh[0] == _SHARDED[0] and any(cut[axis] > 1 for _, cut in cuts for axis in _SHARDED):
+        return [mesh]
+    is_flat = network.kind.size == 0 or (network.kind.size == 1 and network.kind[0] in (SWITCH, FULL))
+    above = [axis for axis in mesh if not is_flat and any(cut[1][axis] > 1 for cut in cuts)]
+    found: dict[tuple[int, ...], Order] = {}
+    for order in orders(mesh, above, stages_at_an_end=len(cuts) > 1):
+        apart = [
+            stride if degree > 1 else 0
+            for _, cut in cuts
+            for degree, stride in zip(cut, strides(order, cut), strict=True)
+        ]
+        found.setdefault(tuple(apart), order)
+    return list(found.values())
+
+
+@lru_cache(maxsize=4096)
+def _route(
+    system: tuple[int | str | float, ...],
+    layouts: tuple[Layout, ...],
+    base: tuple[int, ...],
+    placement: str,
+    groups: Groups,
+    replicas: int,
+) -> Route:
+    """Return the route of one kind of points; base: degrees of the strategy; replicas: of all weights."""
+    network, devices = _network(*system), prod(base)
+    placed = [read_order(placement)] if placement != AUTO else _orders(network, layouts)
+    is_switch = network.kind.size == 1 and network.kind[0] == SWITCH
+    recipes: dict[Group, int] = {}
+    cuts = list(dict.fromkeys(layouts))
+    slots = np.full((len(placed), len(groups.sets), len(cuts)), -1, dtype=np.int64)
+    for row, order in enumerate(placed):
+        of_cuts = [_groups(layout, order, groups.exchanging, replicas) for layout in cuts]
+        for number, axes in enumerate(groups.sets):
+            for at, of_cut in enumerate(of_cuts):
+                group = of_cut.get(axes)
+                if group is not None:
+                    one = _alike(system, devices, group)
+                    slots[row, number, at] = recipes.setdefault(one, len(recipes))
+    tells, _ = kinds([slots.reshape(len(placed), -1)], len(placed))  # of orders that cost the same, the first
+    placed, slots = [placed[row] for row in tells.tolist()], slots[tells]
+    if devices == 1 or is_switch:  # one crossing away, over links of one's own
+        load = hops = np.zeros((len(placed), len(AXES), 2))
+        load[:, np.array(base) > 1, network.level.max(initial=0)] = 1.0
+    else:
+        load, hops = place(base, placed, partial(_neighbour_cost, system, devices))
+    found = tuple(_recipe(system, devices, group) for group in recipes)
+    return Route(
+        tuple(map(order_name, placed)),
+        recipes=found,
+        slots=slots[:, :, [cuts.index(layout) for layout in layouts]].reshape(len(placed), -1),
+        load=load,
+        hops=hops,
+    )
+
+
+def routes_of(
+    inputs: Inputs, strategies: Strategies, layouts: Layouts, groups: Groups
+) -> tuple[list[Route], Ints]:
+    """Return the routes of some points, and the place of each point's among them."""
+    columns = [inputs[key] for key in (*SYSTEM, "placement")]
+    first, place_of = kinds([*columns, strategies.degrees, *layouts], strategies.assignment.size)
+    routes, systems = [], [inputs[key].tolist() for key in SYSTEM]
+    for i in first.tolist():
+        system = tuple(column[i] for column in systems)
+        degrees = map(tuple, layouts.degrees[i].tolist())
+        own = tuple(zip(layouts.assignment[i].tolist(), degrees, strict=True))
+        base = tuple(strategies.degrees[i].tolist())
+        routes.append(
+            _route(system, own, base, str(inputs["placement"][i]), groups, int(layouts.replicas[i]))
+        )
+    return routes, place_of
+
+
+def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
+    """Say for every point why its system is no network, or its placement no order for it; or "".
+
+    Or why its collectives cannot be run as it says.
+    """
+    points = inputs["placement"].size
+    reason = Reasons(points)
+    differ = layouts.differ & (stages > 1)
+    names = (*SYSTEM, "system.library", "system.collective", "placement")
+    columns = [*(inputs[key] for key in names), exchange_of(inputs)]
+    first, place_of = kinds(columns, points)
+    for number, one in enumerate(first.tolist()):
+        *system, library, collective, placement, exchange = (column[one].item() for column in columns)
+        alike = np.flatnonzero(place_of == number)
+        try:
+            _network(*system)
+            check_choice(library, collective)
+            check_exchange(library, exchange)
+            order = read_order(placement) if placement != AUTO else None
+        except InputError as error:
+            for i in alike.tolist():
+                reason.add(i, str(error))
+            continue
+        if order is None:
+            continue
+        for i in alike.tolist():
+            mesh = _mesh(layouts.degrees[i].tolist())
+            if set(order) != set(mesh):
+                axes = ", ".join(AXES[axis] for axis in mesh)
+                allowed = f"auto, or {axes} in any order: the strategy's axes"
+                reason.add(i, str(InputError("placement", placement, allowed)))
+            elif differ[i] and not _has_stages_at_an_end(order):
+                allowed = "an order with lp first or last, since layers have different cuts"
+                reason.add(i, str(InputError("placement", placement, allowed)))
+    return reason.texts()

@@ -1,0 +1,1 @@
+"""Routes between devices, and how many share a link."""

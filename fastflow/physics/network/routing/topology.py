@@ -1,0 +1,212 @@
+"""The system graph: networks within and between packages as one product of dimensions (4.2.3, 5.2).
+
+Every dimension is a line, a ring, a full mesh, a switch or a fat tree; a mesh is a product of lines, a
+torus of rings. Those within a package come first, then those between packages. A device has a
+coordinate in each, and its number is their mixed radix, the first dimension fastest. Every device of a
+package has off-package links of its own, so that the packages' networks are parallel planes, one for
+each device of a package ("rails").
+
+A device divides its bandwidth of a level evenly over its ports there: two in a line or ring (one
+where only two devices are on it), one to each other device of a full mesh, one to a switch or tree.
+A device at the end of a line has the same ports as any other; the outer one is idle.
+
+A job that uses a part of each package (`hardware.packages`) has the links that are there: ports that lead
+to devices outside the part are idle. The part of a mesh or torus is the most even box of it, or where no
+box has so many devices a path through it, a ring where they are even in number: any product of two lines
+has a cycle of every even length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from math import isqrt, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.hardware.packages import DEVICES, MOST_DEVICES, PACKAGE, devices_per_package
+
+LINE, RING, FULL, SWITCH, TREE = range(5)
+PACKAGE_TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch")
+TOPOLOGIES = (*PACKAGE_TOPOLOGIES, "fat_tree")
+MOST_CONNECTED = 1024  # in a full mesh, since routing lays out every link of a system
+MOST_TRIED = 1024  # counts of devices beside one that does not suit
+_ONE = {"ring": RING, "fully_connected": FULL, "switch": SWITCH, "fat_tree": TREE}
+_MANY = {"mesh": LINE, "torus": RING}
+
+
+class Topology(NamedTuple):
+    """One system's network; shape (dimensions,), innermost first, dimensions of one device left out."""
+
+    kind: Ints  # LINE, RING, FULL, SWITCH or TREE
+    size: Ints  # devices along it
+    level: Ints  # 0 within the package, 1 between packages
+    share: Floats  # bandwidth of a device on the level over that of one of its directed links here
+    leaf: Ints  # devices of one leaf switch of a TREE, else 0
+    taper: Floats  # bandwidth into a TREE's leaf switch over that out of it, else 1
+
+
+def topology(
+    devices: int,
+    package_devices: int,
+    package_topology: str,
+    package_shape: str,
+    inter_topology: str,
+    inter_shape: str,
+    leaf: int,
+    taper: float,
+) -> Topology:
+    """Return the network of a system of `devices` devices, in packages of `package_devices`.
+
+    As many of each package as `hardware.packages` says are in it. Shapes are those of meshes and tori: "1d",
+    "2d" or "3d", whose sides are as equal as they can be and grow outwards (512 in "2d" is 16x32), or the
+    sides themselves, innermost first; a package's are those of all of its devices. leaf: packages below a
+    leaf switch, on each plane of a fat tree; taper: bandwidth into that switch over that out of it. A wafer
+    is one package of all devices.
+    Raises InputError for anything that is no such network, by its key under `system.`.
+    """
+    if not 1 <= devices <= MOST_DEVICES:
+        raise InputError(DEVICES, devices, f"a number of devices from 1 to {MOST_DEVICES}")
+    if package_devices < 1:
+        raise InputError(PACKAGE, package_devices, "at least 1 device")
+    build = partial(
+        _build, package_topology=package_topology, package_shape=package_shape,
+        inter_topology=inter_topology, inter_shape=inter_shape, leaf=leaf, taper=taper,
+    )  # fmt: skip
+    if not devices_per_package(devices, package_devices):
+        raise InputError(DEVICES, devices, _advice(build, devices, package_devices))
+    return build(devices, package_devices)
+
+
+def _build(
+    devices: int, package_devices: int, *, package_topology: str, package_shape: str,
+    inter_topology: str, inter_shape: str, leaf: int, taper: float,
+) -> Topology:  # fmt: skip
+    """Return the network as `topology` does, of devices that suit the packages."""
+    inside = devices_per_package(devices, package_devices)
+    packages = devices // inside
+    for key, name, names, count in (
+        ("system.package.topology", package_topology, PACKAGE_TOPOLOGIES, inside),
+        ("system.topology", inter_topology, TOPOLOGIES, packages),
+    ):
+        if name not in names:
+            raise InputError(key, name, "one of " + ", ".join(names))
+        if name == "fully_connected" and count > MOST_CONNECTED:
+            raise InputError(
+                key, name, f"a topology for {count}; fully_connected takes at most {MOST_CONNECTED}"
+            )
+    of_system = f"{DEVICES}={devices}"
+    of_package = f"{PACKAGE}={package_devices}" + (f", {of_system}" if devices == package_devices else "")
+    whole = _sides("system.package.shape", package_topology, package_shape, package_devices, of_package)
+    across = _sides("system.shape", inter_topology, inter_shape, packages, of_system)
+    if inter_topology == "fat_tree" and packages > 1:
+        _check_tree(packages, leaf, taper, of_system)
+    near = _part(package_topology, whole, inside)
+    far = [({**_ONE, **_MANY}[inter_topology], side) for side in across]
+    shares = [float(sum(_ports(name, side) for side in sides)) for name, sides in (
+        (package_topology, whole), (inter_topology, across),
+    )]  # fmt: skip
+    kinds = [kind for kind, _ in near + far]
+    return Topology(
+        kind=np.array(kinds, dtype=np.int64),
+        size=np.array([size for _, size in near + far], dtype=np.int64),
+        level=np.array([0] * len(near) + [1] * len(far), dtype=np.int64),
+        share=np.array([shares[0]] * len(near) + [shares[1]] * len(far), dtype=np.float64),
+        leaf=np.array([leaf if kind == TREE else 0 for kind in kinds], dtype=np.int64),
+        taper=np.array([taper if kind == TREE else 1.0 for kind in kinds], dtype=np.float64),
+    )
+
+
+def _part(name: str, sides: list[int], count: int) -> list[tuple[int, int]]:
+    """Return kinds and sizes of the dimensions that `count` devices of a package's network have."""
+    if name in _ONE:
+        kind = _ONE[name] if name != "ring" or [count] == sides else LINE
+        return [(kind, count)] if count > 1 else []
+    if prod(sides) == count:
+        return [(_MANY[name], side) for side in sides]
+    every = [[part for part in range(1, side + 1) if count % part == 0] for side in sides]
+    boxes = [box for box in product(*every) if prod(box) == count]
+    if not boxes:
+        return [(LINE if count % 2 else RING, count)]
+    best = min(boxes, key=lambda box: (sorted(box, reverse=True), box))
+    return [
+        (_MANY[name] if part == side else LINE, part)
+        for part, side in zip(best, sides, strict=True)
+        if part > 1
+    ]
+
+
+def _advice(build: Callable[..., Topology], devices: int, package: int) -> str:
+    """Return what is allowed where devices do not suit packages, with the nearest counts that do."""
+
+    def works(count: int, of: int, **changed: str) -> bool:
+        try:
+            return devices_per_package(count, of) > 0 and build(count, of, **changed).size.size >= 0
+        except InputError:
+            return False
+
+    below = range(devices - 1, max(devices - MOST_TRIED, 1) - 1, -1)
+    above = range(devices + 1, min(devices + MOST_TRIED, MOST_DEVICES) + 1)
+    counts = [next((count for count in side if works(count, package)), 0) for side in (below, above)]
+    each = [(count, devices_per_package(count, package)) for count in counts if count]
+    ways = [f"{DEVICES}={count} ({count // of} x {of})" for count, of in each]
+    part = max(part for part in range(1, package) if devices % part == 0)
+    if works(devices, part):
+        ways.append(f"{PACKAGE}={part}")
+    elif works(devices, part, package_shape="2d"):
+        ways.append(f"{PACKAGE}={part} system.package.shape=2d")
+    allowed = f"as many devices of each package of {package}, at least {max(2, -(-package // 2))}"
+    return ": ".join(filter(None, (allowed, ", or ".join(ways))))
+
+
+def _ports(name: str, size: int) -> int:
+    """Return the ports of a device in a dimension of a network."""
+    if name == "fully_connected":
+        return size - 1
+    return 1 if _ONE.get(name) in (SWITCH, TREE) else min(size - 1, 2)
+
+
+def _check_tree(packages: int, leaf: int, taper: float, given: str) -> None:
+    """Refuse a fat tree whose leaf switches are not all alike; given: what the packages follow from."""
+    if leaf < 1 or packages % leaf:
+        largest = max(part for part in range(1, max(min(leaf, packages), 1) + 1) if packages % part == 0)
+        allowed = f"a divisor of the {packages} packages ({given}), such as system.leaf={largest}"
+        raise InputError("system.leaf", leaf, allowed)
+    if not 0.0 < taper < float("inf"):
+        raise InputError("system.taper", taper, "a number above 0")
+
+
+def _sides(key: str, name: str, shape: str, count: int, given: str) -> list[int]:
+    """Return the sides of a network of `count` devices or packages, those of 1 left out.
+
+    given: the key and value that the count follows from.
+    """
+    if name in _ONE:
+        return [count] if count > 1 else []
+    dimensions = re.fullmatch(r"([123])d", shape)
+    if dimensions:
+        sides = _even_sides(count, int(dimensions[1]))
+    elif re.fullmatch(r"[1-9]\d{0,7}(x[1-9]\d{0,7}){0,2}", shape, re.ASCII):
+        sides = [int(side) for side in shape.split("x")]
+    else:
+        raise InputError(key, shape, "1d, 2d, 3d, or up to three sides such as 16x32")
+    if prod(sides) != count:
+        product, what = " x ".join(map(str, sides)), "devices" if PACKAGE in given else "packages"
+        of_all = f"sides whose product is {count} {what}; {product} is {prod(sides)} ({given})"
+        raise InputError(key, shape, f"1d, 2d, 3d, or {of_all}")
+    return [side for side in sides if side > 1]
+
+
+def _even_sides(count: int, dimensions: int) -> list[int]:
+    """Return the factors of `count` whose longest is shortest, in growing order."""
+    if dimensions == 1:
+        return [count]
+    below = [side for side in range(1, isqrt(count) + 1) if count % side == 0]
+    divisors = {*below, *(count // side for side in below)}
+    found = (sorted([side, *_even_sides(count // side, dimensions - 1)]) for side in divisors)
+    return min(found, key=lambda sides: sides[::-1])

@@ -1,0 +1,50 @@
+"""`parallel.layout=FILE.yaml`: what every axis of the mesh cuts, as its user says (docs/splits.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fastflow.core.yaml_file import mapping_of, of_present, read_version, wrong
+from fastflow.physics.parallelism.mesh import AXES, PIPELINE
+from fastflow.physics.parallelism.plans import Assignment, number_of
+from fastflow.physics.workload.graph import LAYER_KINDS
+
+KEY = "parallel.layout"
+_CUTTING = tuple(axis for axis in AXES if axis != AXES[PIPELINE])
+
+
+class FileLayout(NamedTuple):
+    """Assignments, of splits.assignments."""
+
+    kinds: tuple[int, ...]  # of every kind of layer
+    layers: Mapping[str, int]  # of layers that differ, by name
+
+
+def read_layout(path: str) -> FileLayout:
+    """Return the assignments that a file gives; raises InputError."""
+    return of_present(KEY, _of_version, path)
+
+
+@lru_cache(maxsize=64)
+def _of_version(path: str, changed: int, size: int) -> FileLayout:
+    given = mapping_of("", read_version(path, size), ("axes",), ("name", "source", "layers", *LAYER_KINDS))
+    every, layers = _axes("axes", given["axes"]), given.get("layers", {})
+    if not isinstance(layers, dict):
+        raise wrong("layers", "a mapping of layers, by name, to what their axes cut", layers)
+    kinds = (number_of(_assignment(every | _axes(kind, given.get(kind, {})))) for kind in LAYER_KINDS)
+    own = {str(name): every | _axes(f"layers.{name}", axes) for name, axes in layers.items()}
+    return FileLayout(tuple(kinds), {name: number_of(_assignment(axes)) for name, axes in own.items()})
+
+
+def _axes(where: str, value: Any) -> dict[str, tuple[str, ...]]:
+    given = mapping_of(where, value, (), _CUTTING)
+    for axis, cuts in given.items():
+        if not isinstance(cuts, list) or not all(isinstance(name, str) for name in cuts):
+            raise wrong(f"{where}.{axis}", "a list of dimensions, the first that a kernel has is cut", cuts)
+    return {axis: tuple(cuts) for axis, cuts in given.items()}
+
+
+def _assignment(axes: Mapping[str, tuple[str, ...]]) -> Assignment:
+    return tuple((axis, axes[axis]) for axis in _CUTTING if axis in axes)

@@ -1,0 +1,206 @@
+"""Memory that one device needs: weights, gradients, optimizer state, activations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
+from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_of_kernel, offload_of, owned_weights
+from fastflow.physics.parallelism.pipeline import Pipeline
+from fastflow.physics.parallelism.sharding.local_graph import Supergraph
+from fastflow.physics.parallelism.virtual_stages import Chunks
+from fastflow.physics.schedule.pipeline_order import in_flight
+from fastflow.physics.schedule.stage_order import in_flight as chunks_in_flight
+from fastflow.physics.schedule.stage_order import waiting
+from fastflow.physics.workload import in_blocks
+from fastflow.physics.workload.graph import REDUCE_SCATTER, UPDATE, Graph, most_by_point
+from fastflow.physics.workload.precision import Precision
+
+
+class Footprint(NamedTuple):
+    """Bytes of one device of the pipeline stage that needs most, by kind; shape (points,)."""
+
+    weights: Floats  # master copies included
+    gradients: Floats
+    optimizer: Floats
+    activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
+    stage: Ints  # which stage that is
+    buffers: Floats  # copies of weights and gradients of which it holds a part
+    host: Floats  # what is offloaded, in the host's memory; not part of the total
+
+    @property
+    def total(self) -> Floats:
+        """All of it [B]."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+
+
+class _Stages(NamedTuple):
+    """What kernels take of a `Pipeline`."""
+
+    stages: Ints
+    microbatches: Ints
+    order: Ints
+    stage: Ints
+
+
+@kernel
+def _fullest_stage(
+    graph: Graph, shards: Supergraph, pipeline: _Stages, a_whole: Floats, a_part: Floats, activation: Floats
+) -> tuple[Floats, Floats, Floats, Ints]:
+    """Return weights, a device's part of them, and kept activations of the stage that needs most [elements],
+    and which it is. a_whole, a_part: bytes that a device has of every weight, and of one in its part.
+    """
+    points = graph.offset.size - 1
+    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
+    fullest = np.zeros(points, dtype=np.int64)
+    most = 1
+    for p in range(points):
+        most = max(most, pipeline.stages[p])
+    of_stage = np.empty((3, most))
+    for p in range(points):
+        stages = pipeline.stages[p]
+        of_stage[:, :stages] = 0.0
+        for row in range(graph.offset[p], graph.offset[p + 1]):
+            stage, owned = pipeline.stage[row], owned_weights(graph, shards, row)
+            of_stage[0, stage] += owned
+            of_stage[2, stage] += np.ceil(owned / shards.owners[row])
+            of_stage[1, stage] += kept_of_kernel(graph, shards, row, True)
+        needed = -1.0
+        for stage in range(stages):
+            kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+            total = of_stage[0, stage] * a_whole[p] + of_stage[2, stage] * a_part[p]
+            total += kept * activation[p]
+            if total > needed:
+                needed, fullest[p] = total, stage
+                weights[p], parts[p], activations[p] = of_stage[0, stage], of_stage[2, stage], kept
+    return weights, parts, activations, fullest
+
+
+@lean_kernel
+def _two_largest(largest: tuple[float, float], value: float, count: int) -> tuple[float, float]:
+    """Return the two largest of two values, the larger one first, and a value that is there so many times."""
+    if count > 0 and value > largest[0]:
+        return value, value if count > 1 else largest[0]
+    if count > 0 and value > largest[1]:
+        return largest[0], value
+    return largest
+
+
+@kernel
+def _fullest_chunked(
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, streams: Bools, a_whole: Floats, a_part: Floats,
+    activation: Floats,
+) -> tuple[Floats, Floats, Floats, Ints, Floats, Floats]:  # fmt: skip
+    """Return the same where layers stand for several, what the largest layer keeps that is computed again,
+    while it is, and what of activations lies with the host [elements].
+
+    streams: whether activations do, (points,). Of hidden layers' the device has what two of them keep.
+    """
+    points = streams.size
+    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
+    worked, hosted, fullest = np.zeros(points), np.zeros(points), np.zeros(points, dtype=np.int64)
+    for p in range(points):
+        first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
+        parted, border, needed = (chunks.offset[p + 1] - chunks.offset[p]) // stages, 0.0, -1.0
+        for layer in range(first, layers.first[p + 1]):
+            border = max(border, layers.border[layer])
+        for stage in range(stages):
+            whole, part, kept, largest, movable = 0.0, 0.0, 0.0, 0.0, 0.0
+            here = (0.0, 0.0)
+            if stage + 1 == stages > 1:
+                whole, part = layers.copied[p], layers.copied_parts[p]
+            for c in range(parted):
+                for layer in range(count):
+                    at, own = chunks.at[p] + (c * stages + stage) * count + layer, first + layer
+                    held, again = chunks.held[at], chunks.again[at]
+                    whole += held * layers.weights[own]
+                    part += held * layers.parts[own]
+                    of_layer = (held - again) * layers.kept[own] + again * layers.border[own]
+                    kept += of_layer
+                    if again > 0:
+                        largest = max(largest, layers.whole[own])
+                    if layers.hidden[own]:
+                        movable += of_layer
+                        here = _two_largest(here, layers.border[own], again)
+                        here = _two_largest(here, layers.kept[own], held - again)
+                # what a layer reads counts with the one that made it, but a stage keeps what it received
+                if c * stages + stage == 0 and parted * stages > 1:
+                    kept -= border
+                if c * stages + stage + 1 == parted * stages > 1:
+                    kept += border
+            flying = chunks_in_flight(pipeline.order[p], stages, stage, parted, pipeline.microbatches[p])
+            flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+            kept *= flying / parted
+            away = max(movable * flying / parted - here[0] - here[1], 0.0) if streams[p] else 0.0
+            total = whole * a_whole[p] + part * a_part[p] + (kept - away) * activation[p]
+            if total > needed:
+                needed, fullest[p] = total, stage
+                weights[p], parts[p], activations[p] = whole, part, kept - away
+                worked[p], hosted[p] = largest, away
+    return weights, parts, activations, fullest, worked, hosted
+
+
+def footprint(
+    inputs: Inputs, graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None,
+    precision: Precision,
+) -> Footprint:  # fmt: skip
+    """Return what a device of the stage that needs most memory holds.
+
+    Every weight has a gradient when training, also an embedding row that no token touched. Activations are
+    those that the backward pass reads again, for all steps and for as many micro-batches as the schedule has
+    in flight. By the stage of ZeRO (arXiv:1910.02054) devices with the same weights have a part each of
+    optimizer state and masters (1), gradients (2), weights (3), or from the forward pass on whole ones again
+    where it does not reshard.
+
+    inputs: `model.training`, `parallel.zero`, `.reshard`, `.reduce`, `.offload`; layers: of points whose
+    layers stand for several.
+    """
+    zero, offload = zero_stage(inputs), offload_of(inputs)
+    gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
+    master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
+    weight = precision.weight + precision.copies
+    by_stage = (master + state, gradient, weight)
+    whole, part = np.zeros((2, zero.size))
+    # until the last micro-batch, a device has all gradients of its own where nothing sums them before
+    dealt = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not in_blocks(inputs)))
+    sharded = [zero >= 1, dealt, (zero >= 3) & inputs["parallel.reshard"]]
+    for is_part, size in zip(sharded, by_stage, strict=True):
+        whole += np.where(is_part, 0.0, size)
+        part += np.where(is_part, size, 0.0)
+    worked = hosted = np.zeros(zero.size)
+    kept = precision.activation
+    stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
+    if pipeline.chunks is None or layers is None:
+        weights, parts, activations, stage = _fullest_stage(
+            graph.numbers, shards.numbers, stages, whole, part, kept
+        )
+    else:
+        kept = np.where(inputs["model.training"], kept, 0.0)  # of layers; else no backward pass reads them
+        weights, parts, activations, stage, worked, hosted = _fullest_chunked(
+            layers, stages, pipeline.chunks, offload.activations, whole, part, kept
+        )
+    held = [np.where(is_part, parts, weights) for is_part in sharded]
+    return Footprint(
+        weights=held[2] * weight + held[0] * master,
+        gradients=held[1] * gradient,
+        optimizer=held[0] * state,
+        activations=activations * kept,
+        stage=stage,
+        buffers=_buffers(graph, shards, zero) + worked * kept,
+        host=held[0] * (precision.master - master + precision.state - state) + hosted * kept,
+    )
+
+
+def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
+    """Return the bytes of the largest weights that are gathered, and of the largest gradient dealt out."""
+    if not (zero > 1).any():
+        return np.zeros(zero.size)
+    of_kernel, dealt = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
+    used = (of_kernel == 3) & (graph.phase != UPDATE)
+    gathered = np.where(used, shards.fetch.bytes * graph.repeat, 0.0)
+    made = np.where((of_kernel > 1) & dealt, shards.gradient.bytes, 0.0)
+    return most_by_point(graph, gathered) + most_by_point(graph, made)

@@ -1,0 +1,46 @@
+"""The mesh of devices: its named axes, along which work is cut, and sets of them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from fastflow.core.tables import Ints
+
+AXES = ("kp1", "kp2", "tp", "cp", "ep", "dp", "lp")
+"""Parallel dimensions, each a column of degrees: kernel parallelism twice, tensor, context, expert, data,
+pipeline."""
+MESHES = (
+    ("kp1", "kp2", "dp", "lp"), ("tp", "dp", "lp"), ("tp", "cp", "dp", "lp"), ("tp", "ep", "dp", "lp"),
+    ("tp", "cp", "ep", "dp", "lp"), ("kp1", "kp2", "tp", "dp", "lp"),
+)  # fmt: skip
+"""The axes that one mesh has at most: the first one that has all above 1 is a point's."""
+
+PIPELINE = AXES.index("lp")
+DATA = AXES.index("dp")
+SHARDS, REPLICAS = 1 << len(AXES), (1 << len(AXES) + 1) + (1 << DATA)
+"""What makes a set of axes one of shards, of which dp has but those of one replica; and the set of all
+replicas that have the same shards."""
+
+
+def axes(*names: str) -> int:
+    """Return a set of axes, as the bits of a whole number (a "mask")."""
+    return sum(1 << AXES.index(name) for name in set(names))
+
+
+@cache
+def members(mask: int) -> tuple[int, ...]:
+    """Return the axes of a set, by number."""
+    return tuple(axis for axis in range(len(AXES)) if mask >> axis & 1)
+
+
+def devices_along(degrees: Ints, mask: int) -> Ints:
+    """Return the product of the degrees of a set of axes; degrees: (..., axes), result: (...)."""
+    if not mask:
+        return np.ones(degrees.shape[:-1], dtype=np.int64)
+    first, *others = members(mask)
+    found = degrees[..., first].copy()
+    for axis in others:
+        found *= degrees[..., axis]
+    return found

@@ -1,0 +1,1 @@
+"""How tensors are sharded over a mesh of devices, and which collectives follow."""

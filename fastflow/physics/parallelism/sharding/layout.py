@@ -1,0 +1,281 @@
+"""How the layers are laid out over the devices of a pipeline stage.
+
+A strategy's kernel and data parallelism holds for all layers, unless a kind of layer (embedding,
+hidden, softmax) or a layer has its own: an LSTM with a vocabulary of 800K wants its softmax cut otherwise
+than its cells. An own cut takes the same devices, so that every layer has all of its stage. Layouts have a
+column for each kind; only where some point has a cut of a layer by its name, one for each layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import kinds as kinds_of
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Inputs, Ints, Reasons, Texts
+from fastflow.core.yaml_file import listed, shown
+from fastflow.physics.parallelism.layout_file import KEY as FILE
+from fastflow.physics.parallelism.layout_file import read_layout
+from fastflow.physics.parallelism.mesh import AXES, DATA, axes, devices_along
+from fastflow.physics.parallelism.plans import (
+    SEQUENCE,
+    ULYSSES,
+    WAYS,
+    Assignment,
+    assignment_of,
+    assignments,
+    number_of,
+)
+from fastflow.physics.parallelism.sharding.propagation import axes_that_split
+from fastflow.physics.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies, Strategy, parse
+from fastflow.physics.workload import family_of, layers_of
+from fastflow.physics.workload.graph import LAYER_KINDS
+from fastflow.physics.workload.sharding_rules import COLS, ROWS
+from fastflow.schema.inputs import ALL_TO_ALL, AUTO, TRUE
+
+SAME = "same"  # as `parallel.strategy` says
+LAYERS = "parallel.layers"
+_NAMED = re.compile(r"\s*(?P<name>[^\s,:].*?)\s*:\s*(?P<cut>[^\s:,]+)\s*(?:,|$)", re.ASCII)
+
+
+class Layouts(NamedTuple):
+    """How each kind of layer, or each layer, is laid out; int64."""
+
+    assignment: Ints  # what every axis cuts, of splits.assignments, (points, columns)
+    degrees: Ints  # of mesh.AXES, the same stages for all, (points, columns, axes)
+    replicas: Ints  # parts of dp, each of which has all weights, (points,)
+
+    def _along(self, side: str) -> Ints:
+        """Return the devices among which a side of an activation is split, (points, columns)."""
+        found, every = np.ones_like(self.assignment), assignments()
+        for number in np.flatnonzero(np.bincount(self.assignment.ravel())).tolist():
+            devices = devices_along(self.degrees, axes_that_split(every[number], side))
+            found = np.where(self.assignment == number, devices, found)
+        return found
+
+    @property
+    def row_shards(self) -> Ints:
+        """Ways in which the rows of a layer are cut (data parallelism, RC's KP1), as ranks."""
+        return self._along(ROWS)
+
+    @property
+    def ranks(self) -> Ints:
+        """Devices that share the columns of a layer (RC's KP2, CR's KP1), (points, columns)."""
+        return self._along(COLS)
+
+    @property
+    def differ(self) -> Bools:
+        """Whether layers are laid out differently, shape (points,)."""
+        same = (self.degrees == self.degrees[:, :1]).all(axis=(1, 2))
+        differ: Bools = ~(same & (self.assignment == self.assignment[:, :1]).all(axis=1))
+        return differ
+
+
+class Sections(NamedTuple):
+    """What the columns of layouts are; a structure with fewer than others has its first one again."""
+
+    names: Texts  # of every structure, (structures, columns)
+    kinds: Ints  # of layer, (structures, columns)
+    place: Ints  # of every point's structure, (points,)
+
+
+def names_layers(inputs: Inputs) -> bool:
+    """Say whether some point has a cut of a layer by its name; raises InputError."""
+    if LAYERS in inputs and (inputs[LAYERS] != SAME).any():
+        return True
+    return FILE in inputs and any(read_layout(path).layers for path in set(inputs[FILE].tolist()))
+
+
+def sections(inputs: Inputs) -> Sections:
+    """Return what the columns of points' layouts are: kinds of layer, or where some are named, layers.
+
+    inputs: as `names_layers` takes them, and those of `model` where it says so.
+    """
+    if not names_layers(inputs):
+        place = np.zeros(inputs["parallel.strategy"].size, dtype=np.int64)
+        return Sections(np.array([LAYER_KINDS]), np.arange(len(LAYER_KINDS))[None], place)
+    layers, place = layers_of(inputs)
+    most = max((len(own) for own in layers), default=0)
+    padded = [(*own, *[own[0]] * (most - len(own))) for own in layers]
+    names = np.array([[layer.name for layer in own] for own in padded], dtype=np.str_)
+    kinds = np.array([[layer.kind for layer in own] for own in padded], dtype=np.int64)
+    return Sections(names.reshape(len(layers), most), kinds.reshape(len(layers), most), place)
+
+
+def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
+    """Return every point's layouts, and why one does not suit its strategy (or "").
+
+    inputs: `parallel.embedding`, `.hidden` and `.softmax`, each `same` or a strategy without stages; where
+    that has no data parallelism, the devices that the cut leaves share the batch. `parallel.layers`, in place
+    of these, as `parse_layers` takes it. `parallel.shards`. Raises InputError.
+    """
+    names, kinds, place = known = sections(inputs)
+    cuts, degrees = (np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2])
+    layouts = Layouts(cuts, degrees, np.ones_like(place))
+    tensor = np.flatnonzero(strategies.assignment == TENSOR)
+    ways = (
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        ~inputs["parallel.expert_tensor"],
+    )  # fmt: skip
+    first, alike = kinds_of([way[tensor] for way in ways], tensor.size)
+    for number, one in enumerate(tensor[first].tolist()):
+        sequence, ulysses, dealing, whole = (way[one].item() for way in ways)
+        assignment = number_of(tensor_parallel(sequence, ulysses, dealing, whole))
+        layouts.assignment[tensor[alike == number]] = assignment
+    reason = Reasons(strategies.assignment.size)
+    every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
+    for i, columns, own, key, text in _own_cuts(inputs, known):
+        available, cut = there[i], own.devices // own.dp
+        if own.dp == 1 and available % cut == 0:
+            own = own._replace(dp=available // cut)
+        devices = "one device" if available == 1 else f"{available} devices"
+        if key == LAYERS and not columns.any():
+            reason.add(i, str(InputError(key, text, _layers(names[place[i]]))))
+        elif own.devices != available:
+            allowed = f"a cut that uses the {devices} of a layer under the strategy"
+            reason.add(i, str(InputError(key, text, allowed)))
+        elif own.ep > 1:  # experts are dealt out for all layers alike
+            reason.add(i, str(InputError(key, text, "a cut without e, which parallel.strategy has")))
+        layouts.assignment[i, columns] = own.kernel
+        layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
+    for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
+        allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
+        keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
+        key = next(key for key in keys if inputs[key][p] != SAME)
+        reason.add(p, str(InputError(key, inputs[key][p], allowed)))
+    for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
+        allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
+        reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
+    for p, path in enumerate(inputs.get(FILE, ())):
+        given, every = read_layout(str(path)), names[place[p]]
+        layouts.assignment[p] = np.array(given.kinds)[kinds[place[p]]]
+        for name, number in given.layers.items():
+            layouts.assignment[p, every == name] = number
+            if name not in every:
+                allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
+                reason.add(p, str(InputError(FILE, path, allowed)))
+    _replicate(inputs["parallel.shards"], layouts, layouts.differ | (FILE in inputs), reason)
+    return layouts, reason.texts()
+
+
+def _replicate(shards: Ints, layouts: Layouts, own: Bools, reason: Reasons) -> None:
+    """Write how many times a stage's devices have all weights.
+
+    shards: devices that have parts of one, 0 for all; own: whether a point's layers have cuts of their own,
+    (points,).
+    """
+    if not shards.any():
+        return
+    sharing = devices_along(layouts.degrees, axes("cp", "ep", "dp")).max(axis=1)
+    some = np.where((shards > 0) & (shards < sharing), shards, sharing)
+    replicas = sharing // some
+    wrong = (sharing % some > 0) | (layouts.degrees[:, 0, DATA] % replicas > 0)
+    for p in np.flatnonzero(wrong | (own & (replicas > 1))).tolist():
+        allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
+        if own[p]:
+            allowed = "0, where layers have cuts of their own"
+        reason.add(p, str(InputError("parallel.shards", int(shards[p]), allowed)))
+        replicas[p] = 1
+    layouts.replicas[:] = replicas
+
+
+@lru_cache(maxsize=64)
+def tensor_parallel(sequence: bool, ulysses: bool, along: int = 0, whole: bool = False) -> Assignment:
+    """Return the assignment of tensor parallelism with some of its other ways.
+
+    sequence: it splits tokens too; ulysses: context parallelism deals heads out; along: axes along which
+    experts are dealt out, beside ep, as bits; whole: tensor parallelism does not cut experts. Tokens that all
+    devices along tp have stay there: each takes those of its own experts, and their sums are summed up.
+    """
+    dealt = "groups.experts"
+    tensor, context = (SEQUENCE if sequence else WAYS["TP"][0]), (ULYSSES if ulysses else WAYS["TP"][1])
+    if along & axes("tp"):
+        own = (dealt,) if sequence else (dealt, "inner.experts")
+        tensor = tensor._replace(dimensions=(*own, *tensor.dimensions))
+    elif whole:
+        names = ("dense.feed_forward" if one == "feed_forward" else one for one in tensor.dimensions)
+        tensor = tensor._replace(dimensions=tuple(names))
+    if along & axes("cp"):
+        context = context._replace(dimensions=(dealt, *context.dimensions))
+    return assignment_of("TP", tensor, context)
+
+
+def _cuts_tokens(inputs: Inputs, strategies: Strategies) -> Bools:
+    """Return whether tensor parallelism cuts the tokens too, (points,).
+
+    By itself it does so in models that are known to name their dimensions: those of layers that stand for
+    several. A file may not.
+    """
+    asked = inputs["parallel.sequence"]
+    cuts: Bools = asked == TRUE
+    if asked.size and family_of(inputs).order is not None:
+        cuts |= (asked == AUTO) & (strategies.degrees[:, AXES.index("tp")] > 1)
+    return cuts
+
+
+def undivided(inputs: Inputs, strategies: Strategies) -> Texts:
+    """Say for every point which size of its model a degree of its strategy does not divide; or "", (points,).
+
+    inputs: of the family's `divided`.
+    """
+    points = strategies.assignment.size
+    reason, divided = Reasons(points), family_of(inputs).divided if points else {}
+    for axis, key in (family_of(inputs).copied if points else {}).items():
+        degree, size = strategies.degrees[:, AXES.index(axis)], inputs[key]
+        for i in reason.without((size > 0) & (size % degree > 0) & (degree % np.maximum(size, 1) > 0)):
+            what = f"a divisor or a multiple of {key}={size[i]}"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
+    for axis, key in divided.items():
+        degree = strategies.experts if axis == "ep" else strategies.degrees[:, AXES.index(axis)]
+        size = inputs[key]
+        for i in reason.without((size % degree > 0) | ((size == 0) & (degree > 1))):
+            what = f"a divisor of {key}={size[i]}" if size[i] else f"1, since {key}=0"
+            reason.add(i, str(InputError(f"degree of {axis}", int(degree[i]), what)))
+    return reason.texts()
+
+
+def _layers(names: Texts) -> str:
+    return f"layers of the model: {listed(dict.fromkeys(names.tolist()))}"
+
+
+def _own_cuts(inputs: Inputs, known: Sections) -> Iterator[tuple[int, Bools, Strategy, str, str]]:
+    """Yield every own cut: the point, the columns of layouts that it is of, the cut, its key and value."""
+    for kind, name in enumerate(LAYER_KINDS):
+        key = f"parallel.{name}"
+        for i in np.flatnonzero(inputs[key] != SAME).tolist():
+            text = str(inputs[key][i])
+            yield i, known.kinds[known.place[i]] == kind, parse_layout(text, key), key, text
+    for i, text in enumerate(inputs.get(LAYERS, ())):
+        for name, own in parse_layers(str(text)).items():
+            yield i, known.names[known.place[i]] == name, own, LAYERS, f"{name}: {own}"
+
+
+@lru_cache(maxsize=4096)
+def parse_layers(text: str) -> Mapping[str, Strategy]:
+    """Return the cuts of layers by name, of a text such as "tower: RC-1-8, head: CR-8"; raises InputError."""
+    if text == SAME:
+        return {}
+    found = list(_NAMED.finditer(text))
+    cuts = {one["name"]: parse_layout(one["cut"], LAYERS) for one in found}
+    written = "".join(one[0] for one in found)
+    if not found or written != text or text.endswith(",") or len(cuts) < len(found):
+        allowed = "layers by name, each once, with their cuts, such as tower: RC-1-8, head: CR-8"
+        raise InputError(LAYERS, text, allowed)
+    return cuts
+
+
+def parse_layout(text: str, key: str) -> Strategy:
+    """Read the cut of one kind of layer; raises InputError where it is none or has pipeline stages."""
+    if text == SAME:
+        return Strategy()
+    own = parse(text, key)
+    if own.lp > 1:
+        raise InputError(
+            key, text, "a cut without pipeline stages; parallel.strategy sets those for all layers"
+        )
+    return own

@@ -1,0 +1,76 @@
+"""One device's share of a graph: local sizes, and the cross-edges between devices (3.3, 5.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.parallelism.sharding.tables import Groups
+from fastflow.physics.workload.sharding_rules import Cutting, Share
+
+NOBODY = Groups()
+
+
+class CrossEdges(NamedTuple):
+    """An exchange a kernel, along some axes of the mesh; shape (kernels,)."""
+
+    collective: Ints  # of workload.graph.COLLECTIVES
+    bytes: Floats  # of the whole tensor, as each device holds it before or after
+    ranks: Ints
+    group: Ints  # who exchanges: the number of a set of axes x kinds of layer + the kind
+
+
+class FusedShares(NamedTuple):
+    """The kernels of one type that times them itself."""
+
+    type: Cutting
+    rows: Ints  # of the graph
+    share: Share
+
+
+class Supergraph(NamedTuple):
+    """One device's share of every kernel, of one micro-batch; rows as in the graph, shape (kernels,)."""
+
+    m: Ints  # local GEMM, C[m, n] = A[m, k] B[k, n]; 0 where the kernel is no GEMM
+    k: Ints
+    n: Ints
+    batch: Ints  # of them, in one launch
+    elements: Floats  # local elements of a memory-bound pass; 0 for a GEMM
+    rows: Ints  # local dimensions of the layer
+    inner: Ints
+    cols: Ints
+    activation_rows: Ints  # rows and columns of an activation that a device has
+    activation_cols: Ints
+    read_rows: Ints  # rows and columns of it that the next product reads
+    read_cols: Ints
+    sync: CrossEdges  # follows the kernel, every launch, and is waited for
+    relayout: CrossEdges  # the same, where the tensor's other end is laid out differently
+    owners: Ints  # devices that have the same weights, and parts of them under ZeRO
+    fetch: CrossEdges  # of weights that devices have parts of (ZeRO), waited for
+    gradient: CrossEdges  # starts when the kernel is done, and may overlap with what comes
+    replicas: CrossEdges  # follows that, where several devices have the same part of the weights
+    further: tuple[CrossEdges, ...]  # the same as sync, where something has more than one
+    send: CrossEdges  # to the neighbouring stage, where the cut of the pipeline falls on the layer's border
+    groups: Groups
+    fused: tuple[FusedShares, ...]
+
+    @property
+    def syncs(self) -> tuple[CrossEdges, ...]:
+        """All that is waited for after a kernel: what is always there, and what some point has."""
+        others = (*self.further, self.relayout, self.fetch)
+        return (self.sync, *(edges for edges in others if edges.collective.any()))
+
+    @property
+    def waited(self) -> Ints:
+        """The collective that is waited for after every kernel, the first of several."""
+        found = self.sync.collective
+        for edges in self.syncs[1:]:
+            found = np.where(found > 0, found, edges.collective)
+        return found
+
+    @property
+    def numbers(self) -> Supergraph:
+        """All that kernels take."""
+        return self._replace(further=(), groups=NOBODY, fused=())

@@ -1,0 +1,268 @@
+"""The compute graph cut by a strategy: one device's kernels, and the cross-edges between devices (3.3, 5.1).
+
+All devices of a data or kernel parallel group do the same at the same time (6.5), so the cut
+graph is that of one device of each pipeline stage. How every kernel is cut, and what is exchanged after it,
+follows from an assignment (`splits`); degrees make sizes, bytes and ranks of it. Where a dimension does not
+divide evenly, the largest shard counts.
+
+    Pipeline, LP: layers by stages; what a stage's last layer makes is sent to the next one.
+    Micro-batches: the rows of a device are worked on in turns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Bools, Ints
+from fastflow.physics.parallelism.mesh import devices_along
+from fastflow.physics.parallelism.sharding.collectives import (
+    Shares,
+    ceil_div,
+    crowds_heads,
+    write_copies,
+    write_fetch,
+    write_gradient,
+    write_heads,
+    write_relayout,
+    write_replicas,
+    write_send,
+    write_sync,
+)
+from fastflow.physics.parallelism.sharding.layout import Layouts
+from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, FusedShares, Supergraph
+from fastflow.physics.parallelism.sharding.tables import STAGES, Cuts, Slot, tables_of
+from fastflow.physics.workload.graph import (
+    BATCHED,
+    FORWARD,
+    INPUT_GRADIENT,
+    ON_ACTIVATIONS,
+    ON_WEIGHTS,
+    PRODUCT,
+    PRODUCTS,
+    UPDATE,
+    WEIGHT_GRADIENT,
+    Graph,
+)
+from fastflow.physics.workload.precision import Precision
+from fastflow.physics.workload.sharding_rules import Cutting, Share
+
+
+@lean_kernel
+def _gemm_sizes(kind: int, rows: int, inner: int, cols: int) -> tuple[int, int, int]:
+    """Return m, k, n of a kernel's local GEMM from its layer's local dimensions."""
+    if kind == PRODUCT:
+        return rows, inner, cols
+    if kind == INPUT_GRADIENT:
+        return rows, cols, inner
+    if kind == WEIGHT_GRADIENT:
+        return inner, rows, cols
+    return 0, 0, 0
+
+
+@lean_kernel
+def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> None:
+    """Write every kernel's local dimensions."""
+    for row in range(graph.point.size):
+        p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
+        rows, turns, ways = graph.rows[row], shares.microbatches[p], shares.ways
+        here, there = shares.columns * p + own, shares.columns * p + peer
+        k, other = shares.first[here] + row, shares.first[there] + row
+        here, there = shares.sets * here, shares.sets * there
+        out.read_rows[row] = ceil_div(rows, ways[there + cuts.read_rows[other]] * turns)
+        out.read_cols[row] = ceil_div(graph.cols[row], ways[there + cuts.read_cols[other]])
+        if kind != ON_WEIGHTS:
+            rows = ceil_div(rows, ways[here + cuts.rows[k]] * turns)
+        inner = ceil_div(graph.inner[row], ways[here + cuts.inner[k]])
+        cols = ceil_div(graph.cols[row], ways[here + cuts.cols[k]])
+        activation_cols = ceil_div(graph.cols[row], ways[here + cuts.lies_cols[k]])
+        out.activation_rows[row] = ceil_div(graph.rows[row], ways[here + cuts.lies_rows[k]] * turns)
+        products, of_one = graph.products[row], rows
+        if products > 1 or kind == BATCHED:  # each has its share of the rows
+            of_one = ceil_div(graph.rows[row], products)
+            products = ceil_div(products, ways[here + cuts.products[k]] * (turns if kind == BATCHED else 1))
+            of_one = ceil_div(of_one, ways[here + cuts.rows[k]] * (1 if kind == BATCHED else turns))
+        out.m[row], out.k[row], out.n[row] = _gemm_sizes(kind, of_one, inner, cols)
+        out.batch[row] = graph.batch[row] * products
+        if kind == BATCHED:
+            out.m[row], out.k[row], out.n[row] = of_one, inner, graph.cols[row]
+            rows = out.activation_rows[row]
+        out.elements[row] = 0.0
+        if kind == ON_ACTIVATIONS:
+            out.elements[row] = 1.0 * rows * activation_cols
+        elif kind == ON_WEIGHTS:
+            out.elements[row] = 1.0 * out.batch[row] * inner * cols
+            if shares.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its part
+                out.elements[row] = np.ceil(
+                    out.elements[row] * shares.replicas[p] / ways[here + cuts.sharing[k]]
+                )
+        out.rows[row], out.inner[row], out.cols[row] = rows, inner, cols
+        out.activation_cols[row] = activation_cols
+        out.owners[row] = max(ways[here + cuts.sharing[k]] // shares.replicas[p], 1)
+
+
+@kernel
+def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) -> None:
+    """Write one device's share of every kernel, and the first of its exchanges."""
+    _cut_sizes(graph, cuts, shares, out)
+    write_sync(graph, slot, shares, out.sync)
+    write_gradient(graph, cuts, shares, out, out.gradient)
+
+
+def cut(
+    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, reshards: Bools,
+    precision: Precision, copies: Bools,
+) -> Supergraph:  # fmt: skip
+    """Cut every kernel of the graph as its point's strategy says.
+
+    stages, microbatches, zero (its stage), reshards (whether stage 3 gives weights up after the forward
+    pass), copies (whether the last stage has one of the first one's embedding): shape (points,).
+    """
+    used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
+    used = used if used.size else np.zeros(1, dtype=np.int64)
+    replicated = layouts.replicas > 1
+    tables = tables_of(graph.structures, tuple(used.tolist()), bool(replicated.any()))
+    sets, place = tables.groups.sets, np.searchsorted(used, layouts.assignment)
+    shares = Shares(
+        first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
+        ways=np.stack([devices_along(layouts.degrees, one) for one in sets], axis=2).ravel(),
+        sets=len(sets),
+        columns=layouts.assignment.shape[1],
+        assignment=layouts.assignment,
+        row_shards=layouts.row_shards,
+        ranks=layouts.ranks,
+        microbatches=microbatches,
+        zero=np.array(zero),  # columns that kernels take
+        reshards=np.array(reshards),
+        replicas=layouts.replicas,
+        weight=precision.weight,
+        activation=precision.activation,
+        gradient=precision.gradient,
+        stages=stages,
+        differ=layouts.differ,
+    )
+    kernels = graph.point.size
+
+    def column() -> Ints:
+        return np.empty(kernels, dtype=np.int64)
+
+    def edges() -> CrossEdges:
+        return CrossEdges(collective=column(), bytes=np.empty(kernels), ranks=column(), group=column())
+
+    zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
+    nothing = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
+
+    def rare(is_written: np.bool_) -> CrossEdges:
+        """Return edges of nothing; those that are not written share their columns."""
+        if not is_written:
+            return nothing
+        return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
+
+    crowded = crowds_heads(graph, tables.cuts, shares)
+    moves, stacked, shared = shares.differ.any(), (stages > 1).any(), (zero > 0).any()
+    out = Supergraph(
+        m=column(),
+        k=column(),
+        n=column(),
+        batch=column(),
+        elements=np.empty(kernels),
+        rows=column(),
+        inner=column(),
+        cols=column(),
+        activation_rows=column(),
+        activation_cols=column(),
+        owners=column(),
+        fetch=rare(shared),
+        read_rows=column(),
+        read_cols=column(),
+        sync=edges(),
+        relayout=rare(moves | copies.any() | crowded.any()),
+        gradient=edges(),
+        replicas=rare(replicated.any()),
+        further=tuple(edges() for _ in tables.slots[1:]),
+        send=rare(stacked),
+        groups=tables.groups,
+        fused=(),
+    )
+    kernels_of, local = graph.numbers, out.numbers
+    _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
+    for slot, further in zip(tables.slots[1:], out.further, strict=True):
+        write_sync(kernels_of, slot, shares, further)
+    if moves:
+        write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
+    if shared:
+        write_fetch(graph, tables.cuts, shares, out, out.fetch)
+    if replicated.any():
+        write_replicas(graph, shares, sets, out)
+    if crowded.any():
+        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(crowded), out.relayout)
+    if copies.any():
+        write_copies(graph, shares, out, sets.index(STAGES), copies, out.relayout)
+    if stacked:
+        write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
+    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
+
+
+def _fused(
+    graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+) -> tuple[FusedShares, ...]:
+    """Return the kernels that their types time themselves, by type."""
+    found: dict[Cutting, list[Ints]] = {}
+    for number, structure in enumerate(graph.structures):
+        own: dict[Cutting, list[int]] = {}
+        for at, facts in enumerate(structure):
+            is_pass = facts.kind == ON_ACTIVATIONS and facts.phase == FORWARD
+            if facts.form.type.time is not None and (is_pass or facts.kind in PRODUCTS):
+                own.setdefault(facts.form.type, []).append(at)
+        for one, places in own.items():
+            starts = graph.offset[np.flatnonzero(graph.structure == number)]
+            found.setdefault(one, []).append(np.add.outer(starts, places).ravel())
+    every = {one: np.concatenate(rows) for one, rows in found.items()}
+    return tuple(
+        FusedShares(one, rows, _share(rows, graph, cuts, shares, local, precision))
+        for one, rows in every.items()
+    )
+
+
+def _share(
+    rows: Ints, graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, precision: Precision
+) -> Share:
+    """Return one device's shares of some kernels."""
+    point = graph.point[rows]
+    here = shares.columns * point + graph.layer_kind[rows]
+    k = shares.first[here] + rows
+    is_pass = local.m[rows] == 0
+    return Share(
+        device=point,
+        kind=graph.kind[rows],
+        m=local.m[rows],
+        k=local.k[rows],
+        n=np.where(is_pass, local.activation_cols[rows], local.n[rows]),
+        batch=local.batch[rows],
+        rows=graph.rows[rows],
+        products=graph.products[rows],
+        row_ways=shares.ways[shares.sets * here + cuts.rows[k]],
+        col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
+        group_ways=shares.ways[shares.sets * here + cuts.products[k]],
+        elements=local.elements[rows],
+        turns=shares.microbatches[point],
+        operand=precision.operand[point],
+        output=np.where(
+            graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]
+        ),
+        activation=precision.activation[point],
+        attention=precision.attention[point],
+        cache=precision.cache[point],
+        own={name: column[rows] for name, column in graph.own.items()},
+    )
+
+
+def all_launches(graph: Graph, microbatches: Ints) -> Ints:
+    """Return the launches of every kernel in an iteration, shape (kernels,): once to update.
+
+    microbatches: shape (points,).
+    """
+    launches = graph.repeat if (graph.times == 1).all() else graph.repeat * graph.times
+    if (microbatches == 1).all():
+        return launches
+    return launches * np.where(graph.phase == UPDATE, 1, microbatches[graph.point])

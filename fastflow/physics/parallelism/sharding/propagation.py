@@ -1,0 +1,237 @@
+"""How tensors lie on a mesh of devices, and what is exchanged for it: the one notation of every split.
+
+Along each axis of the mesh a tensor is *split* in one of its dimensions, *broadcast* (every device has all of
+it), or a *partial* sum (Yuan et al., OneFlow, arXiv:2110.15032; Xu et al., GSPMD, arXiv:2105.04663). An
+assignment says for every axis which dimensions it cuts: each kernel is cut along the first of them that it
+has. All else follows. What a kernel makes is split where its output has the dimension, a partial sum where it
+contracts it, and broadcast where it has none. What turns that into the layout that its readers need is
+exchanged: split to broadcast by an all-gather, partial to split by a reduce-scatter, partial to broadcast by
+an all-reduce, one split to another by an all-to-all, broadcast to split by nothing.
+
+A partial sum goes to the layout in which a pass over the tensor would be cut: that is where the tensor lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from fastflow.physics.parallelism.mesh import axes
+from fastflow.physics.parallelism.plans import Assignment
+from fastflow.physics.parallelism.sharding.placements import (
+    added,
+    differentiated,
+    home,
+    is_shared,
+    lies_as_pass,
+    made,
+    read,
+    side,
+    turned,
+)
+from fastflow.physics.workload.graph import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BACKWARD,
+    BATCHED,
+    FORWARD,
+    INPUT_GRADIENT,
+    NO_EXCHANGE,
+    NO_GRADIENT,
+    ON_ACTIVATIONS,
+    ON_WEIGHTS,
+    PRODUCT,
+    REDUCE_SCATTER,
+    Dims,
+    Facts,
+    Form,
+    Structure,
+)
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS, SIDES
+
+Layout = tuple[str, ...]
+"""How a tensor lies along every axis. It says which side is split, not in which dimension of the side: an
+assignment must not cut the batch of one kernel and the sequence of the next along the same axis."""
+
+# A row's maximum and sum, in fp32, as columns of 2-byte numbers; exact enough at fp32 too.
+STATISTICS_COLS = 4
+# A gather moves half of what an all-reduce of as many bytes does, so that statistics that travel with one
+# count twice.
+STATISTICS_IN_A_GATHER = 2 * STATISTICS_COLS
+_OF_ROWS = (ROWS, GROUPS)
+_READER = TYPES["gemm"]  # what no product reads is kept whole as one would read it
+
+
+STATISTICS, SUMMED, READ, SHARED = 0, 1, 2, 3
+"""Columns of an exchange: none but those of statistics; those that a kernel sums; those that others read, or
+read as an operand that is shared alone."""
+
+
+class Exchange(NamedTuple):
+    """A collective after a kernel, along some axes; sets of axes are bits."""
+
+    collective: int = NO_EXCHANGE
+    axes: int = 0
+    of: int = STATISTICS  # which columns
+    cols: int = 0  # further ones
+    rows_by: int = 0  # axes that split the rows, and the columns, beside
+    cols_by: int = 0
+
+
+@lru_cache(maxsize=256)
+def axes_that_split(assignment: Assignment, where: str) -> int:
+    """Return the axes that split a side of activations, as bits, whatever their dimensions are called."""
+    return axes(*(axis for axis, cuts in assignment if lies_as_pass(cuts, Dims()) == where))
+
+
+class Split(NamedTuple):
+    """How a kernel is cut, in sets of axes as bits, and what is exchanged after it."""
+
+    rows: int
+    inner: int
+    cols: int
+    products: int  # that are dealt out whole
+    lies_rows: int  # rows and columns of the tensor that it makes, or whose gradient it makes
+    lies_cols: int
+    read_rows: int  # rows and columns of that as a product reads them
+    read_cols: int
+    sharing: int  # axes along which devices have the same weights, and partial sums of their gradients
+    reads: int  # 1 where products read it
+    travels: int  # columns of statistics, with what its readers read
+    whole: int  # 1 where its readers need all columns
+    partial: int  # 1 where it makes partial sums of an input's gradient
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def exchanging(self) -> set[int]:
+        """All sets of axes along which something may be exchanged for it."""
+        return {self.sharing, self.lies_cols, *(one.axes for one in self.exchanges)}
+
+
+def _along(
+    assignment: Assignment, form: Form, of: Callable[[tuple[str, ...], Form], str], is_as: Collection[str]
+) -> int:
+    """Return the axes along which some layout of a tensor is one of those given."""
+    return axes(*(axis for axis, cuts in assignment if of(cuts, form) in is_as))
+
+
+def _summed(found: Collection[str]) -> str:
+    """Return the layout along an axis of a sum of tensors that lie so, without an exchange."""
+    lie = set(found) - {BROADCAST} or {BROADCAST}
+    return lie.pop() if len(lie) == 1 else PARTIAL  # each device's part among zeros
+
+
+def _turns(facts: Facts, assignment: Assignment) -> Iterator[tuple[int, Layout, Layout]]:
+    """Yield every tensor that is done after a kernel: of which columns, how it lies, how it is wanted."""
+
+    def along(of: Callable[[tuple[str, ...], Form], str], form: Form) -> Layout:
+        return tuple(of(cuts, form) for _, cuts in assignment)
+
+    if facts.phase == FORWARD:
+        lies = along(home, facts.form)
+        yield SUMMED, along(made, facts.form), lies
+        reads = dict.fromkeys(along(read, one) for one in facts.readers)
+        others = [one for one in reads if any(map(turned, lies, one))]  # that devices do not have
+        if others:  # they share one copy
+            same = zip(*others, strict=True)
+            of = SHARED if all(one.operand for one in facts.readers if along(read, one) in others) else READ
+            yield of, lies, tuple(one[0] if len({*one}) == 1 else BROADCAST for one in same)
+        return
+    for maker, reader, lies_as_made in facts.again:
+        want = along(read, reader)
+        kept = (
+            home(cuts, maker) if lies_as_made or is_shared(cuts, reader) else one
+            for (_, cuts), one in zip(assignment, want, strict=True)
+        )
+        yield SHARED, tuple(kept), want
+    for maker, adders in facts.sums:
+        have = tuple(map(_summed, zip(*(along(added, one) for one in adders), strict=True)))
+        if maker is None:  # whoever made it has not dealt it out
+            yield SUMMED, have, tuple(BROADCAST if one == PARTIAL else one for one in have)
+        else:  # all but the gradient of a product's output is for the one kernel that reads it
+            yield SUMMED, have, along(home if maker.type.kind == PRODUCT else differentiated, maker)
+    for one in facts.readers:
+        yield READ, along(home, one), along(differentiated, one)
+
+
+# a tensor grows in the last of them, and shrinks in the first
+_IN_TURN = (REDUCE_SCATTER, ALL_TO_ALL, ALL_REDUCE, ALL_GATHER)
+
+
+def _turn(of: int, have: Layout, want: Layout, names: Sequence[str]) -> Iterator[Exchange]:
+    """Yield what turns a layout into another; axes with the same collective go together."""
+    now = dict(zip(names, have, strict=True))
+    wanted = dict(zip(names, want, strict=True))
+    for collective in _IN_TURN:
+        along = [axis for axis in names if turned(now[axis], wanted[axis]) == collective]
+        if along:
+            after = now | {axis: wanted[axis] for axis in along}
+            # a gather is of what there is after it; all-to-all, of what one device deals out
+            whole = after if collective == ALL_GATHER else now
+            rows, cols = (
+                axes(*(axis for axis in names if whole[axis] in side)) for side in (_OF_ROWS, (COLS,))
+            )
+            yield Exchange(collective, axes(*along), of, 0, rows, cols)
+            now = after
+
+
+def _exchanges(facts: Facts, assignment: Assignment) -> Iterator[Exchange]:
+    """Yield what is exchanged after a kernel, sums first; tensors that turn alike go together."""
+    names = [axis for axis, _ in assignment]
+    every = [one for turn in _turns(facts, assignment) for one in _turn(*turn, names)]
+    found = sorted(dict.fromkeys(every), key=lambda one: (one.of, _IN_TURN.index(one.collective)))
+    statistics = 0
+    if facts.statistics:
+        cut = (INNER, COLS, GROUPS) if facts.kind == ON_WEIGHTS else (COLS,)
+        statistics = _along(assignment, facts.form, side, cut)
+    for one in found:
+        travels = statistics > 0 and one.axes == statistics and one.collective == ALL_GATHER
+        statistics = 0 if travels else statistics
+        yield one._replace(cols=STATISTICS_IN_A_GATHER if travels else 0)
+    if statistics:
+        rows = 0 if facts.kind == ON_WEIGHTS else _along(assignment, facts.form, side, (ROWS,))
+        yield Exchange(ALL_REDUCE, statistics, STATISTICS, STATISTICS_COLS, rows)
+
+
+@lru_cache(maxsize=256)
+def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]:
+    """Return how every kernel of a network is cut under an assignment, and what is exchanged after it."""
+    return tuple(_split(facts, assignment) for facts in structure)
+
+
+@lru_cache(maxsize=4096)  # repeated layers are alike
+def _split(facts: Facts, assignment: Assignment) -> Split:
+    form, on_weights = facts.form, facts.kind == ON_WEIGHTS
+    rows, inner, cols, groups = (_along(assignment, form, side, (where,)) for where in SIDES)
+    forward = facts.phase == FORWARD
+    products = [one for one in facts.readers if one.type.kind == PRODUCT]
+    reader = products[0] if forward and products else Form(_READER, form.dims._replace(inner=form.dims.cols))
+    layout = read if forward else differentiated
+    needed = [{layout(cuts, one) for one in products} for _, cuts in assignment]
+    if forward:
+        whole = bool(products) and not any(COLS in one for one in needed)
+    else:
+        lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
+        whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
+    dealt, read_dealt = _along(assignment, form, made, _OF_ROWS), _along(assignment, form, read, (GROUPS,))
+    is_pass, is_batched = facts.kind == ON_ACTIVATIONS, form.type.kind == BATCHED
+    contracts = is_batched and form.operand > 0 and facts.phase == BACKWARD  # the rows of the other operand
+    return Split(
+        rows=0 if on_weights or contracts else dealt if is_pass else rows,
+        inner=rows if contracts else inner,
+        cols=cols,
+        products=groups | cols if is_batched else (read_dealt & ~dealt) if is_pass else groups,
+        lies_rows=0 if on_weights else _along(assignment, form, home, _OF_ROWS),
+        lies_cols=_along(assignment, form, home, (COLS,)),
+        read_rows=_along(assignment, reader, read, _OF_ROWS),
+        read_cols=_along(assignment, reader, read, (COLS,)),
+        sharing=rows if form.type.gradient != NO_GRADIENT else 0,
+        reads=int(bool(products)),
+        travels=STATISTICS_IN_A_GATHER * facts.statistics,
+        whole=int(whole),
+        partial=int(facts.kind == INPUT_GRADIENT and cols > 0),
+        exchanges=tuple(_exchanges(facts, assignment)),
+    )

@@ -1,0 +1,250 @@
+"""Parallel strategies and their notation: `RC-4-2-d3-p2`, `CR-8-d4`, `TP-8-c2-d4-p4x2`, `d512` (3.3)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import vocabulary
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Bools, Ints, Reasons, Texts
+from fastflow.physics.parallelism.mesh import AXES, PIPELINE, axes, devices_along
+from fastflow.physics.parallelism.plans import NAMES, WAYS
+
+NO_KERNEL, ROW_COLUMN, COLUMN_ROW, TENSOR = map(NAMES.index, ("", "RC", "CR", "TP"))
+NOTATION = (
+    "RC-KP1-KP2, CR-KP1, TP-TP (then cCP and eEP), 2D-KP1-KP2, 3D-KP1-KP2-TP or none of them, then dDP and "
+    "pLP or pLPxCHUNKS, such as RC-4-2-d3-p2, CR-8-d4, TP-8-c2-d4-p4x2 or d512"
+)
+AUTO = "auto"  # stands for the best of `every_strategy`
+MOST_DEVICES = 10**15  # far below what 64-bit integers count
+_LETTERS = {"cp": "c", "ep": "e", "dp": "d", "lp": "p"}
+"""Axes whose degree follows a letter; it is 1 where there is none."""
+_LETTERED = "".join(rf"(?:(?:^|-){letter}(?P<{axis}>\d{{1,99}}))?" for axis, letter in _LETTERS.items())
+# of each kernel cut, the axes whose degrees it lists
+_CUT_AXES = {name: tuple(cut.axis for cut in way if cut.axis not in _LETTERS) for name, way in WAYS.items()}
+_CUTS = "|".join(rf"{name}(?:-\d{{1,99}}){{{len(of)}}}" for name, of in _CUT_AXES.items() if of)
+_PATTERN = re.compile(rf"(?!-)(?P<cut>{_CUTS})?{_LETTERED}(?:x(?P<chunks>\d{{1,99}}))?", re.ASCII)
+_LONGEST = 60  # characters of a text that is looked at for what was meant
+_LOOSE = re.compile(
+    rf"[-_ ]*(?:(?P<cut>{'|'.join(name.lower() for name, of in _CUT_AXES.items() if of)})"
+    r"[-_ ]*(?P<sizes>\d+(?:[-_ ]+\d+)*)|(?P<axis>[cedp])p?[-_ ]*(?P<degree>\d+(?:x\d+)?))",
+    re.ASCII,
+)
+"""A part of a strategy in small letters, as people may write it: tp8, dp-4, pp2."""
+
+
+class Strategy(NamedTuple):
+    """One strategy: how a distributed GEMM is cut, and the degree of every axis of the mesh."""
+
+    kernel: int = NO_KERNEL  # of splits.NAMES
+    kp1: int = 1
+    kp2: int = 1
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1  # devices that share experts: some of those of the axes beside
+    dp: int = 1
+    lp: int = 1
+    chunks: int = 1  # of layers, a stage
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """Degrees in the order of mesh.AXES, where tensor parallelism cuts experts too."""
+        return self.on_mesh(whole_experts=False)[0]
+
+    @property
+    def devices(self) -> int:
+        """Devices that the strategy uses."""
+        return prod(self._replace(ep=1)[1:-1])
+
+    def on_mesh(self, whole_experts: bool) -> tuple[tuple[int, ...], int]:
+        """Return degrees in the order of mesh.AXES, and axes beside ep that experts are dealt along, as bits.
+
+        Experts are dealt along tp, where it does not cut them (`whole_experts`), then along cp, then along
+        some devices of dp, which are the mesh's axis ep: neighbours first, as Megatron-core's RankGenerator
+        numbers them. Of tp and cp all devices share experts, or none: where EP does not go so far, others do.
+        Where none can, ep is 1 (see `misfit`).
+        """
+        for names in (("tp", "cp"), ("tp",), ("cp",), ()) if whole_experts else (("cp",), ()):
+            along = prod(getattr(self, axis) for axis in names)
+            left = self.ep // along
+            if self.ep % along == 0 and self.dp % left == 0:
+                dealing = axes(*(axis for axis in names if getattr(self, axis) > 1))
+                return self._replace(ep=left, dp=self.dp // left)[1:-1], dealing
+        return self._replace(ep=1)[1:-1], 0
+
+    def __str__(self) -> str:
+        """Write the strategy the way `parse` reads it, degrees of 1 left out."""
+        name = NAMES[self.kernel]
+        words = [name] if name else []
+        words += [str(getattr(self, axis)) for axis in _CUT_AXES[name]]
+        degrees = {axis: getattr(self, axis) for axis in _LETTERS}
+        words += [
+            f"{_LETTERS[axis]}{degree}"
+            for axis, degree in degrees.items()
+            if degree > 1 or (axis == "dp" and not name)
+        ]
+        return "-".join(words) + (f"x{self.chunks}" if self.chunks > 1 else "")
+
+
+class Strategies(NamedTuple):
+    """Strategies as columns; int64."""
+
+    assignment: Ints  # what every axis cuts, of splits.assignments, (points,)
+    degrees: Ints  # of mesh.AXES, (points, axes)
+    chunks: Ints  # of layers, a stage, (points,)
+    experts: Ints  # devices that share experts, along ep and the axes beside, (points,)
+    dealing: Ints  # these axes beside, as bits, (points,)
+
+    @property
+    def lp(self) -> Ints:
+        """Pipeline stages, (points,)."""
+        return self.degrees[:, PIPELINE].copy()
+
+    @property
+    def devices(self) -> Ints:
+        """Devices that each strategy uses, (points,)."""
+        return devices_along(self.degrees, axes(*AXES))
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, key: str = "parallel.strategy") -> Strategy:
+    """Read a strategy in the paper's notation; `key` is where it was written.
+
+    Raises InputError when the text is no strategy or a degree is 0.
+    """
+    match = _PATTERN.fullmatch(text)
+    found = match.groupdict() if match else {}
+    name, *own = (found.pop("cut", None) or "").split("-")
+    given = {axis: int(degree) for axis, degree in found.items() if degree is not None}
+    given |= zip(_CUT_AXES[name], map(int, own), strict=True)
+    foreign = given.keys() - {"dp", "lp", "chunks"} - {cut.axis for cut in WAYS[name]}
+    unstaged = "chunks" in given and ("lp" not in given or given["chunks"] > 1 == given["lp"])
+    if not given or 0 in given.values() or foreign or unstaged:
+        raise InputError(key, text, NOTATION + _advice(text))
+    strategy = Strategy(NAMES.index(name), **given)
+    if max(strategy.devices * strategy.chunks, strategy.ep) > MOST_DEVICES:
+        raise InputError(key, text, f"a strategy that uses at most {MOST_DEVICES:,} devices")
+    return strategy
+
+
+def _advice(text: str) -> str:
+    """Return "; did you mean X?" of a strategy that lacks hyphens or has other letters; else nothing."""
+    cut, degrees, at = "", {}, 0
+    while at < len(text) <= _LONGEST:
+        part = _LOOSE.match(text.lower(), at)
+        if part is None or (cut if part["cut"] else part["axis"] in degrees):
+            return ""
+        if part["cut"]:
+            cut = "-".join([part["cut"].upper(), *re.findall(r"\d+", part["sizes"])])
+        else:
+            degrees[part["axis"]] = part["degree"]
+        at = part.end()
+    lettered = [f"{letter}{degrees[letter]}" for letter in _LETTERS.values() if letter in degrees]
+    meant = "-".join([*([cut] if cut else []), *lettered])
+    if meant in ("", text):
+        return ""
+    try:
+        parse(meant)
+    except InputError:
+        return ""
+    return f"; did you mean {meant}?"
+
+
+@lru_cache(maxsize=16384)
+def _laid(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
+    """Return degrees and axes of dealt experts where TP cuts experts and where not, and how it is printed."""
+    cut, whole = strategy.on_mesh(False), strategy.on_mesh(True)
+    return (cut[0], whole[0]), (cut[1], whole[1]), str(strategy)
+
+
+def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
+    """Read a column of strategies; return them, and each as it is printed, shape (points,).
+
+    whole_experts: whether tensor parallelism does not cut each expert, (points,).
+    """
+    known, place = vocabulary(texts)
+    parsed = [parse(text) for text in known]
+    whole = np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
+    laid = [_laid(one) for one in parsed]
+
+    def column(values: list[Any]) -> Ints:
+        return np.array(values, dtype=np.int64)[place]
+
+    strategies = Strategies(
+        assignment=column([one.kernel for one in parsed]),
+        degrees=np.array([degrees for degrees, _, _ in laid], dtype=np.int64)[place, whole],
+        chunks=column([one.chunks for one in parsed]),
+        experts=column([one.ep for one in parsed]),
+        dealing=np.array([dealing for _, dealing, _ in laid], dtype=np.int64)[place, whole],
+    )
+    return strategies, np.array([printed for _, _, printed in laid])[place]
+
+
+def misfit(strategies: Strategies, printed: Texts, devices: Ints, layers: Ints) -> Texts:
+    """Say for every point why its strategy does not suit `devices` devices or `layers` layers; or "".
+
+    Or why its devices cannot share experts so.
+    """
+    reason = Reasons(devices.size)
+    virtual, taken, stages = strategies.lp * strategies.chunks, strategies.devices, strategies.lp
+    sharing = strategies.degrees[:, AXES.index("ep")].copy()
+    for axis in ("tp", "cp"):
+        dealt = strategies.dealing & axes(axis) > 0
+        sharing *= np.where(dealt, strategies.degrees[:, AXES.index(axis)], 1)
+    wrong = (devices % taken != 0) | (virtual > layers) | (sharing != strategies.experts)
+    for i in np.flatnonzero(wrong):
+        if strategies.chunks[i] > 1 and virtual[i] > layers[i]:
+            allowed = f"a strategy with at most {layers[i]} chunks over all stages, one for each layer"
+        elif stages[i] > layers[i]:
+            allowed = f"a strategy with at most {layers[i]} pipeline stages, one for each layer of the model"
+        elif sharing[i] != strategies.experts[i]:
+            allowed = _sharing(parse(str(printed[i])))
+        else:
+            allowed = (
+                f"a number of devices ({taken[i]} here) that divides system.devices={devices[i]}, or {AUTO}"
+            )
+        reason.add(i, str(InputError("parallel.strategy", printed[i], allowed)))
+    return reason.texts()
+
+
+def _sharing(strategy: Strategy) -> str:
+    """Say how many devices of a strategy can share experts."""
+    texts = [f"an e that divides {strategy.dp}"]
+    if strategy.cp > 1:
+        texts += [f"{strategy.cp} times such a one"]
+    if strategy.tp > 1:
+        texts += [f"with parallel.expert_tensor=false {strategy.tp} times that"]
+    return ", or ".join(texts)
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, in growing order."""
+    low = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return sorted({*low, *(number // one for one in low)})
+
+
+def _factorisations(number: int, parts: int) -> list[tuple[int, ...]]:
+    """Return every way to write a number as an ordered product of some factors."""
+    if parts == 1:
+        return [(number,)]
+    return [
+        (first, *rest) for first in divisors(number) for rest in _factorisations(number // first, parts - 1)
+    ]
+
+
+def every_strategy(devices: int, layers: int) -> list[Strategy]:
+    """Return the strategy space (3.3): each strategy that takes all devices, with at most a stage a layer.
+
+    One that cuts a kernel into a single piece is left out, since it is the one without the cut.
+    """
+    return [
+        Strategy(kernel, **dict(zip(_CUT_AXES[NAMES[kernel]], cuts, strict=True)), dp=dp, lp=lp)
+        for kernel in (NO_KERNEL, COLUMN_ROW, ROW_COLUMN)
+        for *cuts, dp, lp in _factorisations(devices, len(_CUT_AXES[NAMES[kernel]]) + 2)
+        if lp <= layers and (prod(cuts) > 1 or not cuts)
+    ]

@@ -1,0 +1,1 @@
+"""Times of fused attention: forward, backward, decoding."""

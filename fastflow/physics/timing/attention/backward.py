@@ -1,0 +1,113 @@
+"""Time of the backward pass of fused attention of many queries (6.1).
+
+It has five products instead of two: a block has a tile of keys, recomputes scores tile by tile of queries,
+keeps the gradients of its keys and values, and adds to those of queries in L2. All else is as in
+`timing/flash_attention.py`.
+
+What runs beside this kernel is memory-bound: row sums of dO x O, with the clearing of the fp32 sums of dQ,
+and the conversion of these.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.physics.timing.attention.tile_pairs import (
+    Attentions,
+    Bundles,
+    Pairs,
+    bundles_of,
+    count_tiles,
+    instructions_of,
+    keys_of_first,
+    run_pairs,
+)
+from fastflow.physics.timing.device import Device, Library
+from fastflow.physics.timing.library.thread_blocks import Launched, empty_launched
+from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+
+KEYS = 128.0  # of a block of the backward pass (Dao-AILab/flash-attention, heads of up to 128)
+QUERIES = 64.0
+WARP = (16.0, 64.0)  # tile of a warp in its products (the same, eight warps)
+FIRST_WARPS = 8.0  # of a block of FlashAttention 1 (the same, csrc/flash_attn/src/fmha_bwd_hdim128.cu)
+PRODUCTS_OF_KEYS, PRODUCTS_OF_VALUES = 3.0, 2.0  # scores, dQ, dK; dP, dV
+# Of vector lanes a score: scaled difference, two of dS = P (dP - row sum), conversions of P and dS to
+# operands and their stores
+OPERATIONS = 7.0
+
+
+@lean_kernel
+def _lay_backward(
+    work: Attentions, g: int, shared: bool, warp: float, rate: float, accesses: float
+) -> Pairs:  # fmt: skip
+    """Return the pairs of tiles of the backward pass of attention g; blocks have keys."""
+    q, kv = float(work.q_len[g]), float(work.kv_len[g])
+    d, dv = float(work.head_dim[g]), float(work.value_dim[g])
+    size, both = work.size[g], d + dv
+    heads = float(work.sequences[g] * work.heads[g])
+    a, b = KEYS, QUERIES
+    behind, ahead = keys_of_first(work, g)
+    tiles, longest, _ = count_tiles(kv, q, a, b, -ahead, -behind)
+    scores = a * b
+    flop = 2.0 * scores * (PRODUCTS_OF_KEYS * d + PRODUCTS_OF_VALUES * dv)
+    if shared:
+        # A product of m x n over k reads k m of one operand and, for an instruction's rows, k n of the other
+        rows = min(warp, b)
+        of_queries = both * (b + a * b / rows) + a * (b + d * b / rows)  # scores and dP, dQ
+        of_keys = b * (2.0 * a + both * a / rows)  # dV, dK
+        inner = size * (of_queries + of_keys)
+        registers = PARTIAL_SUM_BYTES * scores
+        inner += 2.0 * PARTIAL_SUM_BYTES * b * d  # parts of dQ, on their way to L2
+    else:
+        registers = flop * size * accesses
+        inner = 0.5 * flop * size * (1.0 / WARP[0] + 1.0 / WARP[1])
+        if work.flash[g] == 1:  # each warp has a part of the keys: their sums of dQ meet in L1
+            inner += 2.0 * FIRST_WARPS * PARTIAL_SUM_BYTES * b * d
+    return Pairs(
+        rows=a,
+        columns=b,
+        blocks=heads * np.ceil(kv / a),
+        of_a_head=np.ceil(kv / a),
+        pairs=heads * tiles,
+        longest=longest,
+        cuts=0.0,
+        sums=PARTIAL_SUM_BYTES * a * (b + both),
+        tiles=(a + b) * both * size,
+        flop=flop,
+        rate=rate,
+        registers=registers,
+        inner=inner + 2.0 * scores * size + b * both * size,
+        operations=OPERATIONS * scores,
+        cut=0.0,
+        outer=b * both * size,
+        added=2.0 * PARTIAL_SUM_BYTES * b * d,  # read and written back
+        once=2.0 * heads * kv * both * size,
+        streamed=heads * q * (both * size + PARTIAL_SUM_BYTES * d),
+        launches=1.0,
+    )
+
+
+@kernel
+def run_attentions_backward(work: Attentions, bundles: Bundles, library: Library) -> Launched:
+    """Return how a library runs the backward pass of each attention."""
+    kernels, levels = work.q_len.size, bundles.capacity.shape[1]
+    out, limits = empty_launched(kernels, levels), np.empty(levels + 3)
+    for g in range(kernels):
+        p = work.point[g]
+        shared, rate = instructions_of(library.shared[p], work.flash[g])
+        pairs = _lay_backward(work, g, shared, library.warp_m[p], rate, bundles.accesses[p])
+        sides = (work.kv_len[g], work.head_dim[g], work.q_len[g])
+        run_pairs(pairs, bundles, library, p, sides, limits, out, g)
+    return out
+
+
+def time_attention_backward(device: Device, work: Attentions) -> Launched:
+    """Time the backward pass of every attention [s], as `Launched` has it; tiles are keys, head and queries.
+
+    Physics alone, with no measurement to fit: 55% of an A100's peak, where FlashAttention-2 reaches 50 to 63%
+    (arXiv:2307.08691), and 551 TFLOP/s on H100, where FlashAttention-3 reaches 561 and cuDNN 516
+    (arXiv:2407.08608, figure 6: 16,384 queries, heads of 128, no mask), without the memory-bound
+    kernels beside it.
+    """
+    return run_attentions_backward(work, bundles_of(device), device.library)

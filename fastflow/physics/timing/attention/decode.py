@@ -1,0 +1,255 @@
+"""Time of fused attention of few queries over a long cache: decode, and a few drafted tokens at once (6.1).
+
+A block (`timing/decode_blocks.py`) reads its keys and values once, so that a kernel is a matter of how many
+bundles read, and how fast. A block's time is
+
+- *its beginning and end*: a chain of dependent trips through the memories (page, length, queries, first keys,
+  output), and queries and outputs, which other kernels wrote and read;
+- *its steps*: keys and values come at the bundle's share of L2's bandwidth, or one line of every row a step
+  of the pipeline, and are multiplied after. Only where some warps load and others multiply both overlap;
+- *its share of main memory*: what all blocks of a round read, whatever L2 has from before. It meets the
+  others in a soft maximum.
+
+Blocks run in rounds of as many as all bundles hold. Parts are merged by the last block, or by a second
+kernel. Matrix units are far from busy, so that the clock is not lowered.
+
+How many parts and threads these libraries take, and when tiles, goes by the number of bundles of their own
+chips. Where idle bundles leave what they have (`Device.boosts`), a library takes what is quickest instead:
+tiles wherever heads share keys, one of several numbers of parts and threads up to these, and rounds of equal
+length. Blocks at work have all of L2's bandwidth there, as those of products do. So more bundles slow no
+kernel.
+
+What runs beside is memory-bound: rotary embedding with the write of the cache, a kernel of its own but where
+`rotates` says that this one does it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Bools, Floats
+from fastflow.physics.timing.attention.decode_tiles import (
+    THREADS,
+    WIDEST,
+    DecodeBundles,
+    Decodes,
+    Split,
+    count_seen,
+    count_threads,
+    lay_lanes,
+    lay_tiles,
+    part_lanes,
+    part_tiles,
+    takes_tiles,
+)
+from fastflow.physics.timing.device import Device, Library
+from fastflow.physics.timing.library.thread_blocks import ORDER, Launched, empty_launched
+from fastflow.physics.timing.tiling.boost import lift_of
+
+# Main memory's bandwidth for reads in a row, over what products reach: 0.87 and 0.92 of the peak. Calibrated
+# on 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
+READING = 1.12
+# Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
+# (its repository)
+ORDER_INSIDE = 2.0
+FINENESS = 0.25  # of numbers of parts that are compared: 1 to 8, 10, 12, 15, 18, 22, ...
+
+
+@kernel
+def _soft(a: float, b: float, order: float) -> float:
+    """Return the soft maximum of two times, of order 2 or 4."""
+    longest = max(a, b)
+    if longest == 0.0 or longest == np.inf:
+        return longest
+    share = (min(a, b) / longest) ** 2
+    return float(longest * (np.sqrt(1.0 + share) if order == 2.0 else np.sqrt(np.sqrt(1.0 + share * share))))
+
+
+@kernel
+def _time_round(
+    split: Split, work: float, blocks: float, number: float, port: float, carry: float, beyond: float
+) -> float:
+    """Return the time of blocks that run at once [s].
+
+    work: time of a step on a bundle's units [s]; port: bandwidth of a bundle [B/s]; carry, beyond: times of a
+    block's queries and outputs, and of its keys and values, in main memory [s].
+    """
+    each = np.ceil(blocks / number)  # on the fullest bundle
+    read, own = max(each * split.read / port, split.least), each * work
+    step = _soft(read, own, ORDER_INSIDE) if split.dealt else read + own
+    ends = split.begin + each * split.carried / port + blocks * carry
+    return _soft(ends + split.steps * step, blocks * beyond, ORDER)
+
+
+@kernel
+def _time_even(
+    split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
+) -> tuple[float, float, float]:
+    """Return the time of blocks in rounds of equal length [s], and how many rounds and waves these are.
+
+    All of bandwidth serves the blocks at work. carry, beyond: as `_time_round` has them.
+    """
+    number, at_once = bundles.number[p], bundles.number[p] * split.together
+    if split.dealt:
+        rounds = max(1.0, split.blocks / at_once)
+        blocks, waves = min(split.blocks, at_once), max(1.0, split.blocks / number)
+    else:
+        rounds = np.ceil(split.blocks / at_once)
+        blocks = split.blocks / rounds
+        waves = rounds * np.ceil(blocks / number)
+    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    port = np.ceil(blocks / number) * bandwidth / blocks
+    once = _time_round(split, split.work * pace, blocks, number, port, carry, beyond)
+    return rounds * once, rounds, waves
+
+
+@kernel
+def _time_rounds(
+    split: Split, bandwidth: float, carry: float, beyond: float, p: int, bundles: DecodeBundles
+) -> tuple[float, float, float]:
+    """Return the same of rounds of as many blocks as there is room for, on bundles of a part of it each."""
+    number = bundles.number[p]
+    at_once, port = number * split.together, bandwidth / number
+    rounds = np.floor(split.blocks / at_once)
+    rest = split.blocks - rounds * at_once
+    total, begins = 0.0, rounds
+    if rounds > 0.0:
+        whole = rounds + (rest / at_once if split.dealt else 0.0)
+        total += whole * _time_round(split, split.work, at_once, number, port, carry, beyond)
+    if rest > 0.0 and not (split.dealt and rounds > 0.0):
+        total += _time_round(split, split.work, rest, number, port, carry, beyond)
+        begins += 1.0
+    return total, begins, np.ceil(split.blocks / number)
+
+
+@kernel
+def _time_split(
+    work: Decodes, g: int, split: Split, bundles: DecodeBundles, launch: float, times: Floats, moved: Floats
+) -> tuple[float, float]:
+    """Time kernel g as these blocks [s], and return how many waves these are.
+
+    Writes `times` and `moved` as `Launched` has them.
+    """
+    p, last = work.point[g], len(moved) - 1
+    number, bandwidth, dealt = bundles.number[p], bundles.bandwidth[p], max(bundles.dealt[p], 0)
+    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_seen(work, g)
+    keys = sequences * work.head_dim[g] * work.cache[g]
+    streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
+    port = bandwidth[dealt + 1]
+    cached = bundles.capacity[p, last - 1] if last - 1 > dealt else 0.0
+    if work.shared[g] and split.rereads > cached:
+        streamed *= 2.0
+    merge, reads = 0.0, split.blocks * (split.steps * split.read + split.carried)
+    if split.parts > 1.0:  # written, and read
+        merge = split.sums / port if bundles.boosts[p] else split.merged / (port / number)
+        merge += split.merging
+        reads += 2.0 * split.sums
+    for level in range(last + 1):
+        moved[level] = reads if level <= dealt + 1 else streamed + split.blocks * split.fresh
+        times[level + 1] = moved[level] / bandwidth[level]
+    outer = READING * bandwidth[last]
+    has_cache = last > dealt + 1
+    if has_cache:
+        times[last + 1] /= READING
+    carry = split.fresh / outer if has_cache else 0.0
+    beyond = streamed / split.blocks / outer if has_cache else 0.0
+
+    if bundles.boosts[p]:
+        total, begins, waves = _time_even(split, port, carry, beyond, p, bundles)
+    else:
+        total, begins, waves = _time_rounds(split, port, carry, beyond, p, bundles)
+    pace, _ = lift_of(waves * number / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    times[0] = split.blocks * split.steps * split.work * pace / number
+    times[last + 2] = split.launches * launch + merge + begins * split.begin
+    return float(merge + total + split.launches * launch), waves
+
+
+@kernel
+def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library) -> Launched:
+    """Return how a library runs each kernel."""
+    kernels, levels = work.kv_len.size, bundles.capacity.shape[1]
+    out = empty_launched(kernels, levels)
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    for g in range(kernels):
+        p = work.point[g]
+        number, boosts = bundles.number[p], bundles.boosts[p]
+        on_tiles = takes_tiles(work, g, number, boosts, library.shared[p])
+        most_threads = THREADS if on_tiles else count_threads(work, g, number)
+        threads = THREADS if boosts else most_threads
+        out.candidates[g] = 0
+        while threads <= most_threads:
+            most = part_tiles(work, g, number, library) if on_tiles else part_lanes(work, g, number, threads)
+            parts = 1.0 if boosts else most
+            while True:
+                if on_tiles:
+                    split = lay_tiles(work, g, bundles, library, parts)
+                else:
+                    split = lay_lanes(work, g, bundles, library, threads, parts)
+                time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
+                if out.candidates[g] == 0 or time < out.time[g]:
+                    _write(work, g, split, time, waves, bundles, out)
+                    out.times[g], out.bytes[g] = times, moved
+                out.candidates[g] += 1
+                if parts >= most:
+                    break
+                parts = min(parts + max(1.0, np.floor(parts * FINENESS)), most)
+            threads *= 2.0
+    return out
+
+
+@kernel
+def _write(
+    work: Decodes, g: int, split: Split, time: float, waves: float, bundles: DecodeBundles, out: Launched
+) -> None:
+    """Write that kernel g runs as these blocks."""
+    p = work.point[g]
+    places = waves * bundles.number[p]
+    _, out.lift[g] = lift_of(places / split.blocks, bundles.threshold[p], bundles.headroom[p])
+    out.time[g], out.busy[g] = time, split.blocks / places
+    out.parts[g], out.waves[g] = int(split.parts), int(min(np.ceil(waves), 2.0**62))
+    for level in range(out.tile.shape[1]):
+        whole = level > bundles.dealt[p]
+        out.tile[g, level, 0] = work.q_len[g] * work.heads[g] if whole else int(split.rows)
+        out.tile[g, level, 1] = work.head_dim[g]
+        out.tile[g, level, 2] = work.kv_len[g] if whole else int(split.tokens)
+
+
+@kernel
+def _rotate(work: Decodes, number: Floats, boosts: Bools, reads_l1: Bools) -> Bools:
+    """Return whether the kernel itself does the rotary embedding."""
+    fused = np.empty(work.kv_len.size, dtype=np.bool_)
+    for g in range(work.kv_len.size):
+        p = work.point[g]
+        tiles = takes_tiles(work, g, number[p], boosts[p], reads_l1[p])
+        narrow = work.head_dim[g] <= WIDEST and work.q_len[g] == 1
+        fused[g] = narrow and (not tiles or (reads_l1[p] and work.cache[g] < work.size[g]))
+    return fused
+
+
+def rotates(device: Device, work: Decodes) -> Bools:
+    """Return whether each kernel does the rotary embedding and writes the cache itself, (kernels,).
+
+    TensorRT-LLM's do on vector lanes, and on Hopper over caches of fp8.
+    """
+    return _rotate(work, device.instances, device.boosts, device.library.shared)
+
+
+def time_decoding(device: Device, work: Decodes) -> Launched:
+    """Time one launch of every attention [s], with what merges its parts, as `Launched` has it.
+
+    Tiles are queries (those of heads that share keys), head and tokens; parts are those of the keys.
+    """
+    bundles = DecodeBundles(
+        flops=device.matrix_flops,
+        exponentials=device.special_functions,
+        vector=device.vector_flops,
+        bandwidth=np.stack([*device.bandwidth, device.dram_bandwidth], axis=1),
+        capacity=np.stack(device.capacity, axis=1),
+        dealt=device.dealt_level,
+        number=device.instances,
+        threshold=device.threshold,
+        headroom=device.headroom,
+        boosts=device.boosts,
+    )
+    return run_decodes(work, bundles, device.library)

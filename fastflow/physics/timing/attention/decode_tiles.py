@@ -1,0 +1,276 @@
+"""Blocks that a library cuts fused attention of few queries into: tiles of matrix units, or vector lanes.
+
+Heads that share keys are rows of one tile of matrix units (TensorRT-LLM's XQA). Where every head has keys of
+its own, or blocks are too few to be worth it, vector lanes do it head by head (its masked multi-head
+attention). Heads wider than any layer's own are latent attention, absorbed: 64 rows that share all of the
+cache (DeepSeek's FlashMLA; before Hopper the tile loop of prefill, which splits no sequence). Keys are split
+into parts where blocks are too few, as these libraries do it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.timing.attention.tile_pairs import TRIPS
+from fastflow.physics.timing.device import Library
+from fastflow.physics.timing.library.thread_blocks import STAGES, STEP_BYTES
+from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+
+# What kernels run: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention (XQA:
+# decoderXQAImplJIT/kernelUtils.cpp, decoderXQAConstants.h, decoderXQAImplCommon.h)
+WIDEST = 256  # head that is not latent attention
+MOST_ROWS = 32  # heads of a query that share keys, for tiles
+FEWEST_TOKENS = 128  # of a part
+ENOUGH = 4.0  # times the possible parts, over bundles, for tiles
+ROUNDS = 8.0  # of parts, at most
+PARTS_AT_ONCE = 8.0  # no more parts than sqrt(so many times the parts possible)
+ROWS, ROWS_OF_UNIT = 64.0, 16.0  # of a tile at most; of a matrix instruction
+TOKENS, TOKENS_OF_TILE = 64.0, 128.0  # of a step: where units read L1 or heads are wide; otherwise
+MOST_BLOCKS = 4.0  # on a bundle, of its registers (384 threads of 168 registers)
+SHARE_OF_SUMS = 0.25  # of the registers, twice as much where units read L1 (as in blocks; FlashMLA)
+# Masked multi-head attention (decoderMaskedMultiheadAttentionLaunch.h)
+THREADS, MOST_THREADS = 256.0, 1024.0  # of a block; a bundle's registers hold as many as the latter
+VECTOR_BYTES, UNROLLED = 16.0, 8.0  # that a thread loads at once, and how many times
+
+# Dependent trips of a block, and those of merging before and after one block reads all parts. Calibrated on
+# 11,792 decodes of A100 and H100 (ai-dynamo/aiconfigurator@095f58a)
+TRIPS_OF_LANES, TRIPS_OF_TILES = 22.0, 12.5
+MERGING_OF_LANES, MERGING_OF_TILES = 20.0, 7.0
+CONVERSION = 2.0  # operations of vector lanes an element of a smaller type (the same)
+
+
+class Decodes(NamedTuple):
+    """Attention of few queries, each on the machine of a point; shape (kernels,)."""
+
+    point: Ints
+    sequences: Ints
+    q_len: Ints  # of every sequence: 1, or more with drafted tokens
+    kv_len: Ints  # with those of the queries
+    heads: Ints
+    kv_heads: Ints
+    head_dim: Ints  # of queries and keys
+    value_dim: Ints
+    window: Ints  # keys that a query sees, 0 for all
+    shared: Bools  # values lie in the keys' cache, so that main memory is read once for both
+    size: Floats  # of an element of Q [B]
+    cache: Floats  # of one of the cache [B]
+    output: Floats  # of one of the output [B]
+
+
+class DecodeBundles(NamedTuple):
+    """What blocks run on; shape (points,) where not said otherwise."""
+
+    flops: Floats  # achievable by matrix units, all bundles [flop/s]
+    exponentials: Floats  # [1/s]
+    vector: Floats  # achievable by vector lanes [flop/s]
+    bandwidth: Floats  # achievable, main memory last (points, levels + 1)
+    capacity: Floats  # of one instance of each level (points, levels)
+    dealt: Ints
+    number: Floats
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
+    boosts: Bools
+
+
+class Split(NamedTuple):
+    """One kernel as blocks, and what a block does in a step."""
+
+    blocks: float
+    together: float  # on a bundle at once
+    rows: float  # of a tile
+    tokens: float  # of a step
+    steps: float
+    read: float  # keys and values of a step [B]
+    least: float  # time of a step, however fast bytes come [s]
+    work: float  # time of a step, all of a bundle's units [s]
+    dealt: bool  # evenly, with steps from several sequences for a bundle; loading and multiplying overlap
+    carried: float  # queries and outputs [B]
+    fresh: float  # its share of those of all blocks, read and written once [B]
+    begin: float  # [s]
+    parts: float
+    merging: float  # that the parts take beside being read [s]
+    merged: float  # parts that one block reads [B]
+    sums: float  # all parts [B]
+    launches: float
+    rereads: float  # keys' bytes that run at once, and are read again as values; 0 for none
+
+
+@kernel
+def takes_tiles(work: Decodes, g: int, bundles: float, boosts: bool, reads_l1: bool) -> bool:
+    """Return whether a library takes matrix units for kernel g."""
+    if work.head_dim[g] > WIDEST or work.q_len[g] > 1:
+        return True
+    if work.heads[g] == work.kv_heads[g] or work.heads[g] > MOST_ROWS * work.kv_heads[g]:
+        return False
+    if boosts or (reads_l1 and work.cache[g] < work.size[g]):
+        return True
+    parts = max(1.0, np.floor(work.kv_len[g] / FEWEST_TOKENS))
+    return bool(work.sequences[g] * work.kv_heads[g] * parts * ENOUGH >= bundles)
+
+
+@kernel
+def count_seen(work: Decodes, g: int) -> float:
+    """Return how many keys the queries of a sequence see."""
+    keys = work.kv_len[g]
+    if work.window[g] > 0:
+        keys = min(keys, work.window[g] + work.q_len[g] - 1)
+    return float(keys)
+
+
+@kernel
+def _convert(work: Decodes, g: int) -> float:
+    """Return the operations of vector lanes that convert an element of the cache."""
+    return CONVERSION if work.cache[g] < work.size[g] else 0.0
+
+
+@kernel
+def count_threads(work: Decodes, g: int, number: float) -> float:
+    """Return the threads of a block on vector lanes: more where heads are few."""
+    wanted = THREADS * np.ceil(MOST_THREADS / THREADS * number / (work.sequences[g] * work.heads[g]))
+    threads = THREADS
+    while 2.0 * threads <= min(wanted, MOST_THREADS):
+        threads *= 2.0
+    return float(threads)
+
+
+@kernel
+def part_lanes(work: Decodes, g: int, number: float, threads: float) -> float:
+    """Return the parts of a head's keys that different blocks of so many threads read."""
+    heads = float(work.sequences[g] * work.heads[g])
+    least = threads / max(1.0, work.head_dim[g] * work.size[g] / VECTOR_BYTES) * UNROLLED
+    parts = min(np.ceil(number * MOST_THREADS / threads / heads), np.ceil((work.kv_len[g] + 1.0) / least))
+    return float(max(1.0, parts))
+
+
+@kernel
+def _all_parts(work: Decodes, g: int, parts: float) -> float:
+    """Return the bytes of the sums of all parts, each of all rows."""
+    rows = float(work.sequences[g] * work.q_len[g] * work.heads[g])
+    return float(PARTIAL_SUM_BYTES * rows * work.value_dim[g] * parts)
+
+
+@kernel
+def lay_lanes(
+    work: Decodes, g: int, bundles: DecodeBundles, library: Library, threads: float, parts: float
+) -> Split:
+    """Return the blocks of kernel g on vector lanes: of a part of a head's keys each."""
+    p = work.point[g]
+    number, d, dv = bundles.number[p], float(work.head_dim[g]), float(work.value_dim[g])
+    heads, together = float(work.sequences[g] * work.heads[g]), MOST_THREADS / threads
+    tokens = np.ceil(count_seen(work, g) / parts)
+    both, blocks = d + dv, heads * parts
+    running = min(blocks, number * together) * work.kv_heads[g] / work.heads[g]
+    carried = d * work.size[g] + dv * work.output[g]
+    operations = (2.0 + _convert(work, g)) * both
+    return Split(
+        blocks=blocks,
+        together=together,
+        rows=1.0,
+        tokens=1.0,
+        steps=tokens,
+        read=both * work.cache[g],
+        least=0.0,
+        work=operations * number / bundles.vector[p],
+        dealt=False,
+        carried=carried,
+        fresh=carried / parts,
+        begin=TRIPS_OF_LANES * library.latency[p],
+        parts=parts,
+        merging=MERGING_OF_LANES * library.latency[p],
+        merged=parts * PARTIAL_SUM_BYTES * dv,
+        sums=_all_parts(work, g, parts),
+        launches=1.0,
+        rereads=running * tokens * d * work.cache[g],
+    )
+
+
+@kernel
+def _cut_rows(work: Decodes, g: int, library: Library) -> tuple[float, float, float]:
+    """Return the rows of a tile on matrix units, the tiles of heads that share keys, and blocks of a tile.
+
+    Several blocks share a tile where its sums need more registers than one has.
+    """
+    p, wide = work.point[g], work.head_dim[g] > WIDEST
+    packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    rows = ROWS if wide else ROWS_OF_UNIT * np.ceil(min(packed, ROWS) / ROWS_OF_UNIT)
+    sums = SHARE_OF_SUMS * (2.0 if library.shared[p] else 1.0) * library.registers[p]
+    return rows, np.ceil(packed / ROWS), np.ceil(PARTIAL_SUM_BYTES * rows * work.value_dim[g] / sums)
+
+
+@kernel
+def part_tiles(work: Decodes, g: int, number: float, library: Library) -> float:
+    """Return the parts of a sequence's keys that different blocks on matrix units read."""
+    reads_l1 = library.shared[work.point[g]]
+    _, tiles, columns = _cut_rows(work, g, library)
+    units = work.sequences[g] * work.kv_heads[g] * tiles * columns
+    if work.head_dim[g] > WIDEST:
+        most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
+        return float(max(1.0, min(number / units, most)))
+    most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
+    parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
+    return float(max(1.0, np.floor(min(parts, ROUNDS * number / units))))
+
+
+@kernel
+def _count_together(work: Decodes, g: int, bundles: DecodeBundles, own: bool, step: float) -> float:
+    """Return how many blocks on matrix units a bundle holds; step: keys and values of a step [B]."""
+    p, wide = work.point[g], work.head_dim[g] > WIDEST
+    room, rows = bundles.capacity[p, max(bundles.dealt[p], 0)], ROWS * work.head_dim[g] * work.size[g]
+    if own and not wide:
+        return float(max(1.0, min(MOST_BLOCKS, np.floor(room / (rows + STAGES * step)))))
+    return float(max(1.0, np.floor(room / rows))) if wide and not own else 1.0
+
+
+@kernel
+def lay_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Library, parts: float) -> Split:
+    """Return the blocks of kernel g on matrix units: rows are the queries of heads that share keys.
+
+    parts: of a sequence's keys; as many as see a key where warps of their own load.
+    """
+    p = work.point[g]
+    number, reads_l1 = bundles.number[p], library.shared[p]
+    d, dv, wide = float(work.head_dim[g]), float(work.value_dim[g]), work.head_dim[g] > WIDEST
+    own = reads_l1 and (wide or work.cache[g] < work.size[g])  # warps of their own load
+    packed = work.q_len[g] * work.heads[g] / work.kv_heads[g]
+    rows, tiles, columns = _cut_rows(work, g, library)
+    units = work.sequences[g] * work.kv_heads[g] * tiles * columns
+    tokens = TOKENS if wide or own else TOKENS_OF_TILE
+    with_keys = min(parts, np.ceil(count_seen(work, g) / tokens))  # others have only keys beyond the window
+    steps = np.ceil(count_seen(work, g) / with_keys / tokens)
+    if own:
+        parts = with_keys
+    latent = own and wide
+    # Numba takes this many keywords only where none of their values is a condition
+    launches = 2.0 if latent else 1.0
+    trips = TRIPS if wide and not own else TRIPS_OF_TILES  # prefill's tile loop, or decoding's
+    merged = np.ceil(work.sequences[g] * work.kv_heads[g] * packed / number) if latent else packed / tiles
+    width = (d if latent and work.shared[g] else d + dv / columns) * work.cache[g]
+    scores = rows * tokens
+    work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
+    if not wide:
+        work_time += tokens * (d + dv) * _convert(work, g) / bundles.vector[p]
+    queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
+    return Split(
+        blocks=np.round(units * parts),
+        together=_count_together(work, g, bundles, own, tokens * width),
+        rows=rows,
+        tokens=tokens,
+        steps=steps,
+        read=tokens * width,
+        least=library.step[p] * width / STEP_BYTES,
+        work=work_time * number,
+        dealt=latent,
+        carried=queries + outputs,
+        fresh=(queries / columns + outputs) / parts,
+        begin=trips * library.latency[p],
+        parts=parts,
+        merging=MERGING_OF_TILES * library.latency[p],
+        merged=parts * PARTIAL_SUM_BYTES * merged * dv / columns,
+        sums=_all_parts(work, g, parts),
+        launches=launches,
+        rereads=0.0,
+    )

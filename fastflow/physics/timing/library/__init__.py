@@ -1,0 +1,1 @@
+"""Times of GEMMs as a kernel library runs them."""

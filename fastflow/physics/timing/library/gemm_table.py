@@ -1,0 +1,157 @@
+"""GEMMs and the machines that a kernel library runs them on: as tables, and one at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.timing.device import Device, Library, rates_of
+from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
+
+
+class Products(NamedTuple):
+    """GEMMs, each on the machine of a point; shape (gemms,)."""
+
+    point: Ints
+    m: Ints
+    k: Ints
+    n: Ints
+    batch: Ints
+    strided: Bools  # both operands are stored along the inner dimension
+
+
+class Machines(NamedTuple):
+    """What the blocks run on; shape (points,) where not said otherwise."""
+
+    flops: Floats  # achievable [flop/s]
+    size: Floats  # of an element of A and B [B]
+    output: Floats  # of one of C [B]
+    bandwidth: Floats  # achievable, from the registers outwards, main memory last (points, levels + 1)
+    driven: Floats  # as `Device` has it, 0 for main memory (points, levels + 1)
+    capacity: Floats  # of one instance of each level (points, levels)
+    dealt: Ints  # the outermost level that the bundles have to themselves
+    bundles: Floats
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
+    boosts: Bools
+    unit_m: Ints
+    unit_k: Ints
+    unit_n: Ints
+    dataflow: Ints
+    order: Floats  # of the soft maximum; 0: the plain one
+    parts: Ints  # most parts of the inner dimension
+
+
+def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
+    """Return what the blocks of products run on; all of shape (points,), as `Machines` has it.
+
+    parts: most of the inner dimension, for a library that splits it.
+    """
+    bandwidth, driven = rates_of(device)
+    return Machines(
+        flops=device.matrix_flops,
+        size=size,
+        output=output,
+        bandwidth=bandwidth,
+        driven=driven,
+        capacity=np.stack(device.capacity, axis=1),
+        dealt=device.dealt_level,
+        bundles=device.instances,
+        threshold=device.threshold,
+        headroom=device.headroom,
+        boosts=device.boosts,
+        unit_m=device.unit_m,
+        unit_k=device.unit_k,
+        unit_n=device.unit_n,
+        dataflow=device.dataflow,
+        order=order,
+        parts=np.where(device.library.splits, parts, 1),
+    )
+
+
+class Gemm(NamedTuple):
+    """One GEMM and its machine as plain numbers; see `Products`, `Machines`, `Library`."""
+
+    m: float
+    k: float
+    n: float
+    batch: float
+    size: float
+    output: float
+    flops: float
+    peak: float
+    bundles: float
+    threshold: float
+    headroom: float
+    registers: float
+    room: float
+    warp_m: float
+    warp_n: float
+    latency: float
+    step: float
+    shared: bool
+    cluster: float
+    pair: float
+    persistent: bool
+    launch: float
+    drive: float
+    order: float
+    promotion: float
+    strided: float
+    reach: float
+    miss: float
+    levels: int
+    dealt: int
+    unit: Unit
+
+
+@kernel
+def lay_product(products: Products, machines: Machines, library: Library, levels: int, g: int) -> Gemm:
+    """Return product g and its machine, of so many levels, as plain numbers."""
+    p = products.point[g]
+    unit = make_unit(
+        machines.dataflow[p],
+        float(machines.unit_m[p]),
+        float(machines.unit_k[p]),
+        float(machines.unit_n[p]),
+    )
+    strided = products.strided[g]
+    # Numba takes this many keywords only where none of their values is a condition
+    cost = library.strided[p] if strided else 0.0
+    miss = library.miss[p] if strided else 0.0
+    return Gemm(
+        m=float(products.m[g]),
+        k=float(products.k[g]),
+        n=float(products.n[g]),
+        batch=float(products.batch[g]),
+        size=machines.size[p],
+        output=machines.output[p],
+        flops=machines.flops[p],
+        peak=library.peak_flops[p],
+        bundles=machines.bundles[p],
+        threshold=machines.threshold[p],
+        headroom=machines.headroom[p],
+        registers=library.registers[p],
+        room=machines.capacity[p, max(machines.dealt[p], 0)],
+        warp_m=library.warp_m[p],
+        warp_n=library.warp_n[p],
+        latency=library.latency[p],
+        step=library.step[p],
+        shared=library.shared[p],
+        cluster=library.cluster[p],
+        pair=library.pair[p],
+        persistent=library.persistent[p],
+        launch=library.launch[p],
+        drive=library.drive[p],
+        order=machines.order[p] * library.overlap[p],
+        promotion=library.promotion[p],
+        strided=cost,
+        reach=library.reach[p],
+        miss=miss,
+        levels=levels,
+        dealt=max(machines.dealt[p], 0),
+        unit=unit,
+    )

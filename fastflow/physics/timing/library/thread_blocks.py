@@ -1,0 +1,289 @@
+"""Time of a GEMM of a kernel library: thread blocks of a few shapes, distributed over the bundles (6.1).
+
+A library does not search tiles. It has kernels for a few *block tiles* a x b of C, and a block works along
+the inner dimension in slabs, with its part of C in registers and the slabs of A and B in L1. Its time is
+
+- *compute*: blocks run in waves, one on each bundle (SM); the last wave leaves some idle, and
+  blocks at the edge take as long as whole ones. As many blocks as the registers have room for are on a
+  bundle at once, and each such round begins and ends with one trip through the memories;
+- *L1*: what warps read of the slabs, a warp's tile being a quarter of its block's (Kerr et al.,
+  CUTLASS: Fast Linear Algebra in CUDA C++, 2017), and the slabs written to it. Since Hopper matrix units read
+  their operands in L1 themselves, for as many rows as an instruction takes, 64 (NVIDIA PTX documentation).
+  On Blackwell the units of two bundles take a tile together, each with half of the columns in its L1;
+- *next level* (L2): every block's slabs, and C. Blocks of a cluster send each other what both need. A block
+  that has a slab loaded, read and multiplied before it can go on takes some time for each, however few bytes
+  that is: so few blocks do not draw the whole bandwidth (Little's law);
+- *beyond it*: what neighbours that run together do not share. Blocks that run at once lie in a square, and
+  the operands are read once for each square, or once at all where the cache outside holds them;
+- *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
+
+Resources near saturation get in each other's way, so that a kernel takes the soft maximum of these,
+(sum of t^order)^(1/order). Order 0 is the plain maximum, the roofline.
+
+*Sustained clock*: a chip whose units, all at work at its highest clock, would draw more than its power
+budget lowers the clock until it fits: dynamic power falls with the cube of frequency where voltage follows
+it (4.4.1). The power drawn counts useful operations, since padded ones switch nothing.
+
+*Strided operands*: where both operands are stored along the inner dimension, each row of a block lies in
+another page. Chips whose address translation reaches less far than these rows pay for it (Jia et al.,
+arXiv:1804.06826, section 3.7).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.device import Library
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, lay_product
+from fastflow.physics.timing.tile_catalogue import Catalogue
+from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
+from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+
+# Of the soft maximum in all kernels but single products, which take it from conf/tiling/blocks.yaml.
+# Calibrated on these: all GEMMs of docs/validation.md
+ORDER = 4.0
+SLAB_BYTES = 32.0  # of a row that a block takes at once: a sector, what memory moves at least
+# Slabs that a block has in L1 or on their way, where copies are asynchronous (CUTLASS's default)
+STAGES = 4.0
+STEP_BYTES = 128.0  # of a row in a step of the pipeline of slabs: a cache line
+# Steps that a warp takes at once for a vector: 32 lanes load 16 B each, and four times before they wait.
+# Calibrated: 16 fits products of one row on an A100 better than 8 or 32 (ai-dynamo/aiconfigurator@095f58a)
+STEPS_OF_A_VECTOR = 16.0
+LEAST_OF_A_WARP = 16.0  # side of a warp's tile
+SHARE_OF_SUMS = 0.25  # of the registers: operands, the next slab and addresses take the others
+SLABS_OF_A_PART = 4  # fewest that a part of the inner dimension has
+FEW_PARTS = 8  # up to which every number is tried; above, 12, 18, 27, ...
+
+
+class Launched(NamedTuple):
+    """How each GEMM is run; shape (gemms,) where not said otherwise."""
+
+    time: Floats  # launches included [s]
+    times: Floats  # compute, each level, main memory, launches (gemms, levels + 3)
+    bytes: Floats  # served by each level, main memory last (gemms, levels + 1)
+    tile: Ints  # m, k, n of each level (gemms, levels, 3); of passes (0, levels, 3)
+    parts: Ints
+    waves: Ints
+    busy: Floats  # share of the bundles that work, over all waves
+    lift: Floats  # energy of an operation, over that with all bundles at work
+    candidates: Ints  # blocks and parts that were compared
+
+
+@kernel
+def empty_launched(rows: int, levels: int) -> Launched:
+    """Return a table to write into of how so many kernels are run."""
+    return Launched(
+        time=np.empty(rows),
+        times=np.empty((rows, levels + 3)),
+        bytes=np.empty((rows, levels + 1)),
+        tile=np.empty((rows, levels, 3), dtype=np.int64),
+        parts=np.empty(rows, dtype=np.int64),
+        waves=np.empty(rows, dtype=np.int64),
+        busy=np.empty(rows),
+        lift=np.ones(rows),
+        candidates=np.empty(rows, dtype=np.int64),
+    )
+
+
+@lean_kernel
+def soft_maximum(times: Floats, count: int, order: float) -> float:
+    """Return the soft maximum of the first times [s]; order 0 is the plain one."""
+    longest = 0.0
+    for i in range(count):
+        longest = max(longest, times[i])
+    if order == 0.0 or longest == 0.0 or longest == np.inf:
+        return longest
+    total = 0.0
+    for i in range(count):
+        share = times[i] / longest
+        total += (share * share) ** 2 if order == 4.0 else share**order
+    root = np.sqrt(np.sqrt(total)) if order == 4.0 else total ** (1.0 / order)  # roots are faster
+    return float(longest * root)
+
+
+@lean_kernel
+def count_together(gemm: Gemm, a: float, b: float) -> float:
+    """Return how many blocks of a x b are on a bundle at once.
+
+    At least one, and as many as registers hold the sums of; where copies are asynchronous, whose slabs L1
+    holds too.
+    """
+    fit = np.floor(SHARE_OF_SUMS * gemm.registers / (PARTIAL_SUM_BYTES * a * b))
+    if gemm.step > 0.0:
+        fit = min(fit, np.floor(gemm.room / (STAGES * (a + b / gemm.pair) * STEP_BYTES)))
+    return float(max(1.0, fit))
+
+
+@lean_kernel
+def side_of_warp(side: float, most: float) -> float:
+    """Return the side of a warp's tile: half of its block's, within limits; most: for this chip."""
+    return float(min(side, max(LEAST_OF_A_WARP, min(most, side / 2.0))))
+
+
+@lean_kernel
+def sides_read(gemm: Gemm, a: float, b: float, blocks: float) -> float:
+    """Return the rows and columns of the slabs of a block that units read in L1, with those read again."""
+    once = min(a, b) if min(a, b) >= gemm.warp_m else max(a, b)
+    return float(once + a * b / (min(gemm.warp_m, once) * min(gemm.pair, blocks)))
+
+
+@lean_kernel
+def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
+    """Return the time of blocks at the sustained clock [s]; makes `times`, at the highest one, those at it.
+
+    flop: useful operations.
+    """
+    levels = gemm.levels
+    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    power = gemm.drive * flop / (gemm.peak * total)
+    if power > 1.0:
+        for i in range(levels + 1):  # all but main memory
+            times[i] *= power ** (1.0 / 3.0)
+        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    return float(total)
+
+
+@lean_kernel
+def _time_blocks(
+    gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
+    bandwidth: Floats, driven: Floats, times: Floats, moved: Floats, best: float,
+) -> float:  # fmt: skip
+    """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
+
+    together: on a bundle; capacity, bandwidth, driven: of the machine, (levels,) and (levels + 1,). Writes
+    `times` and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out
+    early: the soft maximum and a lower clock only add to the longest time.
+    """
+    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
+    blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * parts
+    waves = np.ceil(blocks / gemm.bundles)
+    rounds, launch = np.ceil(waves / together), gemm.launch * (2.0 if parts > 1.0 else 1.0)
+    at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
+    steps = rounds * np.ceil(depth * size / at_once) * gemm.step
+    if steps + launch > best:
+        return np.inf
+    idle = waves * gemm.bundles / blocks
+    padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
+    slower = idle
+    if gemm.headroom > 1.0:
+        pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
+        slower *= pace
+    alone = padded * slower / gemm.flops
+    if alone + launch > best:
+        return np.inf
+    running = min(blocks, gemm.bundles * together)
+    side = np.sqrt(running * a * b)  # of the square of C that is worked on
+    extra = gemm.strided + gemm.promotion
+    if gemm.miss > 0.0:
+        spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
+        extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
+    trips = 1.0 if gemm.persistent else rounds
+    times[0] = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
+    if gemm.step > 0.0 and not gemm.persistent:
+        times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    slabs = blocks * (a + b) * depth * size
+    c = gemm.batch * gemm.m * gemm.n * gemm.output
+    moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    if gemm.shared and dealt > 0:
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    for level in range(1, dealt + 1):
+        if gemm.shared:
+            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
+        else:
+            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
+    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
+    if parts > 1.0:
+        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts
+    rows, columns = gemm.batch * gemm.m * gemm.k * size, gemm.batch * gemm.k * gemm.n * size
+    for level in range(dealt + 2, levels + 1):
+        moved[level] = rows + columns + c
+        if (rows + columns) / gemm.batch > capacity[level - 1]:
+            moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
+    for level in range(levels + 1):
+        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
+    times[dealt + 2] = max(times[dealt + 2], steps)
+    times[levels + 2] = launch
+    for i in range(levels + 2):
+        if times[i] + launch > best:
+            return np.inf
+    return time_sustained(gemm, flop, times)
+
+
+@kernel
+def lay_tiles(gemm: Gemm, a: float, b: float, depth: float, tile: Ints) -> None:
+    """Write each level's m, k, n: of the warp, the block's slab, the square worked on at once.
+
+    depth: of the inner dimension that a block has; tile: (levels, 3).
+    """
+    slab = min(depth, np.ceil(SLAB_BYTES / gemm.size))
+    side = np.sqrt(gemm.bundles * count_together(gemm, a, b) * a * b)
+    for level in range(gemm.levels):
+        m, n, k = a, b, slab
+        if level < gemm.dealt:
+            m, n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+        elif level > gemm.dealt:
+            m, n, k = side, side, depth
+        tile[level, 0] = int(np.ceil(min(m, gemm.m)))
+        tile[level, 1] = int(min(k, gemm.k))
+        tile[level, 2] = int(np.ceil(min(n, gemm.n)))
+
+
+@kernel
+def run_blocks(
+    products: Products, machines: Machines, library: Library, single: Ints, batched: Ints,
+    catalogue: Catalogue,
+) -> Launched:  # fmt: skip
+    """Return how a library runs each GEMM: under the block and the number of parts that take least.
+
+    single, batched: which of the catalogue each point's library takes for single and for batched
+    products, (points,). Of equal times the first block and the fewest parts win.
+    """
+    gemms, levels = products.m.size, machines.capacity.shape[1]
+    out = empty_launched(gemms, levels)
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    for g in range(gemms):
+        p = products.point[g]
+        gemm = lay_product(products, machines, library, levels, g)
+        rows = batched[p] if products.batch[g] > 1 else single[p]
+        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
+        slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
+        out.time[g], out.candidates[g] = np.inf, 0
+        for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
+            a, b = catalogue.m[row], catalogue.n[row]
+            if (a == 1.0 and gemm.m > 1.0) or (b == 1.0 and gemm.n > 1.0):
+                continue  # a tile of vectors, and neither of these is one
+            if row > catalogue.offset[rows] and 2.0 * (a + b) * slab * gemm.size > room:
+                continue  # L1 holds one slab that is worked on and one on its way
+            together = count_together(gemm, a, b)
+            unsplit = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch
+            parts = 0
+            while True:
+                parts += 1 if parts < FEW_PARTS else parts // 2
+                if parts > machines.parts[p] or (parts > 1 and unsplit >= 2.0 * gemm.bundles):
+                    break
+                depth = np.ceil(gemm.k / parts / slab) * slab
+                short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
+                if parts > 1 and short:
+                    continue
+                total = _time_blocks(
+                    gemm, a, b, depth, float(parts), together, capacity, bandwidth, driven, times, moved,
+                    out.time[g],
+                )  # fmt: skip
+                is_first = out.candidates[g] == 0
+                out.candidates[g] += is_first or total < np.inf
+                if is_first or total < out.time[g]:
+                    out.time[g], out.parts[g] = total, parts
+                    out.times[g], out.bytes[g] = times, moved
+                    blocks = unsplit * parts
+                    waves = np.ceil(blocks / gemm.bundles)
+                    out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)
+                    lay_tiles(gemm, a, b, depth, out.tile[g])
+        if gemm.headroom > 1.0:
+            _, out.lift[g] = lift_of(1.0 / out.busy[g], gemm.threshold, gemm.headroom)
+    return out

@@ -1,0 +1,275 @@
+"""Time of the experts' products of a library: one launch, in which every expert's tiles are dealt to bundles.
+
+A grouped product is C_e[m_e, n] = A_e[m_e, k] B_e[k, n] for every expert e that got m_e tokens (as example
+24 of NVIDIA/cutlass; the products of TensorRT-LLM's mixtures and of DeepGEMM are such). The gradient of its
+rows is one too, with k and n swapped; that of its weights, dB_e[k, n] = A_e^T[k, m_e] dC_e[m_e, n], is
+summed over an expert's tokens instead. It takes what `timing/blocks.py` says of a product, but for this:
+
+- one tile a x b is chosen for all experts, for their mean number of tokens (TensorRT-LLM's profiler times
+  even loads), from those of the library that have `LEAST_COLUMNS` columns or more. Where idle bundles leave
+  their power (`timing/boost.py`), it is the quickest for these loads, so that more bundles slow no product;
+- blocks of all experts run in waves together, and the inner dimension is never split;
+- every expert that has tokens has its operands read once, or more often where they exceed the cache
+  outside; one without tokens moves nothing;
+- units that read operands from registers reach `OF_SINGLE` of what they do in a single product;
+- where blocks look at one expert after the other to find their tile, an expert costs `VISIT`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import kinds
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.physics.timing.device import Device, Library
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, lay_product, machines_of
+from fastflow.physics.timing.library.thread_blocks import (
+    ORDER,
+    SLAB_BYTES,
+    STEP_BYTES,
+    Launched,
+    count_together,
+    empty_launched,
+    lay_tiles,
+    side_of_warp,
+    sides_read,
+    soft_maximum,
+    time_sustained,
+)
+from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
+from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
+from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
+from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+
+LEAST_COLUMNS = 128.0  # of a grouped product's tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)
+ROWS_BEFORE_HOPPER = (32.0, 128.0)  # fewest and most of these where units read registers (the same)
+LEAST_ROWS = 16.0  # where they read L1 (the same, whose rows are the weights' columns)
+# Rate of compute over that of single products, where units read operands from registers. Calibrated: 3,000
+# layers of experts on an A100 (ai-dynamo/aiconfigurator@095f58a)
+OF_SINGLE = 0.7
+# Time to look at an expert and go on to the next one [s]: a library that splits no product (DeepGEMM) looks
+# at one at a time, CUTLASS at 32. Calibrated: 3,000 layers of fp8 in blocks on an H100 (as above)
+VISIT = 0.1e-6
+
+
+class GroupedProducts(NamedTuple):
+    """Products of the experts of a device, all in one launch each; shape (products,).
+
+    The gradient of their rows has `inner` and `cols` swapped; that of their weights has those of the product.
+    """
+
+    point: Ints
+    routing: Routings  # how tokens choose experts, each (products,)
+    inner: Ints  # k
+    cols: Ints  # n
+    stored: Ints  # of these columns; fewer where gates are applied before
+    of_weights: Bools  # the gradient of weights: summed over tokens
+    size: Floats  # of an operand's element [B]
+    output: Floats  # of one of C [B]
+
+
+class _Sums(NamedTuple):
+    """What a launch's blocks do together, as plain numbers."""
+
+    blocks: float
+    padded: float  # operations [flop]
+    deepest: float  # longest inner dimension of a block
+    flop: float  # useful
+    slabs: float  # read by blocks [B]
+    c: float  # stored [B]
+    beyond: float  # of operands from outside the cache [B]
+
+
+@lean_kernel
+def _sum_groups(
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    capacity: Floats, level: int,
+) -> _Sums:  # fmt: skip
+    """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
+
+    kept: share of C that is stored. level: that keeps operands, of capacity[level].
+    """
+    slab = np.ceil(SLAB_BYTES / gemm.size)
+    blocks, padded, deepest, flop, slabs, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(tokens.size):
+        m = gemm.m if of_weights else tokens[i]
+        k = np.ceil(tokens[i] / slab) * slab if of_weights else gemm.k
+        own = np.ceil(m / a) * np.ceil(gemm.n / b) * count[i]
+        blocks += own
+        padded += 2.0 * a * b * k * own
+        slabs += own * (a + b) * k * gemm.size
+        deepest = max(deepest, k)
+        flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
+        c += m * gemm.n * count[i] * kept * gemm.output
+    at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
+    running = at_once * a * b  # elements of C
+    beyond = 0.0
+    for i in range(tokens.size):
+        m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
+        rows, columns = m * k * gemm.size, k * gemm.n * gemm.size
+        if rows + columns > capacity[level]:
+            high = min(m, np.sqrt(running))
+            rows *= max(1.0, gemm.n * high / running)
+            columns *= max(1.0, m / high)
+        beyond += (rows + columns) * count[i]
+    return _Sums(blocks, padded, deepest, flop, slabs, c, beyond)
+
+
+@lean_kernel
+def _time_groups(
+    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
+    visited: float, least: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
+    moved: Floats,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the time of a grouped product as blocks of a x b [s], how many blocks these are, and their lift.
+
+    Writes `times` and `moved` as `Launched` has them. tokens, count: of the groups of
+    experts. visited: experts that a block looks at one by one. least: time beyond which it is infinite.
+    """
+    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
+    do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
+    blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
+    waves = np.ceil(blocks / gemm.bundles)
+    idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
+    rate = gemm.flops if gemm.shared or gemm.step == 0.0 else OF_SINGLE * gemm.flops
+    longest = max(do.padded * idle, 2.0 * a * b * do.deepest * gemm.bundles)
+    pace, lift = lift_of(longest / do.padded, gemm.threshold, gemm.headroom)  # all wait for the longest
+    times[0] = longest * pace / rate * (1.0 + gemm.promotion)
+    times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
+    if gemm.step > 0.0 and not gemm.persistent:
+        times[0] += do.c / bandwidth[dealt + 1]
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    depth = do.padded / (2.0 * a * b * blocks)
+    moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    if gemm.shared and dealt > 0:
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    for level in range(1, dealt + 1):
+        if gemm.shared:
+            moved[level] = do.slabs * sides_read(gemm, a, b, blocks) / (a + b)
+        else:
+            moved[level] = do.padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + do.slabs
+    moved[dealt + 1] = do.slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + do.c
+    for level in range(dealt + 2, levels + 1):
+        moved[level] = do.beyond + do.c
+    for level in range(levels + 1):
+        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
+    times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
+    times[levels + 2] = gemm.launch + visited * VISIT
+
+    if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
+        return np.inf, blocks, lift
+    return time_sustained(gemm, do.flop, times), blocks, lift
+
+
+@lean_kernel
+def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
+    """Say whether libraries have grouped products of blocks of a x b."""
+    if gemm.shared:
+        return bool(b >= LEAST_COLUMNS and a >= LEAST_ROWS)
+    return bool(b == LEAST_COLUMNS and ROWS_BEFORE_HOPPER[0] <= a <= ROWS_BEFORE_HOPPER[1])
+
+
+@lean_kernel
+def _choose(
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
+    of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
+    moved: Floats,
+) -> tuple[int, int]:  # fmt: skip
+    """Return the tile of least time for groups of experts, and how many were compared.
+
+    rows: of the catalogue, first and last + 1. Where grouped products have none of these, all are compared.
+    """
+    best, least, compared = rows[0], np.inf, 0
+    some = False
+    for row in range(rows[0], rows[1]):
+        some |= _is_grouped(gemm, catalogue.m[row], catalogue.n[row])
+    for row in range(rows[0], rows[1]):
+        a, b = catalogue.m[row], catalogue.n[row]
+        if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
+            continue
+        total, _, _ = _time_groups(
+            gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, driven, times, moved
+        )
+        compared += 1
+        if total < least:
+            best, least = row, total
+    return best, compared
+
+
+@kernel
+def _run_groups(
+    grouped: GroupedProducts, products: Products, routing: Ints, loads: Loads, machines: Machines,
+    library: Library, catalogue: Catalogue, single: Ints,
+) -> Launched:  # fmt: skip
+    """Return how a library runs each grouped product, with the mean of its routing's draws.
+
+    products: the same as plain ones on `machines`, with the rows of C where these are no tokens. routing:
+    whose loads they have. single: which of the catalogue each machine's library takes.
+    """
+    rows, levels = grouped.inner.size, machines.capacity.shape[1]
+    out = empty_launched(rows, levels)
+    out.parts[:] = 1
+    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    mean, some = np.empty(1), np.empty(1)
+    for g in range(rows):
+        p, of_weights = products.point[g], grouped.of_weights[g]
+        gemm = lay_product(products, machines, library, levels, g)
+        kept = grouped.stored[g] / gemm.n
+        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
+        first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
+        tokens, count = loads.tokens[first:last], loads.experts[first:last]
+        mean[0], some[0] = 0.0, 0.0
+        for i in range(tokens.size):
+            mean[0] += tokens[i] * count[i]
+            some[0] += count[i]
+        mean[0] = np.ceil(mean[0] / some[0])
+        listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
+        of, each = (tokens, count) if machines.boosts[p] else (mean, some)
+        row, out.candidates[g] = _choose(
+            gemm, catalogue, listed, of, each, of_weights, kept, capacity, bandwidth, driven, times, moved
+        )
+        a, b = catalogue.m[row], catalogue.n[row]
+        visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
+        out.time[g], blocks, out.lift[g] = _time_groups(
+            gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, driven, times,
+            moved,
+        )  # fmt: skip
+        out.times[g], out.bytes[g] = times, moved
+        waves = np.ceil(blocks / gemm.bundles)
+        out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
+        lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])
+    return out
+
+
+def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing: Ints) -> Launched:
+    """Return how the distinct grouped products run, for each.
+
+    loads: of distinct routings; routing: which of these each product has.
+    """
+    first, place = kinds((grouped[0], routing, *grouped[2:]), routing.size)
+    distinct, own = take(grouped, first), take(routing, first)
+    one, machine = kinds((distinct.point, distinct.size, distinct.output), own.size)
+    point = distinct.point[one]
+    here, order = take(device, point), np.full(point.size, ORDER)
+    unsplit = np.ones(point.size, dtype=np.int64)
+    machines = machines_of(here, distinct.size[one], distinct.output[one], order, unsplit)
+    products = Products(
+        point=machine,
+        m=distinct.inner,
+        k=distinct.inner,
+        n=distinct.cols,
+        batch=np.ones(own.size, dtype=np.int64),
+        strided=np.zeros(own.size, dtype=np.bool_),
+    )
+    catalogue, single = read_catalogue(here.blocks)
+    launched = _run_groups(distinct, products, own, loads, machines, here.library, catalogue, single)
+    return launched if first.size == place.size else take(launched, place)
+
+
+def time_grouped(device: Device, grouped: GroupedProducts) -> Launched:
+    """Return how each grouped product runs on the device of its routing that has most to do."""
+    return run_grouped(device, grouped, *expert_loads(grouped.routing))

@@ -1,0 +1,190 @@
+"""The expert layer of a mixture on one device: a router, grouped products, and the passes between them.
+
+The kernels are those of TensorRT-LLM's fused mixture (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm) and
+its router (tensorrt_llm/_torch/modules/fused_moe/routing.py). Those of `PASSES`, in this order:
+
+- *route*: softmax and the largest of a token's logits; the product that makes logits is not among them. One
+  kernel for up to `MOST_ROUTED` experts and `MOST_CHOSEN` choices; else PyTorch's `topk` by radix (two
+  kernels), two conversions and a softmax. Its blocks handle a token each, in `TOPK_TRIPS` trips through the
+  memories, `TOPK_BLOCKS` of them on a bundle at once;
+- *sort*: counts and prefix sums, one kernel for up to `MOST_SORTED` tokens, three for more. A thread reads
+  the choices of its token one after the other;
+- *quantise*: where operands are smaller than activations and not scaled in blocks;
+- *gather*: a row for each choice of an expert of this device, and descriptors of these products where units
+  read operands in L1;
+- *scale*: quantises blocks of 128 of gathered rows, each with a scale of its own;
+- *activate*: the gate, after one grouped product for both matrices, and part of it where units read operands
+  from registers and nothing is quantised;
+- *scale_gated*: as *scale*, what the gate leaves;
+- *combine*: the weighted sum of a token's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.memory_bound import run_passes
+from fastflow.physics.timing.moe.expert_load import Routings, expert_loads, mean_rows
+
+MOST_ROUTED, MOST_CHOSEN = 128, 8  # routing.py, RenormalizeMoeRoutingMethod; later versions have more
+MOST_SORTED = 256  # moe_kernels.cu, fusedBuildExpertMapsSortFirstToken
+TOPK_BLOCKS = 8  # on a bundle: of 256 threads, where it has room for 2048
+# Trips through the memories of a block that finds the largest by radix, in eight digits of two bits: four or
+# five a digit. Calibrated: 3,000 layers on an A100, 9,000 on an H100 (ai-dynamo/aiconfigurator@095f58a)
+TOPK_TRIPS = 36.0
+# Time of a pass over rows of tokens over that of its bytes at the achievable bandwidth. Calibrated: as above
+PASS = 1.5
+# Operations to find the largest of 128 elements and scale them, for each. Calibrated: as above, fp8 in blocks
+SCALE = 250.0
+# Of prefix sums over all experts, for more tokens than one block sorts. Calibrated: as above
+SUM_TRIPS = 8.0
+INDEX_BYTES = 4.0
+WEIGHT_BYTES = 4.0  # of a choice
+
+
+class ExpertLayers(NamedTuple):
+    """Expert layers, each on the device that has most to do; shape (layers,)."""
+
+    point: Ints
+    routing: Routings  # how tokens choose experts, each (layers,)
+    hidden: Ints
+    ffn: Ints  # columns of the device's gate, and of its up
+    size: Floats  # of an element of weights, and of what they are multiplied by [B]
+    activation: Floats  # of one of what comes in and goes out [B]
+
+
+class Pass(NamedTuple):
+    """What a kernel beside products does; (layers,) or the same for all."""
+
+    launches: NDArray[Any] | float = 1.0  # 0 where there is no such kernel
+    bytes: NDArray[Any] | float = 0.0
+    operations: NDArray[Any] | float = 0.0  # on vector lanes
+    trips: NDArray[Any] | float = 0.0  # through all memories, one after the other
+
+
+class _Layers(NamedTuple):
+    """What passes depend on; (layers,)."""
+
+    device: Device
+    layers: ExpertLayers
+    direct: Bools  # units read operands from L1
+    scaled: Bools  # operands are scaled in blocks: libraries of those have no kernels that split the inner
+    quantised: Bools  # operands are smaller than activations
+
+    @property
+    def rows(self) -> Floats:
+        """The rows that the device gets."""
+        loads, routing = expert_loads(self.layers.routing)
+        return mean_rows(loads)[routing]
+
+    @property
+    def written(self) -> Floats:
+        """Bytes of an element that a pass before a product, or before its scales, writes."""
+        return np.where(self.scaled, self.layers.activation, self.layers.size)
+
+
+def _route(of: _Layers) -> Pass:
+    routing, activation = of.layers.routing, of.layers.activation
+    simple = (routing.experts <= MOST_ROUTED) & (routing.topk <= MOST_CHOSEN)
+    blocks = TOPK_BLOCKS * of.device.instances[of.layers.point]
+    chosen = routing.tokens * routing.topk * (INDEX_BYTES + WEIGHT_BYTES)
+    return Pass(
+        launches=np.where(simple, 1.0, 5.0),
+        bytes=routing.tokens * routing.experts * activation + chosen,
+        trips=np.where(simple, 0.0, TOPK_TRIPS * np.ceil(routing.tokens / blocks)),
+    )
+
+
+def _sort(of: _Layers) -> Pass:
+    routing = of.layers.routing
+    large = routing.tokens > MOST_SORTED
+    return Pass(
+        launches=np.where(large, 3.0, 1.0),
+        bytes=2.0 * routing.tokens * routing.topk * INDEX_BYTES,
+        trips=routing.topk + np.where(large, SUM_TRIPS, 0.0),
+    )
+
+
+def _quantise(of: _Layers) -> Pass:
+    layers = of.layers
+    launches = 1.0 * (of.quantised & ~of.scaled)
+    each = launches * (layers.activation + layers.size)
+    return Pass(launches, bytes=each * layers.routing.tokens * layers.hidden)
+
+
+def _gather(of: _Layers) -> Pass:
+    layers = of.layers
+    read = np.where(of.quantised & ~of.scaled, layers.size, layers.activation)
+    return Pass(
+        launches=np.where(of.direct & ~of.scaled, 2.0, 1.0),
+        bytes=of.rows * layers.hidden * (read + of.written),
+    )
+
+
+def _scale(of: _Layers) -> Pass:
+    return _scaling(of, of.layers.hidden)
+
+
+def _activate(of: _Layers) -> Pass:
+    layers = of.layers
+    launches = 1.0 * (of.direct | of.quantised)
+    return Pass(launches, bytes=launches * of.rows * layers.ffn * (2.0 * layers.activation + of.written))
+
+
+def _scale_gated(of: _Layers) -> Pass:
+    return _scaling(of, of.layers.ffn)
+
+
+def _scaling(of: _Layers, cols: Ints) -> Pass:
+    """Return a pass that scales blocks of gathered rows."""
+    if not of.scaled.any():
+        return Pass(launches=0.0)
+    launches = 1.0 * of.scaled
+    elements = launches * of.rows * cols
+    return Pass(launches, elements * (of.layers.activation + of.layers.size), elements * SCALE)
+
+
+def _combine(of: _Layers) -> Pass:
+    layers = of.layers
+    return Pass(bytes=(of.rows + layers.routing.tokens) * layers.hidden * layers.activation)
+
+
+PASSES: dict[str, Callable[[_Layers], Pass]] = {
+    "route": _route,
+    "sort": _sort,
+    "quantise": _quantise,
+    "gather": _gather,
+    "scale": _scale,
+    "activate": _activate,
+    "scale_gated": _scale_gated,
+    "combine": _combine,
+}
+
+
+def expert_pass(device: Device, layers: ExpertLayers, name: str) -> Pass:
+    """Return what a kernel of layers beside products does; name: of `PASSES`."""
+    scaled, direct = ~device.library.splits[layers.point], device.library.shared[layers.point]
+    return PASSES[name](_Layers(device, layers, direct, scaled, layers.size < layers.activation))
+
+
+def time_passes(device: Device, layers: ExpertLayers, names: Sequence[str]) -> tuple[Launched, Floats]:
+    """Return how some of the kernels of layers beside products run, one after the other.
+
+    And the operations that they do. names: of `PASSES`.
+    """
+    shape = (layers.point.size, len(names))
+    launches, moved, operations, trips = (np.empty(shape) for _ in Pass._fields)
+    for i, name in enumerate(names):
+        found = expert_pass(device, layers, name)
+        launches[:, i], moved[:, i], operations[:, i], trips[:, i] = found
+    launched = run_passes(
+        device, layers.point, moved=PASS * moved, launches=launches, operations=operations, trips=trips
+    )
+    return launched._replace(bytes=launched.bytes / PASS), operations.sum(axis=1)

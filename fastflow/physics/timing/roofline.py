@@ -1,0 +1,333 @@
+"""The hierarchical roofline: one launch of every kernel on its device (6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.dedupe import Words, hashes, kinds
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.physics.timing.device import Device, rates_of
+from fastflow.physics.timing.library.gemm_table import Products, machines_of
+from fastflow.physics.timing.library.thread_blocks import Launched, run_blocks
+from fastflow.physics.timing.tile_catalogue import read_catalogue
+from fastflow.physics.timing.tiling.boost import level_time, lift_of
+from fastflow.physics.timing.tiling.brute_force import search_all
+from fastflow.physics.timing.tiling.cache import search_unsolved
+from fastflow.physics.timing.tiling.search_space import Gemms, Hierarchies, Tilings
+from fastflow.physics.timing.tiling.tile_sets import TileSets, make_tile_sets
+from fastflow.physics.timing.tiling.traffic import C_STAYS
+
+
+class KernelWork(NamedTuple):
+    """Kernels to time, m = 0 for a memory-bound pass; (kernels,), but from `element_bytes` on (points,)."""
+
+    point: Ints
+    m: Ints
+    k: Ints
+    n: Ints
+    batch: Ints
+    strided: Bools  # both operands are stored along the inner dimension
+    pass_bytes: Floats
+    pass_flop: Floats
+    element_bytes: Floats  # of operands
+    output_bytes: Floats
+    samples: Ints  # tiles that the search tries at each level, 0 for all powers of two
+    seed: Ints
+    brute: Bools  # by brute force
+    blocks: Bools  # by a kernel library's blocks instead of a search
+    overlap: Floats  # order of the soft maximum of a kernel's times; 0: the maximum
+    parts: Ints  # of the inner dimension, at most
+
+
+class Fused(NamedTuple):
+    """Kernels of a type that times them itself."""
+
+    rows: Ints  # which of the kernels
+    share: Any  # a table of columns (rows,); `device` says which one each runs on
+    time: Callable[[Device, Any], tuple[Launched, Floats]]  # how each runs, and the operations that it does
+    device: Device
+
+
+class Timing(NamedTuple):
+    """One launch of every kernel. All of shape (kernels,) but where said otherwise."""
+
+    time: Floats  # launch included [s]
+    flop: Floats
+    limiter: Ints  # column of `times` that is largest
+    times: Floats  # as `limiter_names` lists them: (kernels, levels + 3)
+    bytes: Floats  # served by each level from the registers outwards, main memory: (kernels, levels + 1)
+    tiling: Ints  # which of the tilings below, that kernels share
+    tile: Ints  # m, k, n of each level; 0 for a memory-bound pass: (tilings, levels, 3)
+    stays: Ints  # operand that stays put in each level, -1 for none: (tilings, levels)
+    parts: Ints  # of the inner dimension, that different bundles work on; 0 for a memory-bound pass
+    waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
+    busy: Floats  # share of the bundles that work, over all waves
+    lift: Floats  # energy of an operation, over that with all bundles at work
+    candidates: Ints  # how many tiles the search looked at
+
+
+def limiter_names(levels: int) -> list[str]:
+    """Return what the columns of `Timing.times` are, in order."""
+    return ["compute", *(f"l{level}" for level in range(levels)), "dram", "launch"]
+
+
+def hierarchies_of(
+    device: Device, work: KernelWork, thinned: bool
+) -> tuple[Hierarchies, TileSets, Words, Ints]:
+    """Return the distinct memory hierarchies, their tile sets, two hashes of all that these depend on, and
+    the place of each point's hierarchy.
+    """
+    levels, points = len(device.capacity), work.samples.size
+    columns = (
+        work.element_bytes, device.matrix_flops, device.unit_m, device.unit_k, device.unit_n,
+        device.dataflow, device.dealt_level, device.instances, work.samples, work.seed,
+        *device.bandwidth, device.dram_bandwidth, *device.capacity, *device.driven,
+        device.threshold, device.headroom,
+    )  # fmt: skip
+    first, place = kinds(columns, points)
+    level = np.tile(np.arange(levels), first.size)
+
+    def each(column: NDArray[Any]) -> NDArray[Any]:
+        return np.repeat(column[first], levels)
+
+    capacity = np.stack([column[first] for column in device.capacity], axis=1).reshape(-1)
+    size, dealt = each(work.element_bytes), each(device.dealt_level)
+    samples, seed = each(work.samples), each(work.seed)
+    one, tiles = kinds([capacity, size, level, dealt, samples, seed], level.size)
+    sets = make_tile_sets(capacity[one], size[one], level[one], dealt[one], samples[one], seed[one], thinned)
+    bandwidth, driven = rates_of(device)
+    return (
+        Hierarchies(
+            element_bytes=work.element_bytes[first],
+            compute_flops=device.matrix_flops[first],
+            unit_m=device.unit_m[first],
+            unit_k=device.unit_k[first],
+            unit_n=device.unit_n[first],
+            dataflow=device.dataflow[first],
+            dealt_level=device.dealt_level[first],
+            instances=device.instances[first],
+            threshold=device.threshold[first],
+            headroom=device.headroom[first],
+            bandwidth=bandwidth[first].reshape(-1),
+            driven=driven[first].reshape(-1),
+            tiles=tiles,
+        ),
+        sets,
+        hashes([column[first] for column in columns]),
+        place,
+    )
+
+
+def _search(device: Device, work: KernelWork, rows: Ints, brute: bool) -> tuple[Tilings, Ints]:
+    """Return the best tilings of the distinct GEMMs among `rows`, and each row's place in them.
+
+    Brute force leaves nothing out of random sets; of all powers of two, what another tile contains.
+    """
+    levels = len(device.capacity)
+    thinned = not brute or bool((work.samples == 0).all())
+    hierarchies, sets, key, hierarchy = hierarchies_of(device, work, thinned)
+    gemms = Gemms(hierarchy[work.point[rows]], *take((work.m, work.k, work.n, work.batch), rows))
+    first, place = kinds(gemms, rows.size)
+    distinct = take(gemms, first)
+    if brute:
+        return search_all(distinct, hierarchies, sets, levels), place
+    return search_unsolved(distinct, hierarchies, sets, key, levels), place
+
+
+@kernel
+def _lay_passes(work: KernelWork, vector_flops: Floats, idle: Floats, out: Timing) -> None:
+    """Write what memory-bound passes compute and move: all of it through every level."""
+    for row in range(work.m.size):
+        if work.m[row] > 0:
+            continue
+        out.times[row, 0] = work.pass_flop[row] / vector_flops[work.point[row]]
+        out.flop[row], idle[row] = work.pass_flop[row], 1.0
+        out.parts[row], out.waves[row], out.candidates[row], out.tiling[row] = 0, 0, 0, 0
+        for level in range(out.bytes.shape[1]):
+            out.bytes[row, level] = work.pass_bytes[row]
+
+
+@kernel
+def _lay_gemms(
+    work: KernelWork, rows: Ints, found: Tilings, place: Ints, before: int, idle: Floats, out: Timing
+) -> None:
+    """Write what the GEMMs in `rows` compute and move under their tilings, `place` among those found.
+
+    before: how many other tilings come before these.
+    """
+    levels = out.bytes.shape[1] - 1
+    for i in range(rows.size):
+        row, g = rows[i], place[i]
+        out.times[row, 0], idle[row] = found.compute_time[g], found.idle[g]
+        out.flop[row] = 2.0 * work.m[row] * work.k[row] * work.n[row] * work.batch[row]
+        out.parts[row], out.waves[row] = found.parts[g], found.waves[g]
+        out.candidates[row], out.tiling[row] = found.candidates[g], before + g
+        for level in range(levels + 1):
+            out.bytes[row, level] = found.bytes[g * (levels + 1) + level]
+
+
+@kernel
+def _limit(
+    point: Ints, timed: Bools, bandwidth: Floats, driven: Floats, launch: Floats, threshold: Floats,
+    headroom: Floats, idle: Floats, out: Timing,
+) -> None:  # fmt: skip
+    """Write every level's time, a kernel's limiter and its time; skips kernels that have a time already.
+
+    bandwidth, driven: (points, levels + 1); launch, threshold, headroom: (points,). Idle bundles leave their
+    own levels unused, and the power of these to the others; what is shared by the chip serves the others.
+    Cores are lifted as far as the kernel gains by it.
+    """
+    last = out.times.shape[1] - 1
+    for row in range(point.size):
+        if timed[row]:
+            continue
+        p = point[row]
+        longest, limiter = out.times[row, 0], 0
+        for level in range(last - 1):
+            serving = level_time(out.bytes[row, level], bandwidth[p, level], driven[p, level], idle[row])
+            out.times[row, level + 1] = serving
+            if longest < serving or np.isnan(serving) > np.isnan(longest):
+                longest, limiter = serving, level + 1
+        out.lift[row], out.times[row, last] = 1.0, launch[p]
+        if headroom[p] > 1.0 and idle[row] > 1.0:
+            pace, out.lift[row] = lift_of(idle[row], threshold[p], headroom[p])
+            if longest > out.times[row, 0]:  # a lower supply does: V^2 / P = pace is quadratic in V
+                pace = min(1.0, pace * longest / out.times[row, 0])
+                half = pace * threshold[p] + 0.5 * (1.0 - threshold[p]) ** 2
+                root = np.sqrt(half * half - (pace * threshold[p]) ** 2)
+                out.lift[row] = ((half + root) / pace) ** 2
+        out.limiter[row] = last if longest < launch[p] else limiter
+        out.time[row], out.busy[row] = longest + launch[p], 1.0 / idle[row]
+
+
+def _run_blocks(device: Device, work: KernelWork, rows: Ints) -> tuple[Launched, Ints]:
+    """Return how libraries run the distinct GEMMs among `rows`, and each row's place in them."""
+    of_machines = (
+        device.matrix_flops, work.element_bytes, work.output_bytes, *device.bandwidth, device.dram_bandwidth,
+        *device.driven, device.threshold, device.headroom, *device.capacity, device.dealt_level,
+        device.instances, device.unit_m, device.unit_k, device.unit_n, device.dataflow, work.overlap,
+        work.parts, *device.library,
+    )  # fmt: skip
+    catalogue, listed = read_catalogue(np.concatenate([device.blocks, device.batched_blocks]))
+    single, batched = np.split(listed, 2)
+    one, machine = kinds((*of_machines, single, batched), work.samples.size)
+    products = take(
+        Products(
+            point=machine[work.point], m=work.m, k=work.k, n=work.n, batch=work.batch, strided=work.strided
+        ),
+        rows,
+    )
+    first, place = kinds(products, rows.size)
+    machines = machines_of(device, work.element_bytes, work.output_bytes, work.overlap, work.parts)
+    launched = run_blocks(
+        take(products, first), take(machines, one), take(device.library, one),
+        single[one], batched[one], catalogue,
+    )  # fmt: skip
+    return launched, place
+
+
+@kernel
+def _lay_launched(rows: Ints, launched: Launched, place: Ints, before: int, out: Timing) -> None:
+    """Write how the kernels in `rows` run, `place` among those launched, as `_lay_gemms` does."""
+    tilings, columns = len(launched.tile), out.times.shape[1]
+    for i in range(rows.size):
+        row, g = rows[i], place[i]
+        out.time[row], out.lift[row] = launched.time[g], launched.lift[g]
+        limiter = 0
+        for column in range(columns):
+            out.times[row, column] = launched.times[g, column]
+            if launched.times[g, column] > launched.times[g, limiter]:
+                limiter = column
+        for level in range(columns - 2):
+            out.bytes[row, level] = launched.bytes[g, level]
+        out.parts[row], out.waves[row], out.busy[row] = launched.parts[g], launched.waves[g], launched.busy[g]
+        out.candidates[row], out.limiter[row] = launched.candidates[g], limiter
+        out.tiling[row] = before + g if g < tilings else 0
+
+
+def _of_points(flags: Bools, point: Ints) -> Bools:
+    """Return a flag of the point of every kernel, (kernels,); flags: (points,), mostly all alike."""
+    alike = flags.all() or not flags.any()
+    return np.full(point.size, bool(flags.size and flags[0])) if alike else flags[point]
+
+
+class _TilingsFound:
+    """Tilings of kernels, behind those of passes, which have none: zeros."""
+
+    def __init__(self, levels: int) -> None:
+        self._levels = levels
+        self._tile = [np.zeros((1, levels, 3), dtype=np.int64)]
+        self._stays = [np.full((1, levels), -1, dtype=np.int64)]
+
+    def add(self, tile: Ints, stays: Ints | None = None) -> int:
+        """Add tilings, whose sums stay put if nothing else does; returns how many come before them."""
+        before = sum(map(len, self._tile))
+        self._tile.append(tile.reshape(-1, self._levels, 3))
+        held = np.full(tile.shape[:2], C_STAYS, dtype=np.int64) if stays is None else stays
+        self._stays.append(held.reshape(-1, self._levels))
+        return before
+
+    @property
+    def tile(self) -> Ints:
+        """m, k, n of each level of every tiling."""
+        return np.concatenate(self._tile)
+
+    @property
+    def stays(self) -> Ints:
+        """The operand that stays put in each level of every tiling."""
+        return np.concatenate(self._stays)
+
+
+def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) -> Timing:
+    """Time one launch of every kernel.
+
+    A GEMM takes the largest of its compute and level times under its best tiling; a memory-bound
+    pass the largest of its operations and its bytes over every level's bandwidth. Both pay the
+    launch. fused: the kernels that their types time themselves.
+    """
+    levels, count = len(device.capacity), work.point.size
+    out = Timing(
+        time=np.empty(count),
+        flop=np.empty(count),
+        limiter=np.empty(count, dtype=np.int64),
+        times=np.empty((count, levels + 3)),
+        bytes=np.empty((count, levels + 1)),
+        tiling=np.empty(count, dtype=np.int64),
+        tile=np.zeros((1, levels, 3), dtype=np.int64),  # of passes
+        stays=np.full((1, levels), -1, dtype=np.int64),
+        parts=np.empty(count, dtype=np.int64),
+        waves=np.empty(count, dtype=np.int64),
+        busy=np.empty(count),
+        lift=np.empty(count),
+        candidates=np.empty(count, dtype=np.int64),
+    )
+    idle = np.empty(count)  # bundles there for each that works
+    _lay_passes(work, device.vector_flops, idle, out)
+    tilings = _TilingsFound(levels)
+    gemms = work.m > 0
+    for one in fused:
+        gemms[one.rows] = False
+    by_blocks = _of_points(work.blocks, work.point) & gemms
+    for brute, own in ((False, ~work.brute), (True, work.brute)):
+        rows = np.flatnonzero(_of_points(own, work.point) & gemms & ~by_blocks)
+        if rows.size:
+            found, place = _search(device, work, rows, brute)
+            _lay_gemms(work, rows, found, place, tilings.add(found.tile, found.stays), idle, out)
+    rows = np.flatnonzero(by_blocks)
+    if rows.size:
+        launched, place = _run_blocks(device, work, rows)
+        _lay_launched(rows, launched, place, tilings.add(launched.tile), out)
+        out.flop[rows] = 2.0 * work.m[rows] * work.k[rows] * work.n[rows] * work.batch[rows]
+    for one in fused:
+        launched, flop = one.time(one.device, one.share)
+        _lay_launched(one.rows, launched, np.arange(one.rows.size), tilings.add(launched.tile), out)
+        out.flop[one.rows], by_blocks[one.rows] = flop, True
+    _limit(
+        work.point, by_blocks, *rates_of(device), device.launch, device.threshold, device.headroom, idle, out
+    )
+    return out._replace(tile=tilings.tile, stays=tilings.stays)

@@ -1,0 +1,149 @@
+"""From below: the time that a candidate tile comes to at least on the path outside of it (6.1, 6.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.tiling.boost import level_time
+from fastflow.physics.timing.tiling.candidates import deal, may_split
+from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
+from fastflow.physics.timing.tiling.search_space import (
+    COMPUTE,
+    IDLE,
+    INVERSE,
+    PART,
+    PARTS,
+    TIME,
+    K,
+    M,
+    N,
+    Problem,
+)
+from fastflow.physics.timing.tiling.traffic import fewest_served
+
+BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
+"""Of a candidate: the least time it can come to after the path outside [s], the bytes moved in to it then,
+the least time it can come to whatever is outside, and the idle factor inside of it."""
+WITHIN, ACCESSES = 4, 5
+"""Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
+NODE_COLUMNS = 6
+
+
+@lean_kernel
+def least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
+    """Return the fewest bytes of register accesses that any innermost tiles allow.
+
+    longest: exponents of the longest sides of each level's candidates, (levels, 3).
+    """
+    per_m, per_k = sides[INVERSE, M, longest[0, M]], sides[INVERSE, K, longest[0, K]]
+    per_n = sides[INVERSE, N, longest[0, N]]
+    return problem.access * register_accesses_per_flop(problem.unit, per_m, per_k, per_n)
+
+
+@lean_kernel
+def _deal_clipped(
+    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
+) -> tuple[float, float]:
+    """Distribute a candidate that the tile outside clips.
+
+    Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
+    """
+    m = min(exponent[level, M, i], path_exponent[level + 1, M])
+    n = min(exponent[level, N, i], path_exponent[level + 1, N])
+    part = exponent[level, PART, i]
+    if not may_split(problem, sides, m, n, part):
+        return np.nan, 1.0
+    return deal(problem, sides, m, n, part)
+
+
+@lean_kernel
+def start_dealt(
+    problem: Problem, sides: Floats, count: Ints, exponent: Ints, tile: Floats, node: Floats,
+    path: Floats, path_exponent: Ints,
+) -> None:  # fmt: skip
+    """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
+
+    A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
+    """
+    level = problem.dealt
+    out_m, out_n, outside = path[level + 1, M], path[level + 1, N], path[level + 1, TIME]
+    if problem.closed:
+        for i in range(count[level]):
+            is_whole = (tile[level, M, i] >= out_m) & (tile[level, N, i] >= out_n)
+            node[level, BOUND, i] = max(outside, node[level, LEAST, i]) if is_whole else np.nan
+            node[level, SHARE, i] = tile[level, IDLE, i]
+        return
+    for i in range(count[level]):
+        compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
+        if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
+            compute, idle = _deal_clipped(problem, sides, level, i, exponent, path_exponent)
+        node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
+
+
+@lean_kernel
+def start_other(
+    problem: Problem, level: int, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
+    least_dealt: float,
+) -> None:  # fmt: skip
+    """Start the bounds of the candidates of any other level."""
+    dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
+    outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
+    holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
+    if dealt >= 0 and level == dealt + 1:
+        all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
+    for i in range(count[level]):
+        is_bound = holds | (
+            (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
+        )
+        node[level, BOUND, i] = max(outside, least_dealt) if is_bound else outside
+        node[level, SHARE, i] = idle
+
+
+@lean_kernel
+def bound_level(
+    problem: Problem, bandwidth: Floats, driven: Floats, level: int, outer: int, count: int, tile: Floats,
+    least: Floats, node: Floats, path: Floats, least_accessed: float,
+) -> None:  # fmt: skip
+    """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
+
+    Loops run over all candidates without a branch, so that they take several at once.
+    """
+    out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
+    registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
+    of_registers, of_serving = driven[problem.at], driven[problem.at + level + 1]
+    for i in range(count):
+        m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
+        moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
+        within = level_time(least_accessed, registers, of_registers, node[level, SHARE, i])
+        within = max(within, level_time(moved, serving, of_serving, idle_outside))
+        node[level, BOUND, i] = max(node[level, BOUND, i], within)
+        node[level, BYTES, i] = moved
+    for inner in range(level):
+        least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
+        serving, of_serving = bandwidth[problem.at + inner + 1], driven[problem.at + inner + 1]
+        for i in range(count):
+            m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
+            n = max(tile[level, N, i], out_n)
+            fewest = fewest_served(problem.whole, m, k, n, max(m, least_m), max(k, least_k), max(n, least_n))
+            within = level_time(fewest, serving, of_serving, node[level, SHARE, i])
+            node[level, BOUND, i] = max(node[level, BOUND, i], within)
+
+
+@lean_kernel
+def least_times(
+    problem: Problem, bandwidth: Floats, driven: Floats, count: Ints, tile: Floats, least: Floats,
+    node: Floats, path: Floats, least_accessed: float,
+) -> None:  # fmt: skip
+    """Find the least time of the tiles that are distributed, whatever is outside."""
+    level = problem.dealt
+    for i in range(count[level]):
+        node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
+    if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
+        bound_level(
+            problem, bandwidth, driven, level, problem.levels, count[level], tile, least, node, path,
+            least_accessed,
+        )  # fmt: skip
+    for i in range(count[level]):
+        node[level, LEAST, i] = node[level, BOUND, i]

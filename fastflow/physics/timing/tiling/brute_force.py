@@ -1,0 +1,147 @@
+"""Brute force over tiles, parts and operands that stay (6.2), to check the search."""
+
+from __future__ import annotations
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.tiling.boost import level_time
+from fastflow.physics.timing.tiling.candidates import lay_tiles, step
+from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
+from fastflow.physics.timing.tiling.search_space import (
+    ACCESSED,
+    COMPUTE,
+    IDLE,
+    MOVED,
+    PARTS,
+    PER_K,
+    PER_M,
+    PER_N,
+    TIME,
+    Gemms,
+    Hierarchies,
+    K,
+    Layout,
+    M,
+    N,
+    Problem,
+    Tilings,
+    adopt,
+    lay_gemm,
+    new_layout,
+    new_tilings,
+    precedes,
+    record,
+)
+from fastflow.physics.timing.tiling.tile_sets import TileSets
+from fastflow.physics.timing.tiling.traffic import A_STAYS, OPERANDS, served
+
+
+@lean_kernel
+def _try_innermost(
+    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
+    tile: Floats, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+) -> int:  # fmt: skip
+    """Try every innermost tile, each operand staying, on the path outside; returns how many they are."""
+    levels, tried = problem.levels, 0
+    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    serving, of_serving = bandwidth[problem.at + 1], driven[problem.at + 1]
+    per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
+    outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
+    registers, of_registers, shortest = bandwidth[problem.at], driven[problem.at], best[0, TIME]
+    behind = False  # whether the levels outside move more bytes than the best tiling's
+    for outer in range(levels - 1, 0, -1):
+        if path[outer, MOVED] != best[outer, MOVED]:
+            behind = path[outer, MOVED] > best[outer, MOVED]
+            break
+    for i in range(count[0]):
+        k = max(tile[0, K, i], out_k)
+        if problem.dealt == 0:
+            if not step(problem, sides, 0, i, exponent, path, path_exponent):
+                continue
+            outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
+            passes = max(out_k, path[0, PARTS])
+            k = max(k, passes)
+        m, n = max(tile[0, M, i], out_m), max(tile[0, N, i], out_n)
+        accessed = problem.access * register_accesses_per_flop(
+            problem.unit,
+            max(tile[0, PER_M, i], per_m), max(tile[0, PER_K, i], per_k), max(tile[0, PER_N, i], per_n),
+        )  # fmt: skip
+        inside = max(outside, level_time(accessed, registers, of_registers, idle))
+        tried += len(OPERANDS)
+        for stays in range(len(OPERANDS)):
+            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+            time = max(inside, level_time(moved, serving, of_serving, idle))
+            if time > shortest or (behind and time == shortest):
+                continue
+            step(problem, sides, 0, i, exponent, path, path_exponent)
+            path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
+            if precedes(levels, path, best):
+                adopt(levels, path, path_exponent, best, best_exponent)
+                behind, shortest = False, time
+    return tried
+
+
+@kernel
+def _try_all(
+    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
+    tile: Floats, turn: Ints, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
+) -> int:  # fmt: skip
+    """Try every tiling of a GEMM; returns how many they are.
+
+    turn: room for the candidate and the operand that stays of each level but the innermost, (levels, 2).
+    """
+    levels, dealt, tried = problem.levels, problem.dealt, 0
+    level = levels - 1
+    turn[level, 0], turn[level, 1] = 0, -1
+    while level < levels:
+        out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
+        serving, of_serving = bandwidth[problem.at + level + 1], driven[problem.at + level + 1]
+        if level > 0:
+            turn[level, 1] += 1
+            if turn[level, 1] == len(OPERANDS):
+                turn[level, 0], turn[level, 1] = turn[level, 0] + 1, 0
+            i, stays = turn[level, 0], turn[level, 1]
+            if i == count[level]:
+                level += 1
+                continue
+            if stays == A_STAYS and not step(problem, sides, level, i, exponent, path, path_exponent):
+                turn[level, 0], turn[level, 1] = i + 1, -1
+                continue
+            passes = max(out_k, path[level, PARTS]) if level == dealt else out_k
+            m, k, n = path[level, M], path[level, K], path[level, N]
+            moved = served(stays, problem.whole, out_m, passes, out_n, m, k, n)
+            outside = max(path[level + 1, TIME], path[level, COMPUTE])
+            within = level_time(moved, serving, of_serving, path[level, IDLE])
+            path[level, MOVED], path[level, TIME] = moved, max(outside, within)
+            level -= 1
+            turn[level, 0], turn[level, 1] = 0, -1
+            continue
+        tried += _try_innermost(
+            problem, bandwidth, driven, sides, count, exponent, tile, path, path_exponent, best, best_exponent
+        )
+        level += 1
+    return tried
+
+
+@kernel
+def _try_each(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout, out: Tilings
+) -> None:
+    """Try all tilings of every GEMM, one after the other in the same room, and write the best to `out`."""
+    for g in range(gemms.m.size):
+        problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
+        for level in range(levels):
+            tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
+            lay_tiles(problem, sets, tiles, 0, level, False, layout)
+        tried = _try_all(
+            problem, hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent,
+            layout.tile, layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
+        )  # fmt: skip
+        record(problem, layout, tried, g, out)
+
+
+def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
+    """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
+    out = new_tilings(gemms.m.size, levels)
+    _try_each(gemms, hierarchies, sets, levels, new_layout(gemms, hierarchies, sets, levels), out)
+    return out

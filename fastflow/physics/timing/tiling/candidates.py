@@ -1,0 +1,200 @@
+"""The candidate tiles of one GEMM at every level, and how a path goes on from one to the next (6.1, 6.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.jit import lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.tiling.boost import lift_of
+from fastflow.physics.timing.tiling.search_space import (
+    COMPUTE,
+    FILLED,
+    IDLE,
+    INVERSE,
+    PART,
+    PARTS,
+    PER_M,
+    VISITS,
+    K,
+    Layout,
+    M,
+    N,
+    Problem,
+)
+from fastflow.physics.timing.tiling.tile_sets import TileSets
+
+
+@lean_kernel
+def _waves(problem: Problem, tiles: float, volume: float) -> tuple[float, float]:
+    """Return the compute time [s] of so many tiles over their level's instances and the idle factor."""
+    at_work = np.ceil(tiles / problem.instances) * problem.instances
+    idle, pace = at_work / tiles, 1.0
+    if problem.headroom > 1.0:
+        pace, _ = lift_of(idle, problem.threshold, problem.headroom)
+    return max(problem.floor, 2.0 * at_work * volume * pace / problem.flops), idle
+
+
+@lean_kernel
+def deal(problem: Problem, sides: Floats, m: int, n: int, part: int) -> tuple[float, float]:
+    """Distribute tiles over the instances of their level, each over a part of the inner dimension.
+
+    m, n, part: exponents. Returns the compute time [s] and the idle factor.
+    """
+    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part] * problem.batch
+    volume = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
+    return _waves(problem, tiles, volume)
+
+
+@lean_kernel
+def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> bool:
+    """Return whether parts of the inner dimension with this exponent may be tried.
+
+    They may while parts twice as long leave instances idle.
+    """
+    if part >= problem.top_k:
+        return True
+    tiles = sides[VISITS, M, m] * sides[VISITS, N, n] * sides[VISITS, K, part + 1] * problem.batch
+    return bool(tiles < problem.instances)
+
+
+@lean_kernel
+def _list_largest(
+    problem: Problem, sets: TileSets, own: int, level: int, longest: Ints, exponent: Ints
+) -> int:
+    """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
+    top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
+    # by how much shorter tiles are along m (from row 1 on) and n: k's exponent, at last of all as long
+    for shorter_m in range(top_m + 2):
+        for shorter_n in range(top_n + 1):
+            longest[shorter_m, shorter_n] = -1
+    for i in range(sets.offset[own], sets.offset[own + 1]):
+        shorter_m, shorter_n = max(top_m - sets.m[i], 0), max(top_n - sets.n[i], 0)
+        longest[shorter_m + 1, shorter_n] = max(longest[shorter_m + 1, shorter_n], min(sets.k[i], top_k))
+    for shorter_m in range(top_m + 1):
+        contained = -1
+        for shorter_n in range(top_n + 1):
+            contained = max(contained, longest[shorter_m, shorter_n])
+            k = longest[shorter_m + 1, shorter_n]
+            if k > contained:
+                exponent[level, M, count], exponent[level, K, count] = top_m - shorter_m, k
+                exponent[level, N, count] = top_n - shorter_n
+                count += 1
+            contained = max(contained, k)
+            longest[shorter_m + 1, shorter_n] = contained
+    return count
+
+
+@lean_kernel
+def _list_each(
+    problem: Problem, sets: TileSets, own: int, mark: int, to: int, seen: Ints, exponent: Ints
+) -> int:
+    """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
+    count = 0
+    is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
+    for i in range(sets.offset[own], sets.offset[own + 1]):
+        m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
+        if is_whole and (m < sets.m[i] or n < sets.n[i]):
+            continue
+        if mark > 0 and not is_whole:
+            if seen[m, k, n] == mark:
+                continue
+            seen[m, k, n] = mark
+        exponent[to, M, count], exponent[to, K, count], exponent[to, N, count] = m, k, n
+        count += 1
+    return count
+
+
+@lean_kernel
+def _look_up(level: int, count: int, sides: Floats, exponent: Ints, tile: Floats) -> None:
+    """Fill a level's visits from the exponents of candidates that are not cut into parts."""
+    for i in range(count):
+        m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
+        tile[level, M, i], tile[level, K, i] = sides[VISITS, M, m], sides[VISITS, K, k]
+        tile[level, N, i], tile[level, PARTS, i] = sides[VISITS, N, n], 1.0
+
+
+@lean_kernel
+def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floats) -> int:
+    """List the tiles that are distributed, first `uncut`, then in parts, and fill their columns.
+
+    Returns how many they are.
+    """
+    level, count = problem.dealt, uncut
+    for i in range(uncut):
+        for axis in range(3):
+            exponent[level, axis, i] = exponent[problem.levels, axis, i]
+        exponent[level, PART, i] = problem.top_k
+    for i in range(uncut):
+        m, k, n = exponent[level, M, i], exponent[level, K, i], exponent[level, N, i]
+        part = problem.top_k
+        while part > 0 and may_split(problem, sides, m, n, part - 1):
+            part -= 1
+            exponent[level, M, count], exponent[level, K, count] = m, min(k, part)
+            exponent[level, N, count], exponent[level, PART, count] = n, part
+            count += 1
+    _look_up(level, count, sides, exponent, tile)
+    for i in range(count):
+        m, n, part = exponent[level, M, i], exponent[level, N, i], exponent[level, PART, i]
+        tile[level, PARTS, i] = sides[VISITS, K, part]
+        tile[level, COMPUTE, i] = sides[FILLED, M, m] * sides[FILLED, K, part] * sides[FILLED, N, n]
+    for i in range(count):
+        tiles = tile[level, M, i] * tile[level, N, i] * tile[level, PARTS, i] * problem.batch
+        tile[level, COMPUTE, i], tile[level, IDLE, i] = _waves(problem, tiles, tile[level, COMPUTE, i])
+    return count
+
+
+@lean_kernel
+def lay_tiles(
+    problem: Problem, sets: TileSets, own: int, mark: int, level: int, is_listed: bool, layout: Layout
+) -> None:
+    """Lay out the tiles of set `own` as a level's candidates.
+
+    Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
+    inner dimension's parts that may be tried. mark: 0 keeps all of them; any other number, a new one at
+    every call, drops all but the first of those alike once clipped, and in a closed set those that cannot
+    win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
+    whose sides have the same exponents.
+    """
+    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
+    if not is_listed:
+        to = problem.levels if level == problem.dealt else level
+        if mark > 0 and problem.closed and level != problem.dealt:
+            count = _list_largest(problem, sets, own, level, layout.longest, exponent)
+        else:
+            count = _list_each(problem, sets, own, mark, to, layout.seen, exponent)
+        layout.counts[to] = count
+        for axis in range(3):
+            most = 0
+            for i in range(count):
+                most = max(most, exponent[to, axis, i])
+            layout.longest_side[level, axis] = most
+    if level == problem.dealt:
+        layout.counts[level] = _cut(problem, layout.counts[problem.levels], sides, exponent, tile)
+    else:
+        _look_up(level, layout.counts[level], sides, exponent, tile)
+    for axis in range(3):
+        if level == 0:  # no other level's tiles feed the registers
+            for i in range(layout.counts[0]):
+                tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
+        layout.least[level, axis] = sides[VISITS, axis, layout.longest_side[level, axis]]
+
+
+@lean_kernel
+def step(
+    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
+) -> bool:
+    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
+    for axis in range(3):
+        e = min(exponent[level, axis, i], path_exponent[level + 1, axis])
+        path_exponent[level, axis] = e
+        path[level, axis], path[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
+    if level == problem.dealt:
+        m, n, part = path_exponent[level, M], path_exponent[level, N], exponent[level, PART, i]
+        path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
+        path[level, PARTS] = sides[VISITS, K, part]
+        return may_split(problem, sides, m, n, part)
+    path[level, COMPUTE] = path[level + 1, COMPUTE]
+    path[level, IDLE] = path[level + 1, IDLE]
+    path[level, PARTS] = path[level + 1, PARTS]
+    return True

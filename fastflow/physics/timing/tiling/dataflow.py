@@ -1,0 +1,67 @@
+"""Register accesses of a matrix unit for each dataflow (6.3, Equation 5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel
+
+WEIGHT_STATIONARY, ACTIVATION_STATIONARY, OUTPUT_STATIONARY, BEST = 0, 1, 2, 3
+DATAFLOW_CODES = {
+    "weight": WEIGHT_STATIONARY,
+    "activation": ACTIVATION_STATIONARY,
+    "output": OUTPUT_STATIONARY,
+    "best": BEST,
+}
+
+
+class Unit(NamedTuple):
+    """A matrix unit of m x k x n multiply-adds, and what its dataflows cost whatever the tile."""
+
+    m: float
+    k: float
+    n: float
+    weight: float  # register accesses an operation with endless reuse; infinite for a dataflow it has not
+    activation: float
+    output: float
+
+
+@kernel
+def make_unit(dataflow: int, m: float, k: float, n: float) -> Unit:
+    """Return a matrix unit with one dataflow, or with all of them (BEST)."""
+    every = dataflow == BEST
+    return Unit(
+        m=m,
+        k=k,
+        n=n,
+        weight=streamed_accesses(k, n) if every or dataflow == WEIGHT_STATIONARY else np.inf,
+        activation=streamed_accesses(m, k) if every or dataflow == ACTIVATION_STATIONARY else np.inf,
+        output=streamed_accesses(m, n) if every or dataflow == OUTPUT_STATIONARY else np.inf,
+    )
+
+
+@kernel
+def streamed_accesses(across: float, down: float) -> float:
+    """Return the register accesses an operation of the two operands that stream by.
+
+    across, down: Nx and Ny, the sides of the stationary operand in the unit. Equation 5,
+    (Nx Ny + K Nx + K Ny) / (2 K Nx Ny), is half the sum of 1 / K, 1 / Ny and 1 / Nx; these are the
+    last two.
+    """
+    return 0.5 * (1.0 / down + 1.0 / across)
+
+
+@kernel
+def register_accesses_per_flop(unit: Unit, per_m: float, per_k: float, per_n: float) -> float:
+    """Return register accesses an operation for a tile on a matrix unit (Equation 5).
+
+    per_m, per_k, per_n: 1 / side of the tile. The stationary operand spans two of the unit's
+    dimensions; along the third the others stream by, and the tile's side over the unit's gives the
+    reuse K, at least 1. Of several dataflows the best counts.
+    """
+    weight = unit.weight + 0.5 * min(unit.m * per_m, 1.0)
+    activation = unit.activation + 0.5 * min(unit.n * per_n, 1.0)
+    output = unit.output + 0.5 * min(unit.k * per_k, 1.0)
+    return min(weight, min(activation, output))

@@ -1,0 +1,298 @@
+"""The search space of tilings: GEMMs, memory hierarchies, and paths through a GEMM's tiles (6.1, 6.2)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import lean_kernel
+from fastflow.core.tables import Floats, Ints
+from fastflow.physics.timing.tiling.dataflow import Unit, make_unit
+from fastflow.physics.timing.tiling.tile_sets import TileSets
+from fastflow.physics.timing.tiling.traffic import Operands, filled, operands, stays_of
+
+M, K, N = 0, 1, 2
+"""Axes of a GEMM; in a candidate and in a row of a path, the visits along each."""
+PER_M, PER_K, PER_N = 3, 4, 5
+"""1 / side of the tile."""
+PARTS, COMPUTE, IDLE = 6, 7, 8
+"""Parts of the inner dimension; compute time [s] and idle factor once tiles are distributed."""
+MOVED, TIME, ACCESSED = 9, 10, 11
+"""Bytes moved in to the tile's level; time [s] of all that is fixed; bytes of register accesses."""
+_TILE_COLUMNS, _PATH_COLUMNS = 9, 12
+PART = 3
+"""Exponent of the part of the inner dimension, beside the exponents of the sides."""
+VISITS, FILLED, INVERSE = 0, 1, 2
+"""Of a side of 2^e, or the whole where that is smaller: tiles along it, whole matrix units, 1 / side."""
+
+
+class Hierarchies(NamedTuple):
+    """Distinct memory hierarchies with what computes on them; shape (hierarchies,).
+
+    `bandwidth` and `driven` are flat, shape (hierarchies * (levels + 1),), from the registers outwards, main
+    memory last; `tiles` is flat, shape (hierarchies * levels,), the tile set of each level.
+    """
+
+    element_bytes: Floats
+    compute_flops: Floats  # achievable [flop/s]
+    unit_m: Ints  # shape of the matrix unit
+    unit_k: Ints
+    unit_n: Ints
+    dataflow: Ints
+    dealt_level: Ints  # the level whose tiles are distributed over its instances, -1 for none
+    instances: Floats  # of that level
+    threshold: Floats  # as `Device` has them
+    headroom: Floats
+    bandwidth: Floats  # achievable, all instances [B/s]
+    driven: Floats  # as `Device` has it, laid out as `bandwidth`
+    tiles: Ints
+
+
+class Gemms(NamedTuple):
+    """Distinct GEMMs, each on a hierarchy; shape (gemms,)."""
+
+    hierarchy: Ints
+    m: Ints
+    k: Ints
+    n: Ints
+    batch: Ints
+
+
+class Tilings(NamedTuple):
+    """The best tiling of each GEMM; shape (gemms,) where not said otherwise.
+
+    `bytes` is flat, shape (gemms * (levels + 1),), what each level's bandwidth serves from the registers
+    outwards, main memory last. `tile` is flat, shape (gemms * levels * 3,), as m, k, n; `stays` is flat,
+    shape (gemms * levels,), the operand that stays put in the level.
+    """
+
+    time: Floats  # [s]
+    compute_time: Floats  # idle instances included [s]
+    bytes: Floats
+    tile: Ints
+    stays: Ints
+    parts: Ints  # of the inner dimension, that different instances work on
+    waves: Ints  # of tiles, one for every instance of the level whose tiles are distributed
+    idle: Floats  # instances there for each that works, over all waves; 1 where none is idle
+    candidates: Ints  # how many tiles, or whole tilings, the search looked at
+
+
+class Problem(NamedTuple):
+    """One GEMM on its hierarchy, as plain numbers."""
+
+    whole: Operands
+    unit: Unit
+    batch: float
+    top_m: int  # exponent of the smallest power of two that holds the side
+    top_k: int
+    top_n: int
+    flops: float  # achievable [flop/s]
+    floor: float  # time of the operations with nothing idle [s]
+    access: float  # bytes of register accesses at one access an operation
+    levels: int
+    dealt: int  # the level whose tiles are distributed, -1 for none
+    instances: float
+    threshold: float
+    headroom: float
+    closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
+    at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
+
+
+class Layout(NamedTuple):
+    """Room for the candidates of one GEMM and two paths through them, used again for every GEMM.
+
+    A *path* fixes a tile at each level from the outside in; the row beyond the outermost level is the
+    GEMM itself.
+    """
+
+    sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
+    longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
+    seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
+    counts: Ints  # candidates of each level, and at last tiles that are distributed, uncut, (levels + 1,)
+    exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
+    longest_side: Ints  # exponents of the longest side along each axis, (levels, 3)
+    tile: Floats  # columns up to IDLE, (levels, 9, candidates)
+    least: Floats  # the fewest visits of any candidate, (levels, 3)
+    path: Floats  # all columns, (levels + 1, 12)
+    best: Floats
+    path_exponent: Ints  # (levels + 1, 3)
+    best_exponent: Ints
+    turn: Ints  # for an enumeration: whose turn it is at each level, (levels, 2)
+
+
+@lean_kernel
+def _exponent(side: int) -> int:
+    """Return the exponent of the smallest power of two that holds a side."""
+    fraction, exponent = math.frexp(float(side))
+    return exponent - 1 if fraction == 0.5 else exponent
+
+
+def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Layout:
+    """Return room for any of the GEMMs. Not a kernel: it runs once a batch, and would take 1 s to compile."""
+    most = int(np.diff(sets.offset).max(initial=1))
+    longest = max(int(side.max(initial=1)) for side in (gemms.m, gemms.k, gemms.n))
+    instances = hierarchies.instances.max(initial=1.0)
+    rows = most * (3 + int(np.ceil(np.log2(instances))))  # parts about double until no instance is idle
+    exponents = (longest - 1).bit_length() + 1
+    return Layout(
+        sides=np.empty((3, 3, exponents)),
+        longest=np.empty((exponents + 1, exponents), dtype=np.int64),
+        seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
+        counts=np.zeros(levels + 1, dtype=np.int64),
+        exponent=np.empty((levels + 1, 4, rows), dtype=np.int64),
+        longest_side=np.empty((levels, 3), dtype=np.int64),
+        tile=np.empty((levels, _TILE_COLUMNS, rows)),
+        least=np.empty((levels, 3)),
+        path=np.empty((levels + 1, _PATH_COLUMNS)),
+        best=np.empty((levels + 1, _PATH_COLUMNS)),
+        path_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        best_exponent=np.empty((levels + 1, 3), dtype=np.int64),
+        turn=np.empty((levels, 2), dtype=np.int64),
+    )
+
+
+@lean_kernel
+def _lay_axis(axis: int, side: int, unit: float, sides: Floats) -> int:
+    """Fill an axis's table; returns the exponent of the smallest power of two that holds the side."""
+    top = _exponent(side)
+    for e in range(top + 1):
+        tile = min(float(1 << e), float(side))
+        sides[VISITS, axis, e] = np.ceil(side / tile)
+        sides[FILLED, axis, e] = filled(tile, unit)
+        sides[INVERSE, axis, e] = 1.0 / tile
+    return top
+
+
+@lean_kernel
+def lay_gemm(
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, g: int, layout: Layout
+) -> Problem:
+    """Lay out GEMM g's sides, start both paths at the whole of it, and return it as plain numbers."""
+    h = gemms.hierarchy[g]
+    m, k, n, batch = float(gemms.m[g]), float(gemms.k[g]), float(gemms.n[g]), float(gemms.batch[g])
+    unit = make_unit(
+        hierarchies.dataflow[h],
+        float(hierarchies.unit_m[h]),
+        float(hierarchies.unit_k[h]),
+        float(hierarchies.unit_n[h]),
+    )
+    sides = layout.sides
+    top_m = _lay_axis(M, gemms.m[g], unit.m, sides)
+    top_k = _lay_axis(K, gemms.k[g], unit.k, sides)
+    top_n = _lay_axis(N, gemms.n[g], unit.n, sides)
+    volume = sides[FILLED, M, top_m] * sides[FILLED, K, top_k] * sides[FILLED, N, top_n]
+    size, flops = hierarchies.element_bytes[h], hierarchies.compute_flops[h]
+    floor = 2.0 * volume * batch / flops
+    path, path_exponent = layout.path, layout.path_exponent
+    path_exponent[levels, M], path_exponent[levels, K], path_exponent[levels, N] = top_m, top_k, top_n
+    for axis in range(3):
+        path[levels, axis] = 1.0
+        path[levels, PER_M + axis] = sides[INVERSE, axis, path_exponent[levels, axis]]
+    path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
+    path[levels, TIME] = floor
+    dealt, closed = hierarchies.dealt_level[h], False
+    if dealt >= 0:
+        closed = sets.closed[hierarchies.tiles[h * levels + dealt]]
+    layout.best[0, TIME] = np.inf
+    for level in range(levels):
+        layout.best[level, MOVED] = np.inf
+    return Problem(
+        whole=operands(m, k, n, batch, size),
+        unit=unit,
+        batch=batch,
+        top_m=top_m,
+        top_k=top_k,
+        top_n=top_n,
+        flops=flops,
+        floor=floor,
+        access=2.0 * m * k * n * batch * size,
+        levels=levels,
+        dealt=dealt,
+        instances=hierarchies.instances[h],
+        threshold=hierarchies.threshold[h],
+        headroom=hierarchies.headroom[h],
+        closed=closed,
+        at=h * (levels + 1),
+    )
+
+
+@lean_kernel
+def precedes(levels: int, path: Floats, best: Floats) -> bool:
+    """Return whether a whole path comes before the best so far.
+
+    Less time comes first, then fewer bytes from main memory inwards, then larger tiles from the
+    outside, then fewer parts of the inner dimension.
+    """
+    if path[0, TIME] != best[0, TIME]:
+        return bool(path[0, TIME] < best[0, TIME])
+    for level in range(levels - 1, -1, -1):
+        if path[level, MOVED] != best[level, MOVED]:
+            return bool(path[level, MOVED] < best[level, MOVED])
+    if path[0, ACCESSED] != best[0, ACCESSED]:
+        return bool(path[0, ACCESSED] < best[0, ACCESSED])
+    for level in range(levels - 1, -1, -1):
+        for axis in range(3):
+            if path[level, axis] != best[level, axis]:
+                return bool(path[level, axis] < best[level, axis])
+    return bool(path[0, PARTS] < best[0, PARTS])
+
+
+@lean_kernel
+def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
+    """Return whether a path, fixed from the outside to a level, moves more bytes than the best so far."""
+    for level in range(levels - 1, inner - 1, -1):
+        if path[level, MOVED] != best[level, MOVED]:
+            return bool(path[level, MOVED] > best[level, MOVED])
+    return False
+
+
+@lean_kernel
+def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints) -> None:
+    """Keep a path as the best so far."""
+    for level in range(levels + 1):
+        for column in range(_PATH_COLUMNS):
+            best[level, column] = path[level, column]
+        for column in range(3):
+            best_exponent[level, column] = path_exponent[level, column]
+
+
+def new_tilings(gemms: int, levels: int) -> Tilings:
+    """Return room for the tilings of so many GEMMs."""
+    return Tilings(
+        time=np.empty(gemms),
+        compute_time=np.empty(gemms),
+        bytes=np.empty(gemms * (levels + 1)),
+        tile=np.empty(gemms * levels * 3, dtype=np.int64),
+        stays=np.empty(gemms * levels, dtype=np.int64),
+        parts=np.empty(gemms, dtype=np.int64),
+        waves=np.empty(gemms, dtype=np.int64),
+        idle=np.empty(gemms),
+        candidates=np.empty(gemms, dtype=np.int64),
+    )
+
+
+@lean_kernel
+def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
+    """Write the best tiling of GEMM g where it belongs."""
+    best, exponent, inverse = layout.best, layout.best_exponent, layout.sides[INVERSE]
+    levels = problem.levels
+    out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
+    out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1
+    if problem.dealt >= 0:
+        tiles = best[problem.dealt, M] * best[problem.dealt, N] * best[0, PARTS] * problem.batch
+        out.waves[g] = int(min(np.ceil(tiles / problem.instances), 2.0**62))
+    out.bytes[g * (levels + 1)] = best[0, ACCESSED]
+    for level in range(levels):
+        out.bytes[g * (levels + 1) + level + 1] = best[level, MOVED]
+        for axis in range(3):
+            side = np.rint(1.0 / inverse[axis, exponent[level, axis]])
+            out.tile[(g * levels + level) * 3 + axis] = int(side)
+        passes = best[level + 1, K]
+        if level == problem.dealt:
+            passes = max(passes, best[level, PARTS])
+        out.stays[g * levels + level] = stays_of(
+            problem.whole, best[level + 1, M], passes, best[level + 1, N],
+            best[level, M], best[level, K], best[level, N],
+        )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Compute graphs: the kernels of one training iteration, before any parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastflow.core.dedupe import kinds
+from fastflow.core.errors import InputError
+from fastflow.core.tables import (
+    Bools,
+    Floats,
+    Inputs,
+    Ints,
+    Reasons,
+    Texts,
+    Values,
+    columns_of,
+    single,
+    take,
+    values_of,
+)
+from fastflow.physics.workload.family import OTHERS, WORK, Family, Order
+from fastflow.physics.workload.graph import FORWARD, PRODUCT, Form, Graph, Kernel, join, spread, stack
+from fastflow.physics.workload.models import attention, gemm, latent_attention, operator, rnn, transformer
+from fastflow.physics.workload.models import graph_file as file
+from fastflow.physics.workload.models import lstm_lm as lstm
+from fastflow.physics.workload.models import moe_layer as experts
+from fastflow.physics.workload.models.transformer import serving_pass as serving
+from fastflow.physics.workload.network import Layer
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.precision import UNSIZED, Precision
+
+__all__ = ["OTHERS", "WORK"]
+MOST_IN_ALL = 1e18  # of a product of sizes: int64 counts nine times as many
+FAMILIES: dict[str, Family] = {
+    one.FAMILY.name: one.FAMILY
+    for one in (gemm, operator, attention, latent_attention, experts, rnn, lstm, serving, transformer, file)
+}
+STRUCTURE = tuple(column.name for family in FAMILIES.values() for column in family.structure)
+"""The inputs that decide which kernels a model has, how many layers too."""
+
+
+_EMPTY = stack([Kernel(label="", form=Form(TYPES["gemm"]), phase=FORWARD, kind=PRODUCT, rows=0)], points=0)
+
+
+def family_of(inputs: Inputs) -> Family:
+    """Return the family of some points, at least one: all points of a call have the same."""
+    return FAMILIES[inputs["model.name"][0]]
+
+
+def build_graph(inputs: Inputs, numbers: Precision, by_layer: bool = False) -> Graph:
+    """Return the compute graph of every point's model; points of one model share its graph's making.
+
+    by_layer: every layer that is described is a kind of its own.
+    """
+    model = {key: column for key, column in inputs.items() if key.startswith("model.")}
+    points = inputs["model.training"].size
+    first, place = kinds([*model.values(), *numbers], points)
+    if first.size == 1 and file.KEY not in model:
+        one = _build_one(values_of(model), values_of(numbers._asdict()), by_layer)
+        return one if points == 1 else spread(one, place)
+    if 2 * first.size > points:  # few repeat: to copy them takes longer
+        return _build(model, numbers, by_layer)
+    return spread(_build(take(model, first), take(numbers, first), by_layer), place)
+
+
+@lru_cache(maxsize=64)
+def _build_one(model: Values, numbers: Values, by_layer: bool) -> Graph:
+    """Return the graph of one model: calls from Python repeat models, and nobody writes to a graph."""
+    return _build(columns_of(model), Precision(**columns_of(numbers)), by_layer)
+
+
+def _build(inputs: Inputs, numbers: Precision, by_layer: bool) -> Graph:
+    """Return the compute graph of every point's model.
+
+    Points that share the structure of their graph are built together, and the graphs joined in the order of
+    the points.
+    """
+    graphs, members = [], []
+    for rows in _structures(inputs):
+        own = _kernels(take(dict(inputs), rows), take(numbers, rows), by_layer)
+        graphs.append(stack(own, rows.size))
+        members.append(rows)
+    return join(graphs, members) if graphs else _EMPTY
+
+
+def _kernels(points: Inputs, numbers: Precision, by_layer: bool = False) -> list[Kernel]:
+    """Return the kernels of points that share the structure of their graph."""
+    family = family_of(points)
+    network = family.network(points)
+    network = network.by_layer() if by_layer else network
+    return family.kernels(network, points, Precision(*map(single, numbers)))
+
+
+def layers_of(inputs: Inputs) -> tuple[list[tuple[Layer, ...]], Ints]:
+    """Return the layers of each structure of models, as they are described, and the structure of every point.
+
+    inputs: the columns of `model`.
+    """
+    found: list[tuple[Layer, ...]] = []
+    place = np.zeros(inputs["model.training"].size, dtype=np.int64)
+    for rows in _structures(inputs):
+        place[rows] = len(found)
+        one = take(dict(inputs), rows[:1])
+        found.append(family_of(one).network(one).layers)
+    return found, place
+
+
+def count_kernels(inputs: Inputs) -> Ints:
+    """Return how many kernels each point's graph has, shape (points,); one graph a structure is built.
+
+    inputs: the columns of `model`.
+    """
+    count = np.zeros(inputs["model.training"].size, dtype=np.int64)
+    for rows in _structures(inputs):
+        one = take(dict(inputs), rows[:1])
+        quick = family_of(one).quick_count
+        count[rows] = quick(one) if quick else _count(values_of(one))
+    return count
+
+
+@lru_cache(maxsize=64)
+def _count(model: Values) -> int:
+    return len(_kernels(columns_of(model), UNSIZED))
+
+
+def count_layers(inputs: Inputs) -> Ints:
+    """Return how many layers each point's model has, that a pipeline can cut between; shape (points,).
+
+    inputs: at least `model.name`, and those of STRUCTURE that there are.
+    """
+    layers = family_of(inputs).layers
+    return layers(inputs) if layers else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def order_of(inputs: Inputs) -> Order | None:
+    """Return the layers of every point's model in their order, None where its graph has each of them.
+
+    inputs: the columns of `model`.
+    """
+    order = family_of(inputs).order if inputs["model.name"].size else None
+    return order(inputs) if order else None
+
+
+def in_blocks(inputs: Inputs) -> bool:
+    """Say whether points are of models whose graph has layers that stand for several.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return bool(inputs["model.name"].size) and family_of(inputs).order is not None
+
+
+def is_iteration(inputs: Inputs) -> bool:
+    """Say whether points are iterations of models, which are run for minutes, and no single operations.
+
+    inputs: at least `model.name`; all points of a call are of one family.
+    """
+    return bool(inputs["model.name"].size) and family_of(inputs).layers is not None
+
+
+def is_stacked(inputs: Mapping[str, Any]) -> bool:
+    """Say the same of the inputs of one point, by their dotted keys; they may have no model that is known."""
+    family = FAMILIES.get(inputs.get("model.name", ""))
+    return family is not None and family.order is not None
+
+
+def tokens_of(inputs: Inputs) -> Ints:
+    """Return the tokens of an iteration of every point's model that has any, (points,).
+
+    inputs: the columns of `model`.
+    """
+    tokens = family_of(inputs).tokens
+    return tokens(inputs) if tokens else np.ones(inputs["model.name"].size, dtype=np.int64)
+
+
+def parameters_of(inputs: Inputs) -> tuple[Floats, Floats]:
+    """Return the weights of every point's model, and those that a row meets; NaN of a family without a count.
+
+    inputs: the columns of `model`. Both of shape (points,).
+    """
+    total, active = np.full((2, inputs["model.training"].size), np.nan)
+    count = family_of(inputs).parameters if total.size else None
+    if count is not None:
+        for rows in _structures(inputs):
+            total[rows], active[rows] = count(take(dict(inputs), rows))
+    return total, active
+
+
+def fewest_rows(inputs: Inputs) -> tuple[Ints, Bools]:
+    """Return into how many parts the rows of each point's model can be cut, and whether into no more at all.
+
+    That is the rows of the forward kernel that has fewest, of which more devices than that share one; or
+    the sequences whose rows belong together. Both of shape (points,). inputs: the columns of `model`.
+    """
+    return family_of(inputs).rows(inputs)
+
+
+def transposed(inputs: Inputs) -> Bools:
+    """Return whether B of every point's products is stored as n x k, shape (points,).
+
+    inputs: the columns of `model`.
+    """
+    points = inputs["model.name"].size
+    key = family_of(inputs).transposed if points else ""
+    return inputs[key] if key else np.zeros(points, dtype=np.bool_)
+
+
+def unsuited(inputs: Inputs) -> Texts:
+    """Say for every point which sizes of its model do not go together, or are too large; or "", (points,).
+
+    inputs: the columns of `model`. A file is held to the same when it is read.
+    """
+    reason = Reasons(inputs["model.name"].size)
+    for column in family_of(inputs).sizes:  # other families may allow less
+        if column.kind == "str":
+            continue
+        for i in reason.without(inputs[column.name] < column.low):
+            reason.add(i, str(InputError(column.name, inputs[column.name][i], column.allowed())))
+    if multiplied := family_of(inputs).multiplied:
+        one, other = multiplied
+        amount = 1.0 * inputs[one] * inputs[other]
+        for i in reason.without(amount > MOST_IN_ALL):
+            allowed = f"at most {MOST_IN_ALL:.0e} {one} x {other}, these are {amount[i]:.3g}"
+            reason.add(i, str(InputError(one, int(inputs[one][i]), allowed)))
+    for wrong, one, other, allowed in family_of(inputs).unfit(inputs):
+        for i in reason.without(wrong):
+            said = allowed.format(int(inputs[other][i]))
+            reason.add(i, str(InputError(one, int(inputs[one][i]), said)))
+    return reason.texts()
+
+
+def trained_types(inputs: Inputs) -> tuple[str, ...]:
+    """Return the types of products alone that points' models train in; inputs: at least `model.name`."""
+    return family_of(inputs).trained if inputs["model.name"].size else ()
+
+
+def _structures(inputs: Inputs) -> Iterator[Ints]:
+    """Yield the points of every structure."""
+    points = inputs["model.training"].size
+    of_types = ("model.dtype",) if points and family_of(inputs).quantizes else ()
+    own = [column.name for column in family_of(inputs).structure] if points else []
+    shared = [inputs[key] for key in ("model.training", *of_types, *own) if key in inputs]
+    shared += family_of(inputs).differ(inputs) if points else ()
+    first, place = kinds(shared, points)
+    for structure in range(first.size):
+        yield np.flatnonzero(place == structure)

@@ -1,0 +1,232 @@
+"""The kernels of one iteration that follow from a network's layers.
+
+Whoever describes a network writes down its forward pass. By rule follow the backward pass, in reverse
+order; the update of every weight; which tensors each kernel completes, that others read; what is kept for
+the backward pass; and what crosses the border of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.tables import Ints
+from fastflow.physics.workload.graph import (
+    BACKWARD,
+    DENSE,
+    FORWARD,
+    INPUT_GRADIENT,
+    ON_WEIGHTS,
+    PRODUCT,
+    UPDATE,
+    Again,
+    Form,
+    Kernel,
+)
+from fastflow.physics.workload.network import Network, Node, Size
+from fastflow.physics.workload.precision import Precision
+
+Elements = NDArray[Any] | float
+
+# Square and add, a weight.
+NORM_FLOP = 2.0
+
+
+def kernels(network: Network, training: bool, precision: Precision) -> list[Kernel]:
+    """Return the kernels of one iteration, in the order in which a device launches them."""
+    found = forward(network, training, precision)
+    if training:
+        found += backward(network, precision) + update(network, precision)
+    return found
+
+
+def forward(network: Network, training: bool, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of the forward pass."""
+    crossing = _crossing(network, [True] * len(network.nodes))
+    found: list[Kernel] = []
+    for i, placed in enumerate(network.nodes):
+        if placed.node.type.inside is not None:
+            base = _kernel(network, i, FORWARD, placed.node.name)
+            found += placed.node.type.inside(network, i, base, numbers)
+        kernel = _forward(network, i, numbers)._replace(selective=placed.node.selective)
+        if training:
+            kernel = _keep(network, i, kernel)
+        if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > placed.layer:
+            kernel = kernel._replace(sends_cols=cols_of(crossing[placed.layer], kernel))
+            if all(form.type.kind != PRODUCT for form in kernel.readers):  # passes read it, if anything does
+                kernel = kernel._replace(peer_kind=network.neighbour(i, network.readers[i]))
+        found.append(kernel)
+    return found
+
+
+def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
+    """Return a kernel of a node, but for what its type says of it."""
+    placed = network.nodes[i]
+    node = placed.node
+    return Kernel(
+        label=label, form=node.form, phase=phase, kind=node.type.kind,
+        rows=node.rows, inner=node.inner, cols=node.cols, repeat=node.steps, batch=node.batch,
+        times=placed.times, part=node.part, wide=int(node.wide),
+        layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind,
+    )  # fmt: skip
+
+
+def _forward(network: Network, i: int, numbers: Precision) -> Kernel:
+    node = network.nodes[i].node
+    products = [reader for reader in network.readers[i] if network.nodes[reader].node.type.kind == PRODUCT]
+    readers: list[Form] = []
+    shared: Elements = 0.0
+    for at in network.readers[i]:
+        reader = network.nodes[at].node
+        if len(reader.type.reads) == 1:
+            readers.append(reader.form)
+            continue
+        own = [form for read, form in network.operands(at) if read == i]
+        readers += own
+        shared = shared + _shared(reader, own)
+    if node.type.kind == PRODUCT and not readers:
+        readers.append(node.form)  # whoever takes the network's output reads it as one more product would
+    kernel = _kernel(network, i, FORWARD, node.name)._replace(
+        readers=tuple(readers), read_cols=node.cols, summed_cols=node.cols, weights=int(node.has_weights),
+        peer_kind=network.neighbour(i, products),
+    )  # fmt: skip
+    if isinstance(shared, np.ndarray) or shared:
+        kernel = kernel._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
+    return node.type.forward(network, i, kernel, numbers)
+
+
+def _shared(node: Node, operands: Iterable[Form]) -> Elements:
+    """Return the elements of those operands of a node that all of its rows need."""
+    assert node.type.shared is not None
+    return sum((node.type.shared(node, form.operand) for form in operands if form.operand), 0.0)
+
+
+def _keep(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Keep what the backward pass reads: whole where a product reads it, since Row-Column gathers that."""
+    node = network.nodes[i].node
+    kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
+    whole = node.cols if PRODUCT in kinds else 0
+    kept = node.cols if kinds and PRODUCT not in kinds else 0
+    return kernel._replace(
+        kept_cols=kept if node.keeps is None else node.keeps,
+        kept_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+    )
+
+
+def cols_of(elements: Elements, kernel: Kernel) -> Ints:
+    """Return the columns of so many elements, laid out in the rows of a kernel's launches."""
+    return np.rint(elements / (1.0 * kernel.rows * kernel.repeat)).astype(np.int64)
+
+
+def backward(network: Network, numbers: Precision) -> list[Kernel]:
+    """Return the kernels of the backward pass."""
+    gathers = _gathers(network)
+    crossing = _crossing(network, network.trained)
+    found: list[Kernel] = []
+    start = 0
+    for i in reversed(range(len(network.nodes))):
+        placed = network.nodes[i]
+        kernel = _kernel(network, i, BACKWARD, f"{placed.node.name} gradient")
+        own = placed.node.type.backward(network, i, kernel, numbers)
+        if own and len(placed.node.type.reads) > 1:
+            before, at = (found, _last(found)) if found else (own, 0)
+            before[at] = _fetch_again(network, i, before[at])
+        if own and i in gathers:
+            last = _last(own)
+            own[last] = _gather(network, i, gathers[i], own[last])
+        found += own
+        if placed.layer > 0 and network.nodes[i - 1].layer < placed.layer and len(found) > start:
+            last = start + _last(found[start:])
+            found[last] = found[last]._replace(sends_cols=cols_of(crossing[placed.layer - 1], found[last]))
+            if found[last].kind != INPUT_GRADIENT:
+                found[last] = found[last]._replace(peer_kind=network.nodes[i - 1].kind)
+            start = len(found)
+    return found
+
+
+def _fetch_again(network: Network, i: int, kernel: Kernel) -> Kernel:
+    """Let the kernel before those of a node's gradients bring the operand that all of its rows need."""
+    operands = network.operands(i)
+    again = tuple(Again(network.form(read), form) for read, form in operands if form.operand)
+    shared = _shared(network.nodes[i].node, (form for _, form in operands))
+    return kernel._replace(again=again, shared_cols=cols_of(shared, kernel))
+
+
+def _last(kernels: Sequence[Kernel]) -> int:
+    """Return the last kernel whose result others than the update read; the last one where there is none."""
+    return max((i for i, kernel in enumerate(kernels) if not kernel.side), default=len(kernels) - 1)
+
+
+def _gathers(network: Network) -> dict[int, list[int]]:
+    """Return the products whose output's gradient is complete, and gathered, after a node's kernel.
+
+    In backward order that is the first node that reads the output, or the product itself where none does.
+    """
+    found: dict[int, list[int]] = {}
+    for i, placed in enumerate(network.nodes):
+        if placed.node.type.kind == PRODUCT:
+            present = [reader for reader in network.readers[i] if reader > i]
+            found.setdefault(min(present or network.readers[i], default=i), []).append(i)
+    return found
+
+
+def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -> Kernel:
+    """Let a kernel of a node make the gradients of the outputs of some products, which it completes."""
+    outputs = [network.nodes[at].node for at in products]
+    made: Elements = sum((_rows(node) * node.cols for node in outputs), 0.0)
+    if kernel.kind != INPUT_GRADIENT:
+        kernel = kernel._replace(peer_kind=network.neighbour(i, products))
+    return kernel._replace(
+        readers=tuple(node.form for node in outputs),
+        read_cols=cols_of(made, kernel),
+        wait=1 if i in products else kernel.wait,
+    )
+
+
+def update(network: Network, precision: Precision) -> list[Kernel]:
+    """Return the kernels of the weight update: the norm of every gradient, then every update."""
+    change = Kernel(
+        label="update", form=network.nodes[0].node.form, phase=UPDATE, kind=ON_WEIGHTS, rows=1,
+        bytes_per_element=precision.update_traffic, flop_per_element=precision.update_flop,
+    )  # fmt: skip
+    norm = change._replace(
+        label="gradient norm", statistics=True,
+        bytes_per_element=precision.gradient, flop_per_element=NORM_FLOP,
+    )  # fmt: skip
+    owners = [placed for placed in network.nodes if placed.node.has_weights]
+    until_updates = range(len(owners), 0, -1)  # the first one is what needs the norms' statistics
+    return [
+        pass_._replace(
+            label=f"{placed.node.name} {pass_.label}", form=placed.node.form,
+            inner=_touched(placed.node), cols=placed.node.cols,
+            batch=placed.node.batch, products=placed.node.groups, times=placed.times, part=placed.node.part,
+            layer=placed.layer, layer_kind=placed.kind, peer_kind=placed.kind, wait=wait,
+        )
+        for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
+        for placed, wait in zip(owners, waits, strict=True)
+    ]  # fmt: skip
+
+
+def _touched(node: Node) -> Size:
+    """Return the rows of the weights that an iteration updates: of a table, at most one a row looked up."""
+    if node.type.gradient == DENSE:
+        return node.inner
+    return np.minimum(node.inner, node.rows * node.steps)
+
+
+def _crossing(network: Network, counted: Sequence[bool]) -> list[Elements]:
+    """Return the elements of all tensors made at or below a layer and read above it, for every layer."""
+    crossing: list[Elements] = [0.0] * (network.nodes[-1].layer + 1)
+    for placed, readers, counts in zip(network.nodes, network.readers, counted, strict=True):
+        highest = max((network.nodes[reader].layer for reader in readers), default=0)
+        for border in range(placed.layer, highest if counts else 0):
+            crossing[border] = crossing[border] + _rows(placed.node) * placed.node.cols
+    return crossing
+
+
+def _rows(node: Node) -> Elements:
+    """Return the rows of all launches."""
+    return 1.0 * node.rows * node.steps * (node.batch if node.deals else 1)

@@ -1,0 +1,367 @@
+"""What a compute graph is: a table of kernels in the order in which a device launches them.
+
+The graph is written for the whole, undivided model. Each kernel says how its layer's distributed
+GEMM lies in it (rows of the batch, inner and column dimension of the weights), and which tensors are
+complete once it is done, so that `parallelism.splits` can cut it by any assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.jit import kernel
+from fastflow.core.tables import Floats, Ints, Texts
+from fastflow.physics.workload.sharding_rules import Cutting
+
+# phases
+FORWARD, BACKWARD, UPDATE = 0, 1, 2
+PHASES = ("forward", "backward", "update")
+
+# kinds of kernel. The first three are the GEMMs of a layer Y[rows, cols] = X[rows, inner] W[inner, cols]:
+PRODUCT = 0  # Y = X W
+INPUT_GRADIENT = 1  # dX = dY W^T
+WEIGHT_GRADIENT = 2  # dW = X^T dY
+ON_ACTIVATIONS = 3  # a memory-bound pass over rows x cols
+ON_WEIGHTS = 4  # a memory-bound pass over inner x cols
+BATCHED = 5  # `products` products of two activations, rows / products x inner times inner x cols each
+PRODUCTS = (PRODUCT, INPUT_GRADIENT, WEIGHT_GRADIENT, BATCHED)
+
+# collectives
+NO_EXCHANGE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, BROADCAST = range(7)
+COLLECTIVES = (
+    "", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "point-to-point", "broadcast",
+)  # fmt: skip
+
+# kinds of layer: each may be cut by kernel parallelism of its own
+EMBEDDING, HIDDEN, SOFTMAX = 0, 1, 2
+LAYER_KINDS = ("embedding", "hidden", "softmax")
+
+# what of a layer a kernel belongs to
+OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
+PARTS = ("other", "attention", "feed_forward", "experts", "head")
+
+# how a kernel's result becomes a weight gradient
+NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
+
+
+class Dims(NamedTuple):
+    """Names of the dimensions that the sides of a kernel are made of, such as ("batch", "sequence")."""
+
+    rows: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+    cols: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+class Form(NamedTuple):
+    """What of a forward kernel decides how it can be cut, and what it reads and makes then."""
+
+    type: Cutting
+    dims: Dims = Dims()
+    operand: int = 0  # which of those that it reads, or makes the gradient of
+
+
+class Sum(NamedTuple):
+    """A gradient to which a kernel of the backward pass is the last one of its layer to add."""
+
+    maker: Form | None  # of the tensor that it is of; None outside the network
+    adders: tuple[Form, ...]  # of the layer, this one's own among them
+
+
+class Again(NamedTuple):
+    """An operand of a later kernel of the backward pass, kept where it lies."""
+
+    maker: Form | None
+    reader: Form
+    lies: bool = False  # even where devices do not share it: as its maker leaves it
+
+
+class Facts(NamedTuple):
+    """What of a kernel decides what is exchanged after it, whatever its sizes."""
+
+    phase: int
+    kind: int
+    form: Form  # of the forward kernel that it comes from
+    readers: tuple[Form, ...]  # that read what it makes; backward: whose output's gradient it completes
+    sums: tuple[Sum, ...]
+    again: tuple[Again, ...]  # operands that all who share them need once more
+    statistics: bool  # every row's maximum, sum or square must be known
+    gradient: int
+
+
+Own = Mapping[str, Floats | Ints | float]
+"""What a type that times its kernels itself wants to know of one of them, beside its sides."""
+NOTHING: Own = MappingProxyType({})
+
+
+class Kernel(NamedTuple):
+    """One kernel of a compute graph, or with columns for values one row a kernel: see `Graph`.
+
+    Dimensions are those of the whole model.
+    """
+
+    label: str
+    form: Form
+    phase: int
+    kind: int
+    rows: Ints | int
+    inner: Ints | int = 1
+    cols: Ints | int = 1
+    repeat: Ints | int = 1  # launches, one after the other
+    times: Ints | int = 1  # layers that have such a kernel, of which the graph has one
+    batch: Ints | int = 1  # independent GEMMs in one launch, each cut
+    products: Ints | int = 1  # that share its rows in one launch, and are dealt out whole
+    bytes_per_element: Floats | float = 0.0  # moved by a memory-bound pass
+    flop_per_element: Floats | float = 0.0  # 0 of a product: 2 inner
+    readers: tuple[Form, ...] = ()
+    sums: tuple[Sum, ...] = ()
+    again: tuple[Again, ...] = ()
+    statistics: bool = False
+    read_cols: Ints | int = 0  # columns of what its readers read, or differentiate
+    shared_cols: Ints | int = 0  # those of them that are operands of every row, or of `again`
+    summed_cols: Ints | int = 0  # columns of the gradients that it completes
+    weights: int = 0  # 1 on the one kernel that owns weights, inner x cols for each of its products
+    gradient: int = NO_GRADIENT
+    kept_cols: Ints | int = 0  # columns kept for the backward pass, cut with the layer
+    kept_whole_cols: Ints | int = 0  # kept whole under RC, since the product reads them so
+    layer: int = 0  # which layer of the model it belongs to, repeated ones counted
+    layer_kind: int = HIDDEN  # or which layer as described: a column of layouts
+    peer_kind: int = HIDDEN  # of the layer at the other end of the tensor that is exchanged
+    wait: int = 1  # the exchange is needed by the kernel so many rows later
+    side: int = 0  # 1 where only the update reads the result: weight gradients
+    sends_cols: Ints | int = 0  # columns that a pipeline cut at the layer's border sends after this kernel
+    part: int = OTHER  # of PARTS
+    wide: int = 0  # 1 of a product that computes in the type of activations, whatever others do
+    selective: int = 0  # 1 on a forward kernel that selective recomputation launches again
+    own: Own = NOTHING
+
+
+Structure = tuple[Facts, ...]
+"""The kernels of a point, without their sizes."""
+_facts_of = attrgetter(*Facts._fields)
+_SYMBOLS = ("label", "form", "readers", "sums", "again", "statistics", "own")
+_OF_POINTS = ("offset", "names", "structures", "structure", "point")
+_NO_NAMES: Any = np.zeros(0, dtype=np.int64)
+_NOTHING_OWN: Any = ()
+
+
+class Graph(NamedTuple):
+    """Kernels of all points as flat columns: those of point p are rows offset[p] to offset[p+1].
+
+    Every array but `offset` (points + 1,), `names` (labels) and `structure` (points,) has one entry a kernel.
+    """
+
+    offset: Ints
+    names: Texts
+    structures: tuple[Structure, ...]
+    structure: Ints  # index into structures, of every point
+    point: Ints
+    label: Ints  # index into names
+    phase: Ints
+    kind: Ints
+    rows: Ints
+    inner: Ints
+    cols: Ints
+    repeat: Ints
+    times: Ints
+    batch: Ints
+    products: Ints
+    bytes_per_element: Floats
+    flop_per_element: Floats
+    read_cols: Ints
+    shared_cols: Ints
+    summed_cols: Ints
+    weights: Ints
+    gradient: Ints
+    kept_cols: Ints
+    kept_whole_cols: Ints
+    layer: Ints
+    layer_kind: Ints
+    peer_kind: Ints
+    wait: Ints
+    side: Ints
+    sends_cols: Ints
+    part: Ints
+    wide: Ints
+    selective: Ints
+    own: Mapping[str, Floats]  # by name, each (kernels,); 0 where a kernel has none of it
+
+    @property
+    def numbers(self) -> Graph:
+        """The graph without texts, structures and `own`, for whose length Numba would compile anew."""
+        return self._replace(names=_NO_NAMES, structures=(), own=_NOTHING_OWN)
+
+
+def stack(kernels: list[Kernel], points: int) -> Graph:
+    """Lay a list of kernels, whose values are scalars or columns of shape (points,), out as a graph."""
+    names, label = np.unique([kernel.label for kernel in kernels], return_inverse=True)
+    count = len(kernels)
+    flat: dict[str, NDArray[Any]] = {"label": np.tile(label.astype(np.int64), points)}
+    for field, values in zip(Kernel._fields, zip(*kernels, strict=True), strict=True):
+        if field in _SYMBOLS:
+            continue
+        dtype: Any = np.float64 if field.endswith("_per_element") else np.int64
+        if np.ndarray not in map(type, values):
+            flat[field] = _repeated(np.dtype(dtype).str, np.array(values, dtype=dtype).tobytes(), points)
+            continue
+        columns = np.empty((points, count), dtype=dtype)
+        for position, value in enumerate(values):
+            columns[:, position] = value
+        flat[field] = columns.reshape(-1)
+    return Graph(
+        offset=np.arange(points + 1, dtype=np.int64) * count,
+        names=names,
+        structures=(tuple(Facts._make(_facts_of(one)) for one in kernels),),
+        structure=np.zeros(points, dtype=np.int64),
+        point=np.repeat(np.arange(points, dtype=np.int64), count),
+        own=_stack_own(kernels, points),
+        **flat,
+    )
+
+
+def _stack_own(kernels: list[Kernel], points: int) -> dict[str, Floats]:
+    """Lay out what types want to know of their kernels, as `stack` does."""
+    found: dict[str, Floats] = {}
+    for position, one in enumerate(kernels):
+        for name, value in one.own.items():
+            found.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
+    return {name: column.reshape(-1) for name, column in found.items()}
+
+
+def join(graphs: list[Graph], members: list[Ints]) -> Graph:
+    """Join graphs of disjoint sets of points into one, in the order of the points.
+
+    members: for each graph, the number of its points in the joined one.
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    names = np.unique(np.concatenate([graph.names for graph in graphs]))
+    point = np.concatenate([rows[graph.point] for graph, rows in zip(graphs, members, strict=True)])
+    order = np.argsort(point, kind="stable")
+    columns = {
+        field: np.concatenate([getattr(graph, field) for graph in graphs])[order]
+        for field in Graph._fields
+        if field not in (*_OF_POINTS, "label", "own")
+    }
+    own = {
+        name: np.concatenate([graph.own.get(name, np.zeros(graph.point.size)) for graph in graphs])[order]
+        for name in dict.fromkeys(name for graph in graphs for name in graph.own)
+    }
+    label = np.concatenate([np.searchsorted(names, graph.names)[graph.label] for graph in graphs])
+    count = np.bincount(point, minlength=sum(rows.size for rows in members))
+    offset = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    structure = np.empty(offset.size - 1, dtype=np.int64)
+    before = np.cumsum([0, *(len(graph.structures) for graph in graphs)])
+    for graph, rows, first in zip(graphs, members, before[:-1], strict=True):
+        structure[rows] = graph.structure + first
+    return Graph(
+        offset=offset,
+        names=names,
+        structures=tuple(one for graph in graphs for one in graph.structures),
+        structure=structure,
+        point=point[order],
+        label=label[order],
+        own=own,
+        **columns,
+    )
+
+
+def spread(graph: Graph, place: Ints) -> Graph:
+    """Return the graph of points each of which has the kernels of one of the graph's; place: (points,)."""
+    every = {field: getattr(graph, field) for field in Graph._fields if field not in (*_OF_POINTS, "own")}
+    every |= {f"own.{name}": column for name, column in graph.own.items()}
+    kernels = np.diff(graph.offset)
+    count = kernels[place]
+    offset = np.concatenate([[0], np.cumsum(count)])
+    point = np.repeat(np.arange(place.size), count)
+    if kernels.size and (kernels == kernels[0]).all():  # whole rows of a table are copied faster
+        columns = {field: _spread(column.reshape(kernels.size, -1), place) for field, column in every.items()}
+    else:
+        rows = np.arange(point.size) + np.repeat(graph.offset[place] - offset[:-1], count)
+        columns = {field: column[rows] for field, column in every.items()}
+    own = {name: columns.pop(f"own.{name}") for name in graph.own}
+    return Graph(offset, graph.names, graph.structures, graph.structure[place], point, own=own, **columns)
+
+
+def _spread(table: NDArray[Any], place: Ints) -> NDArray[Any]:
+    """Return rows of a table, one after the other; those of a graph's structure are alike in all."""
+    if place.size and (table == table[0]).all():
+        return _repeated(table.dtype.str, table[0].tobytes(), place.size)
+    spread: NDArray[Any] = table[place].reshape(-1)
+    return spread
+
+
+@lru_cache(maxsize=32)
+def _repeated(dtype: str, row: bytes, times: int) -> NDArray[Any]:
+    """Return a row so many times, which chunks share: nobody writes to the columns of a graph."""
+    return np.tile(np.frombuffer(row, dtype), times)
+
+
+def sum_by_point(graph: Graph, values: Floats) -> Floats:
+    """Return the sum of a quantity over the kernels of each point, shape (points,)."""
+    return _sum_by_point(graph.offset, values)
+
+
+@kernel
+def _sum_by_point(offset: Ints, values: Floats) -> Floats:
+    total = np.zeros(offset.size - 1)
+    for p in range(total.size):
+        for row in range(offset[p], offset[p + 1]):
+            total[p] += values[row]
+    return total
+
+
+@kernel
+def sum_by_kind(offset: Ints, kind: Ints, values: Floats, kinds: int) -> Floats:
+    """Return the sum of a quantity over the kernels of each point by a kind of theirs, (points, kinds)."""
+    total = np.zeros((offset.size - 1, kinds))
+    for p in range(offset.size - 1):
+        for row in range(offset[p], offset[p + 1]):
+            total[p, kind[row]] += values[row]
+    return total
+
+
+def most_by_point(graph: Graph, values: Floats) -> Floats:
+    """Return the most that any kernel of a point has of a quantity, at least 0, shape (points,)."""
+    return _most_by_point(graph.offset, values)
+
+
+@kernel
+def _most_by_point(offset: Ints, values: Floats) -> Floats:
+    most = np.zeros(offset.size - 1)
+    for p in range(most.size):
+        for row in range(offset[p], offset[p + 1]):
+            most[p] = max(most[p], values[row])
+    return most
+
+
+def model_flop(graph: Graph) -> Floats:
+    """Return the operations of one iteration of the whole model [flop], shape (points,).
+
+    A GEMM counts 2 m k n however it is cut, what is not its operations an element.
+    """
+    return _model_flop(graph.numbers)
+
+
+@kernel
+def _model_flop(graph: Graph) -> Floats:
+    total = np.zeros(graph.offset.size - 1)
+    for row in range(graph.point.size):
+        is_product = graph.kind[row] <= WEIGHT_GRADIENT or graph.kind[row] == BATCHED
+        if is_product and graph.flop_per_element[row] == 0.0:
+            flop = 2.0 * graph.rows[row] * graph.inner[row] * graph.cols[row]
+        else:
+            # an activation's `inner` belongs to the weights that it is looked up in, and is not passed over
+            passed = graph.rows[row]
+            if graph.kind[row] == ON_WEIGHTS:
+                passed = graph.inner[row] * graph.products[row]
+            flop = graph.flop_per_element[row] * (passed * 1.0 * graph.cols[row])
+        total[graph.point[row]] += graph.times[row] * graph.repeat[row] * graph.batch[row] * flop
+    return total

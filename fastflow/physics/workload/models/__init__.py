@@ -1,0 +1,1 @@
+"""Families of neural networks, a file each."""

@@ -1,0 +1,105 @@
+"""`model=attention`: fused attention, with what a layer of a serving library runs beside it.
+
+In prefill one kernel turns queries and keys by their positions and writes the cache, and small ones lay out
+where sequences begin. Some kernels for decoding do that themselves. Training has attention alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.field import Column, count, text
+from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.graph import HIDDEN, Dims
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.ops import elementwise
+from fastflow.physics.workload.ops.attention import MOST_QUERIES, attention
+from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+
+PREFILL, DECODE = "prefill", "decode"
+PHASE = text(
+    "model.phase", "prefill: many queries a sequence; decode: few, by other kernels", (PREFILL, DECODE)
+)
+SIZES = (
+    count("model.batch", "sequences of the global batch"),
+    count("model.q_len", "queries of a sequence, the last of its tokens", high=MOST_QUERIES),
+    count("model.kv_len", "keys of a sequence, its queries' own among them; q_len where it is less"),
+    count("model.heads", "heads of attention"),
+)
+DIMS = Dims(("sequence",), (), ("heads",), ("batch",))
+CACHED = "rotary embedding and cache"
+
+
+def preparing() -> list[Node]:
+    """Return what a layer of TensorRT-LLM launches before its attention: kernels of few bytes.
+
+    One lays out where sequences begin. A second one is in the times of ai-dynamo/aiconfigurator@095f58a, and
+    not in the library's code; replaying a captured graph may be it.
+    """
+    a_launch = Node(name="offsets of sequences", type=elementwise.TYPE, rows=1, cols=1, keeps=0)
+    return [a_launch, a_launch._replace(name="replay", reads=("offsets of sequences",))]
+
+
+def keys_of(points: Inputs) -> Ints:
+    """Return the keys of each point's sequences, (points,)."""
+    return np.maximum(points["model.kv_len"], points["model.q_len"])
+
+
+def decodes(points: Inputs) -> bool:
+    """Say whether points are of few queries; training has none such."""
+    return bool(points["model.phase"][0] == DECODE and not points["model.training"][0])
+
+
+def reads_of(points: Inputs) -> tuple[str, ...]:
+    """Return what attention reads: what turned its queries, but in training."""
+    return (INPUT if points["model.training"][0] else CACHED,)
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's attention."""
+    sequences, q_len, heads, kv_heads, head_dim = (
+        points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
+    )
+    rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
+    core = attention(
+        "attention", reads_of(points), sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim,
+        points["model.window"], points["model.causal"], decodes=decodes(points),
+        shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
+    )  # fmt: skip
+    turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)
+    before = before_decoding(CACHED, rows, core, read=queries, made=queries, kept=both)
+    return served(points, core, turned, before)
+
+
+def served(points: Inputs, core: Node, in_prefill: Node, in_decode: Node) -> Network:
+    """Return the network of attention with what runs before it, which training does not."""
+    nodes: tuple[Node, ...] = (core,)
+    if not points["model.training"][0]:
+        nodes = (in_decode, core) if decodes(points) else (*preparing(), in_prefill, core)
+    return connect([Layer("attention", HIDDEN, nodes)], asks_input_gradient=True)
+
+
+def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+    heads, kv_heads = inputs["model.heads"], inputs["model.kv_heads"]
+    return [(heads % kv_heads > 0, "model.kv_heads", "model.heads", "a divisor of model.heads, {}")]
+
+
+FAMILY = Family(
+    name="attention",
+    work="attention",
+    structure=(PHASE,),
+    sizes=(
+        *SIZES,
+        count("model.kv_heads", "heads of keys and values, each shared by as many heads"),
+        count("model.head_dim", "columns of a head"),
+        count("model.window", "keys that a query sees, with its own; 0: all", low=0),
+        Column("model.causal", "bool", "", "true: no query sees a key after its own"),
+        Column("model.shared", "bool", "", "true: few queries read values where the keys lie, once for both"),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.batch"),
+    unfit=_unfit,
+    multiplied=("model.batch", "model.kv_len"),
+)

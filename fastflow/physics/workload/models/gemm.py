@@ -1,0 +1,91 @@
+"""`model=gemm`: one matrix product, C[m, n] = A[m, k] B[k, n], with its gradients when training.
+
+A product of numbers of 8 or 4 bits quantises A first, unless that is done already (`model.quantized`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.dedupe import look_up
+from fastflow.core.field import Column, count
+from fastflow.core.tables import Floats, Inputs
+from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.graph import HIDDEN
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.ops import elementwise, rowwise
+from fastflow.physics.workload.ops import gemm as product
+from fastflow.physics.workload.ops import quantize as quantise
+from fastflow.physics.workload.precision import MAXIMUM_FLOP, OUTPUT_BYTES, QUANTISE_FLOP, QUANTIZED_BYTES
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's product; A and C lie in memory beside B."""
+    m, k, n = (points[f"model.{side}"] for side in "mkn")
+    dtype, batch = points["model.dtype"], points["model.batch"]
+    written = look_up(QUANTIZED_BYTES, dtype)
+    own, quantising = 1.0 * k, []
+    if written[0] > 0.0:
+        own *= written / look_up(OUTPUT_BYTES, dtype)  # as columns of what was quantised
+        if not points["model.quantized"][0]:
+            quantising = _quantising(points, written)
+            own += k
+    node = Node(
+        name="gemm", type=product.TYPE, rows=m, cols=n, inner=k, batch=batch,
+        reads=(quantising[-1].name if quantising else INPUT,), keeps=n,
+        keeps_whole=np.rint(own).astype(np.int64),
+    )  # fmt: skip
+    return connect([Layer("gemm", HIDDEN, (*quantising, node))], asks_input_gradient=True)
+
+
+def _quantising(points: Inputs, written: Floats) -> list[Node]:
+    """Return the passes that quantise A; written: bytes an element, (points,).
+
+    A scale of a whole tensor is known once all of it was read, so that it is read twice. TensorRT-LLM's
+    kernels clear the scale, raise it to the largest magnitude, quantise, and convert the scale
+    (quantize_e4m3_per_tensor and FP8QDQLinearMethod, NVIDIA/TensorRT-LLM). Scales of rows and of blocks are
+    found by who quantises them.
+    """
+    rows, k = points["model.m"] * points["model.batch"], points["model.k"]
+    once = Node(
+        name="quantise", type=quantise.TYPE, rows=rows, cols=k, moves=written,
+        flop=MAXIMUM_FLOP + QUANTISE_FLOP, keeps=0, keeps_whole=0,
+    )  # fmt: skip
+    if points["model.dtype"][0] != "fp8":
+        return [once]
+    scale = Node(
+        name="scale", type=rowwise.TYPE, rows=1, cols=1, reads=("maximum",), moves=2.0, flop=1.0,
+        keeps=0, keeps_whole=0,
+    )  # fmt: skip
+    return [
+        scale._replace(name="clear", type=elementwise.TYPE, reads=(INPUT,), moves=1.0, flop=0.0),
+        once._replace(name="maximum", type=elementwise.TYPE, reads=("clear",), moves=1.0, flop=MAXIMUM_FLOP),
+        scale,
+        once._replace(reads=("scale",), flop=QUANTISE_FLOP),
+    ]
+
+
+FAMILY = Family(
+    name="gemm",
+    work="products",
+    sizes=(
+        count("model.m", "rows of A and C"),
+        count("model.k", "columns of A, rows of B"),
+        count("model.n", "columns of B and C"),
+        count("model.batch", "independent GEMMs"),
+        Column(
+            "model.transposed", "bool", "", "true: B is stored as n x k, so both operands are read along k"
+        ),
+    ),
+    structure=(
+        Column(
+            "model.quantized", "bool", "", "true: A is of model.dtype already; false: quantising it is timed"
+        ),
+    ),
+    quantizes=True,
+    network=network,
+    kernels=alone,
+    rows=independent("model.m"),
+    multiplied=("model.m", "model.batch"),
+    transposed="model.transposed",
+)

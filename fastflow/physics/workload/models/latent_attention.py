@@ -1,0 +1,64 @@
+"""`model=latent_attention`: DeepSeek's latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+The cache holds a latent vector and a rotated key for each token, which all heads share. Prefill expands them
+into keys and values of every head. Decode absorbs the expansion into queries and outputs: all heads ask the
+same keys, of which the latent part are the values.
+"""
+
+from __future__ import annotations
+
+from fastflow.core.field import count
+from fastflow.core.tables import Inputs
+from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.models.attention import (
+    CACHED,
+    DIMS,
+    PHASE,
+    SIZES,
+    decodes,
+    keys_of,
+    reads_of,
+    served,
+)
+from fastflow.physics.workload.network import Network
+from fastflow.physics.workload.ops.attention import attention
+from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's attention, expanded in prefill and absorbed in decode."""
+    sequences, q_len, heads, latent, rotary, head_dim, value_dim = (
+        points[f"model.{name}"]
+        for name in ("batch", "q_len", "heads", "latent", "rotary", "head_dim", "value_dim")
+    )
+    kept, rows = latent + rotary, sequences * q_len
+    expands = not decodes(points)
+    every = 2 * heads * (head_dim + rotary) + heads * value_dim
+    core = attention(
+        "attention", reads_of(points), sequences, q_len, keys_of(points), heads,
+        kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
+        value_dim=value_dim if expands else latent, window=0, causal=True, decodes=not expands,
+        latent=not expands, expanded=expands, dims=DIMS,
+    )  # fmt: skip
+    # the rotated part of each head's query in and out, and of its key out; the latent vector in
+    turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)
+    before = before_decoding(CACHED, rows, core, read=heads * rotary, made=heads * rotary, kept=kept)
+    return served(points, core, turned, before)
+
+
+FAMILY = Family(
+    name="latent_attention",
+    work="attention",
+    structure=(PHASE,),
+    sizes=(
+        *SIZES,
+        count("model.latent", "columns of a token's latent vector in the cache"),
+        count("model.rotary", "columns of a head's query and key that positions rotate"),
+        count("model.head_dim", "other columns of a head's key, once expanded"),
+        count("model.value_dim", "columns of a head's value, once expanded"),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.batch"),
+    multiplied=("model.batch", "model.kv_len"),
+)

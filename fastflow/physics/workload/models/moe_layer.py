@@ -1,0 +1,122 @@
+"""`model=experts`: the expert layer of a mixture, on one of the devices that share it.
+
+Tokens are those of all these devices, before they are sent: what is sent between devices is no part of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.field import Column, count
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.workload.family import Family, alone, independent
+from fastflow.physics.workload.graph import HIDDEN, Dims
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
+from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
+from fastflow.physics.workload.ops.pointwise import OPERATORS
+
+_TOKENS, _GROUPS = Dims(("tokens",)), ("experts",)
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of each point's layer, gated, as TensorRT-LLM's fused mixture runs it."""
+    tokens, topk, every, hidden = (
+        points[f"model.{name}"] for name in ("tokens", "topk", "experts", "hidden")
+    )
+    local, ffn = -(-every // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
+    rows = np.maximum(1, -(-tokens * topk * local // every))
+    own = experts.mixture(tokens, topk, every, local, points["model.power_law"])
+
+    def a_pass(name: str, kind: str, rows: Ints, cols: Ints, read: str, moves: Floats | None = None) -> Node:
+        return Node(
+            name=name, type=PASSES[kind], rows=rows, cols=cols, reads=(read,), own=own, dims=_TOKENS,
+            moves=moves, backward_moves=moves, keeps=0, keeps_whole=0,
+        )  # fmt: skip
+
+    def product(name: str, inner: Ints, cols: Ints, read: str, gated: bool) -> Node:
+        return Node(
+            name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=local, reads=(read,),
+            own={**own, "gated": float(gated)}, dims=_TOKENS._replace(groups=_GROUPS),
+        )  # fmt: skip
+
+    nodes: tuple[Node, ...] = (
+        a_pass("route", "route", tokens, every, INPUT),
+        a_pass("dispatch", "dispatch", rows, hidden, "route", 1.0 + 1.0 / topk),
+        product("gate and up", hidden, 2 * ffn, "dispatch", True),
+        a_pass("gate", "expert_gate", rows, ffn, "gate and up"),
+        product("down", ffn, hidden, "gate", False),
+        a_pass("combine", "combine", tokens, hidden, "down", 1.0 + topk),
+    )
+    if shared := int(points["model.shared_experts"][0]):
+        nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
+    return connect([Layer("experts", HIDDEN, nodes)], asks_input_gradient=True)
+
+
+def _shared(tokens: Ints, hidden: Ints, ffn: Ints, routed: str) -> tuple[Node, ...]:
+    """Return experts that every token goes to, as one, and what adds them to the others."""
+
+    def product(name: str, inner: Ints, cols: Ints, read: str) -> Node:
+        return Node(
+            name=name, type=TYPES["gemm"], rows=tokens, cols=cols, inner=inner, reads=(read,), dims=_TOKENS
+        )
+
+    swiglu, add = OPERATORS["swiglu"], OPERATORS["add"]
+    return (
+        product("shared gate and up", hidden, 2 * ffn, INPUT),
+        Node(
+            name="shared gate", type=swiglu.base, rows=tokens, cols=ffn, reads=("shared gate and up",),
+            moves=3.0, flop=swiglu.flop, dims=_TOKENS,
+        ),
+        product("shared down", ffn, hidden, "shared gate"),
+        Node(
+            name="add shared", type=add.base, rows=tokens, cols=hidden, reads=("shared down", routed),
+            flop=add.flop, backward_moves=0.0, dims=_TOKENS,
+        ),
+    )  # fmt: skip
+
+
+def _unfit(inputs: Inputs) -> list[tuple[Bools, str, str, str]]:
+    return [
+        (inputs[key] > inputs["model.experts"], key, "model.experts", "at most the {} of model.experts")
+        for key in ("model.topk", "model.ep")
+    ]
+
+
+FAMILY = Family(
+    name="experts",
+    work="experts",
+    structure=(
+        Column(
+            "model.shared_experts",
+            "int",
+            "",
+            "experts of as many columns that every token goes to",
+            0.0,
+            64.0,
+        ),
+    ),
+    sizes=(
+        count("model.tokens", "tokens of all devices that share the experts"),
+        count("model.topk", "experts that a token chooses"),
+        count("model.experts", "experts of all devices"),
+        count("model.hidden", "columns of a token"),
+        count("model.ffn", "columns of an expert's gate, and of what it multiplies"),
+        count("model.tp", "devices that share the columns of each expert"),
+        count("model.ep", "devices, or groups of these, that share the experts"),
+        Column(
+            "model.power_law",
+            "float",
+            "",
+            "exponent of the power law by which tokens fall on experts; 0: evenly",
+            0.0,
+            experts.MOST_SKEWED,
+        ),
+    ),
+    network=network,
+    kernels=alone,
+    rows=independent("model.tokens"),
+    unfit=_unfit,
+    multiplied=("model.tokens", "model.topk"),
+)

@@ -1,0 +1,48 @@
+"""`model=transformer`: a language model of a decoder alone, described by its dimensions (docs/models.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.workload.family import Family
+from fastflow.physics.workload.models.transformer import layer_pattern as pattern
+from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, differ, unfit
+from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.precision import TRAINED
+
+OTHER_LAYERS = 2  # embedding and head
+LAYERS_OF_A_MODULE = 2  # that predicts a further token: its own and its head
+
+
+def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
+    """Return the sequences of each point, whose tokens belong together."""
+    return inputs["model.batch"], np.ones(inputs["model.batch"].size, dtype=np.bool_)
+
+
+def _layers(inputs: Inputs) -> Ints:
+    """Return the layers of each point, embedding and head among them."""
+    layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_OF_A_MODULE * inputs["model.mtp"]
+    return layers
+
+
+FAMILY = Family(
+    name="transformer",
+    work="training",
+    network=network,
+    rows=_rows,
+    sizes=SIZES,
+    structure=STRUCTURE,
+    differ=differ,
+    layers=_layers,
+    order=lambda inputs: pattern.order(inputs[pattern.KEY], inputs["model.layers"], inputs["model.mtp"]),
+    tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
+    parameters=parameters,
+    unfit=unfit,
+    quantizes=True,
+    trained=TRAINED,
+    divided={"tp": "model.heads", "ep": "model.experts"},
+    copied={"tp": "model.kv_heads"},
+    multiplied=("model.batch", "model.sequence"),
+)

@@ -1,0 +1,89 @@
+"""The kernels that a transformer's layers are made of, by what they do: products, norms, passes, sums.
+
+What is kept for the backward pass is what Korthikanti et al. count (arXiv:2205.05198, section 4.1): what
+products, norms and activations read, and of dropout a mask of a byte an element. What a norm makes is kept as
+each device has it, so that sequence parallelism keeps a part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.transformer.dimensions import ACTIVATIONS, RMS, Sizes
+from fastflow.physics.workload.network import Node, Size
+from fastflow.physics.workload.ops import elementwise
+from fastflow.physics.workload.ops import gemm as product
+from fastflow.physics.workload.ops import pointwise as operators
+
+TOKENS = ("batch", "sequence")
+HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forward",), ("vocabulary",)
+Names = tuple[str, ...]
+DROPOUT_FLOP = 2.0  # compare, scale
+GRADIENT_SUM_MOVES = 3.0
+"""What goes into a branch and beside it has two gradients, which PyTorch's autograd adds in a kernel of its
+own: two in, one out."""
+
+
+def mask(size: Sizes, cols: Size) -> Size:
+    """Return the columns of activations that hold a byte for each of some columns."""
+    return -(-cols // size.activation_bytes)
+
+
+def gemm(
+    name: str, size: Sizes, inner: Size, cols: Size, read: str, names: tuple[Names, Names],
+    biased: bool = False, **more: Any,
+) -> Node:  # fmt: skip
+    """Return a product of all tokens; names: of the dimensions of its inner side and of its columns."""
+    return Node(
+        name=name, type=product.TYPE, rows=size.tokens, cols=cols, inner=inner, reads=(read,),
+        dims=Dims(TOKENS, *names), vectors=cols if biased else 0, **more,
+    )  # fmt: skip
+
+
+def norm(
+    name: str, size: Sizes, kind: str, read: str, cols: Size, names: tuple[str, ...] = HIDDEN,
+    keeps: bool = True,
+) -> Node:  # fmt: skip
+    """Return a norm of some columns of every token; keeps: a product reads what it makes."""
+    title = "rmsnorm" if kind == RMS else "layernorm"
+    does = operators.OPERATORS[title]
+    return Node(
+        name=name, type=operators.TYPES[title], rows=size.tokens, cols=cols, reads=(read,), flop=does.flop,
+        moves=2.0, backward_moves=float(does.backward), keeps=cols if keeps else 0, keeps_whole=0,
+        dims=Dims(TOKENS, (), names), vectors=cols if kind == RMS else 2 * cols,
+    )  # fmt: skip
+
+
+def residual(name: str, size: Sizes, reads: tuple[str, ...], dropout: bool, biases: int = 0) -> Node:
+    """Return the sum of a branch, or of more, and what went into it; with dropout of the branch.
+
+    biases: of the products before it, which are added here (Megatron-LM's bias_dropout_add).
+    """
+    add = operators.OPERATORS["add"]
+    kept, further = 1.0 / size.activation_bytes if dropout else 0.0, len(reads) - 1.0
+    summed = GRADIENT_SUM_MOVES + (1.0 if biases else 0.0)
+    return Node(
+        name=name, type=operators.TYPES["add"], rows=size.tokens, cols=size.hidden, reads=reads,
+        flop=further * add.flop + (DROPOUT_FLOP if dropout else 0.0), moves=1.0 + len(reads) + kept,
+        backward_moves=summed + (2.0 + kept if dropout else 0.0), vectors=biases * size.hidden,
+        keeps=size.hidden + (mask(size, size.hidden) if dropout else 0), keeps_whole=0,
+        dims=Dims(TOKENS, (), HIDDEN),
+    )  # fmt: skip
+
+
+def activation(
+    name: str, size: Sizes, kind: str, gated: bool, read: str, cols: Size, **more: Any
+) -> Node:  # fmt: skip
+    """Return the activation of some columns, gated: which multiplies as many others."""
+    return Node(
+        name=name, type=operators.TYPES.get(_title(kind, gated), elementwise.TYPE), cols=cols, reads=(read,),
+        flop=ACTIVATIONS[kind] + (1.0 if gated else 0.0), moves=3.0 if gated else 2.0,
+        backward_moves=5.0 if gated else 3.0,
+        **{"rows": size.tokens, "dims": Dims(TOKENS, (), FEED_FORWARD)} | more,
+    )  # fmt: skip
+
+
+def _title(kind: str, gated: bool) -> str:
+    """Return the operator that an activation is."""
+    return {"silu": "swiglu", "gelu": "geglu"}.get(kind, "") if gated else kind

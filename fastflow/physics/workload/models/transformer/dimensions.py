@@ -1,0 +1,276 @@
+"""What describes a transformer: its inputs, what the sizes left at 0 stand for, what does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import look_up, vocabulary
+from fastflow.core.field import Column, count, text
+from fastflow.core.tables import Bools, Inputs, single
+from fastflow.physics.workload.models.transformer.layer_pattern import (
+    EXPERTS,
+    KEY,
+    MOST_LAYERS,
+    WINDOW,
+    fewest_layers,
+    kinds_of,
+)
+from fastflow.physics.workload.network import Size
+from fastflow.physics.workload.ops import grouped_gemm as mixtures
+from fastflow.physics.workload.ops.attention import MOST_QUERIES
+from fastflow.physics.workload.precision import OUTPUT_BYTES
+
+RMS, LAYER = "rms", "layer"
+PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
+NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
+KERNELS = ("library", "flash1", "flash2")
+ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
+# operations of an element: those of operators of these names; ReLU, then its square (So et al., Primer,
+# arXiv:2109.08668)
+ACTIVATIONS = {"relu": 1.0, "relu2": 2.0, "gelu": 5.0, "silu": 3.0}
+MOST_ELEMENTS = 4e18  # of a tensor, as of a network from a file
+_MOST_WIDE = 1e12
+_MULTIPLE = 256  # of a gated feed-forward layer's columns by default (Touvron et al., LLaMA's code)
+
+SIZES = (
+    Column(
+        "model.size", "float", "",
+        "parameters, such as 70B, to which a dense transformer is scaled in depth and width; 0: as described",
+        0.0, 1e15,
+    ),
+    count("model.batch", "sequences of the global batch"),
+    count("model.sequence", "tokens of a sequence"),
+    Column("model.layers", "int", "", "layers of a transformer", 1.0, float(MOST_LAYERS)),
+    count("model.hidden", "columns of a token between layers"),
+    count("model.heads", "heads of attention"),
+    count("model.kv_heads", "heads of keys and values of a transformer; 0: model.heads", low=0),
+    count("model.head_dim", "columns of a transformer's head; 0: hidden over heads", low=0),
+    count("model.value_dim", "columns of a transformer's value; 0: model.head_dim", low=0),
+    count("model.latent", "columns of a token's latent keys and values; 0: it has none", low=0),
+    count("model.query_latent", "columns of a token's latent queries; 0: it has none", low=0),
+    count("model.rotary", "beside latent ones: columns of a query and key that positions rotate", low=0),
+    count("model.window", "keys that a query of a layer with window sees, with its own", low=0),
+    count("model.ffn", "feed-forward columns; 0: 4 hidden, gated 8/3 hidden up to a multiple of 256", low=0),
+    count("model.expert_ffn", "columns of an expert; 0: model.ffn", low=0),
+    count("model.experts", "experts of a layer", low=0),
+    count("model.topk", "experts that a token of a transformer chooses", low=0),
+    count("model.expert_groups", "groups of experts, as many in each; 0: none", low=0, high=4096),
+    count("model.topk_groups", "of these groups, those that a token's experts are in", low=0, high=4096),
+    count("model.shared_ffn", "columns of all experts that every token goes to; 0: as experts have", low=0),
+    Column(
+        "model.power_law", "float", "",
+        "exponent of the power law by which tokens fall on experts; 0: evenly", 0.0, mixtures.MOST_SKEWED,
+    ),
+    count("model.vocabulary", "words of the vocabulary"),
+    Column("model.train_tokens", "float", "", "tokens to train on (train_s, train_energy_J)", 0.0, 1e18),
+    Column(
+        "model.train_tokens_per_parameter", "float", "",
+        "the same, for each parameter that a token meets; 0: model.train_tokens", 0.0, 1e9,
+    ),
+    count("model.positions", "tokens of the longest sequence that positions allow; 0: any", low=0),
+)  # fmt: skip
+STRUCTURE = (
+    text(KEY, "kinds of layers in their order, such as 3*dense, 58*experts; repeated as long as there are"),
+    text("model.norm", "normalisation: by the root of the mean square, or layer normalisation", (RMS, LAYER)),
+    text(
+        "model.block",
+        "norms of a layer: pre, before attention and before feed-forward; post, behind them; sandwich, both;"
+        " parallel: attention and feed-forward side by side behind one norm, or each behind its own",
+        (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
+    ),
+    Column("model.qk_norm", "bool", "", "true: queries and keys of each head are normalised"),
+    text("model.biases", "products with biases", (NO_BIAS, OF_QKV, OF_ATTENTION, ALL)),
+    text("model.position", "how positions enter", (ROTARY, LEARNED, ALIBI, NO_POSITIONS)),
+    text("model.activation", "activation of the feed-forward layers", tuple(ACTIVATIONS)),
+    Column("model.gated", "bool", "", "true: the activation gates as many other columns"),
+    Column(
+        "model.shared_experts", "int", "", "experts of as many columns that every token goes to", 0.0, 64.0
+    ),
+    Column("model.tied", "bool", "", "true: the head's weights are those of the embedding"),
+    Column("model.mtp", "int", "", "modules that predict further tokens (multi-token)", 0.0, 16.0),
+    Column("model.dropout", "bool", "", "true: dropout in training, whose masks are kept"),
+    Column(
+        "model.fused_attention", "bool", "", "false: scores, softmax and context are kernels of their own"
+    ),
+    text("model.attention_kernel", "kernel of fused attention; library: the newest for the chip", KERNELS),
+    Column(
+        "model.fused_gradients",
+        "bool",
+        "",
+        "products add to wider sums of weight gradients themselves; false: a pass adds what they make",
+    ),
+)
+DEFAULTS: Mapping[str, Any] = {
+    "model.size": 0.0, "model.batch": 1024, "model.sequence": 4096, "model.layers": 32, "model.hidden": 4096,
+    "model.heads": 32, "model.kv_heads": 0, "model.head_dim": 0, "model.value_dim": 0, "model.latent": 0,
+    "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
+    "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
+    "model.shared_ffn": 0, "model.power_law": 0.0,
+    "model.vocabulary": 32000, "model.positions": 0, KEY: "dense", "model.norm": RMS, "model.block": PRE,
+    "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
+    "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
+    "model.dropout": False, "model.train_tokens": 1e12, "model.train_tokens_per_parameter": 0.0,
+    "model.fused_attention": True,
+    "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
+}  # fmt: skip
+"""What null stands for, where no config.json says otherwise: a Llama 2 of 7 billion parameters."""
+
+
+class Sizes(NamedTuple):
+    """Sizes of models with one structure: numbers of a single one, or columns of shape (points,)."""
+
+    sequences: Size
+    sequence: Size
+    tokens: Size
+    hidden: Size
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    value_dim: Size
+    latent: Size
+    query_latent: Size
+    rotary: Size
+    window: Size
+    ffn: Size
+    expert_ffn: Size
+    experts: Size
+    topk: Size
+    shared_ffn: Size
+    power_law: Any
+    vocabulary: Size
+    positions: Size
+    activation_bytes: Size  # of an element, for masks of a byte
+
+
+def _or(value: Any, otherwise: Any) -> Any:
+    """Return sizes, another one where they are 0."""
+    return (value or otherwise) if isinstance(value, int) else np.where(value > 0, value, otherwise)
+
+
+def ffn_of(hidden: Any, gated: bool) -> Any:
+    """Return the columns of a feed-forward layer that says nothing of them."""
+    return -(-(8 * hidden // 3) // _MULTIPLE) * _MULTIPLE if gated else 4 * hidden
+
+
+def sizes_of(points: Inputs) -> Sizes:
+    """Return the sizes of models with one structure, what is left at 0 filled in.
+
+    Models whose sizes do not go together have a network, too: one may ask for its layers before they are
+    refused.
+    """
+    given = {name: single(points[f"model.{name}"]) for name in Sizes._fields if f"model.{name}" in points}
+    batch, hidden, heads = single(points["model.batch"]), given["hidden"], given["heads"]
+    head_dim = _or(given["head_dim"], _or(hidden // heads, 1))
+    ffn = _or(given["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
+    expert_ffn = _or(given["expert_ffn"], ffn)
+    shared = _or(given["shared_ffn"], int(points["model.shared_experts"][0]) * expert_ffn)
+    known = {
+        "sequences": batch, "tokens": batch * given["sequence"], "head_dim": head_dim, "ffn": ffn,
+        "kv_heads": _or(given["kv_heads"], heads), "value_dim": _or(given["value_dim"], head_dim),
+        "experts": _or(given["experts"], 1), "topk": _or(given["topk"], 1),
+        "expert_ffn": expert_ffn, "shared_ffn": shared,
+        "positions": _or(given["positions"], given["sequence"]),
+        "activation_bytes": single(look_up(OUTPUT_BYTES, points["model.dtype"]).astype(np.int64)),
+    }  # fmt: skip
+    return Sizes(**given | known)
+
+
+def differ(inputs: Inputs) -> tuple[Bools, ...]:
+    """Return columns in which models with other kernels differ, beside those of the structure."""
+    return tuple(inputs[f"model.{name}"] > 0 for name in ("latent", "query_latent", "shared_ffn"))
+
+
+Unfit = tuple[Bools, str, str, str]
+
+
+def unfit(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield which points have sizes that do not go together, as `Family.unfit` has it."""
+    yield from _unfit_heads(inputs)
+    most = inputs["model.positions"]
+    wrong = (most > 0) & (inputs["model.sequence"] > most)
+    yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
+    yield from _unfit_patterns(inputs)
+    yield from _too_large(inputs)
+
+
+def unfit_pass(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield the same of passes, whose tokens are of many sequences: positions limit requests, not passes."""
+    yield from _unfit_heads(inputs)
+    yield from _unfit_patterns(inputs)
+    yield from _too_large(inputs)
+
+
+def _unfit_heads(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield which points have heads that do not go together."""
+    size = {name: inputs[f"model.{name}"] for name in ("heads", "kv_heads", "hidden", "head_dim")}
+    derived = size["head_dim"] == 0
+    uneven = derived & (size["hidden"] % size["heads"] > 0)
+    yield uneven, "model.heads", "model.hidden", "a divisor of model.hidden, {}, or model.head_dim beside it"
+    wrong = size["heads"] % np.where(size["kv_heads"] > 0, size["kv_heads"], 1) > 0
+    yield wrong, "model.kv_heads", "model.heads", "a divisor of model.heads, {}"
+
+
+def _unfit_patterns(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield what does not go with the kinds of layers that there are."""
+    names, place = vocabulary(inputs[KEY])
+    kinds = [" ".join(kinds_of(name)).split() for name in names]
+    fewest = [fewest_layers(name) for name in names]
+    for number, least in enumerate(fewest):
+        wrong = (place == number) & (inputs["model.layers"] < least)
+        yield wrong, "model.layers", "model.layers", f"at least {least}, so that each kind of {KEY} has one"
+    mixes = np.array([EXPERTS in one for one in kinds])[place]
+    windows = np.array([WINDOW in one for one in kinds])[place]
+    for has, key, what in (
+        (mixes, "model.experts", "experts"), (mixes, "model.topk", "experts"),
+        (windows, "model.window", "window"),
+    ):  # fmt: skip
+        yield has & (inputs[key] < 1), key, key, f"at least 1, since {KEY} has layers with {what}"
+        yield ~has & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have {what}"
+    wrong = mixes & (inputs["model.topk"] > inputs["model.experts"])
+    yield wrong, "model.topk", "model.experts", "at most the {} of model.experts"
+    yield from _unfit_groups(inputs, mixes)
+
+
+def _unfit_groups(inputs: Inputs, mixes: Bools) -> Iterator[Unfit]:
+    """Yield what does not go with groups of experts; mixes: which points have experts, (points,)."""
+    experts, topk = inputs["model.experts"], inputs["model.topk"]
+    groups, kept = inputs["model.expert_groups"], inputs["model.topk_groups"]
+    for key in ("model.expert_groups", "model.topk_groups"):
+        yield ~mixes & (inputs[key] > 0), key, key, f"0, unless {KEY} says which layers have experts"
+    each = experts // np.maximum(groups, 1)
+    wrong = mixes & (each * groups != experts) & (groups > 0)
+    yield wrong, "model.expert_groups", "model.experts", "a divisor of model.experts, {}, or 0 for no groups"
+    wrong = mixes & ((kept > groups) | ((kept == 0) & (groups > 0)))
+    allowed = "from 1 to model.expert_groups, {}; or 0, where that is 0"
+    yield wrong, "model.topk_groups", "model.expert_groups", allowed
+    wrong = mixes & (groups > 0) & (kept * each < topk)
+    allowed = "so many that their experts are at least model.topk, {}"
+    yield wrong, "model.topk_groups", "model.topk", allowed
+
+
+def _too_large(inputs: Inputs) -> Iterator[Unfit]:
+    """Yield which points have too many tokens, or tensors that 64-bit integers do not count."""
+    size = {name: 1.0 * inputs[f"model.{name}"] for name in (
+        "batch", "sequence", "hidden", "heads", "head_dim", "value_dim", "rotary", "ffn", "expert_ffn",
+        "topk", "shared_ffn", "vocabulary",
+    )}  # fmt: skip
+    wrong = size["sequence"] > MOST_QUERIES
+    yield wrong, "model.sequence", "model.sequence", f"at most {MOST_QUERIES:g} tokens"
+    wide = size["head_dim"] + size["value_dim"] + size["rotary"] + size["hidden"] / size["heads"]
+    wrong = size["heads"] * wide > _MOST_WIDE
+    yield (
+        wrong,
+        "model.heads",
+        "model.heads",
+        f"so small that all heads have at most {_MOST_WIDE:.0e} columns",
+    )
+    columns = 64.0 * (size["ffn"] + size["expert_ffn"] + 4.0 * size["hidden"]) + size["shared_ffn"]
+    columns = columns + 4.0 * size["heads"] * wide + size["vocabulary"]
+    columns = columns * np.maximum(size["topk"], 1.0)
+    columns = columns + np.where(inputs["model.fused_attention"], 0.0, size["heads"] * size["sequence"])
+    wrong = size["batch"] * size["sequence"] * columns > MOST_ELEMENTS
+    allowed = f"so small that no tensor has more than {MOST_ELEMENTS:.0e} elements"
+    yield wrong, "model.batch", "model.batch", allowed

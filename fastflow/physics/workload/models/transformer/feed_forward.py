@@ -1,0 +1,90 @@
+"""The feed-forward part of a transformer's layer: dense, or a mixture of experts with shared ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastflow.core.tables import Inputs
+from fastflow.physics.workload.graph import Dims
+from fastflow.physics.workload.models.transformer.building_blocks import (
+    FEED_FORWARD,
+    HIDDEN,
+    TOKENS,
+    activation,
+    gemm,
+)
+from fastflow.physics.workload.models.transformer.dimensions import ALL, Sizes
+from fastflow.physics.workload.network import Node, Size
+from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import moe_passes as expert_passes
+
+_EXPERTS = ("experts",)
+
+
+def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
+    """Return the nodes of a dense feed-forward layer on what `read` makes, and which makes its output."""
+    nodes = _dense(points, size, size.ffn, read, "")
+    return nodes, (nodes[-1].name,)
+
+
+def _dense(points: Inputs, size: Sizes, ffn: Size, read: str, prefix: str) -> list[Node]:
+    gated, biased = bool(points["model.gated"][0]), str(points["model.biases"][0]) == ALL
+    up, middle, down = (prefix + name for name in _names(gated))
+    cols = 2 * ffn if gated else ffn
+    return [
+        gemm(up, size, size.hidden, cols, read, (HIDDEN, FEED_FORWARD), biased),
+        activation(middle, size, str(points["model.activation"][0]), gated, up, ffn),
+        gemm(down, size, ffn, size.hidden, middle, (FEED_FORWARD, HIDDEN)),
+    ]
+
+
+def _names(gated: bool) -> tuple[str, str, str]:
+    return ("gate and up", "gate", "down") if gated else ("up", "activation", "down")
+
+
+def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
+    """Return the nodes of an expert layer on what `read` makes, and which make its output as a sum."""
+    gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
+    biased = str(points["model.biases"][0]) == ALL
+    rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
+    own = experts.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
+    up, middle, down = _names(gated)
+
+    def a_pass(
+        name: str, rows: Size, cols: Size, read: str, names: tuple[str, ...], moves: Any = None
+    ) -> Node:
+        return Node(
+            name=name, type=expert_passes.TYPES[name], rows=rows, cols=cols, reads=(read,), own=own,
+            dims=Dims(TOKENS, () if moves is None else _EXPERTS, names), moves=moves, backward_moves=moves,
+        )  # fmt: skip
+
+    def product(name: str, inner: Size, cols: Size, read: str, is_up: bool) -> Node:
+        names = (HIDDEN, FEED_FORWARD) if is_up else (FEED_FORWARD, HIDDEN)
+        vectors = size.experts * cols if biased else 0
+        return Node(
+            name=name, type=experts.TYPE, rows=rows, cols=cols, inner=inner, groups=size.experts,
+            reads=(read,), own={**own, "gated": float(gated and is_up)}, vectors=vectors,
+            dims=Dims(TOKENS, *names, _EXPERTS), keeps=None if is_up else 0,
+        )  # fmt: skip
+
+    if gated:
+        gate = Node(
+            name=middle, type=expert_passes.TYPES["expert_gate"], rows=rows, cols=ffn, reads=(up,), own=own,
+            dims=Dims(TOKENS, (), FEED_FORWARD, _EXPERTS),
+        )  # fmt: skip
+    else:
+        of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)
+        gate = activation(middle, size, kind, False, up, ffn, rows=rows, groups=size.experts, dims=of_groups)
+    nodes = [
+        gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
+        a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
+        a_pass("dispatch", rows, size.hidden, read, HIDDEN, 1.0 + 1.0 / topk),
+        product(up, size.hidden, 2 * ffn if gated else ffn, "dispatch", True),
+        gate,
+        product(down, ffn, size.hidden, middle, False),
+        a_pass("combine", size.tokens, size.hidden, down, HIDDEN, 1.0 + topk),
+    ]
+    shared = _dense(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
+    return [*nodes, *shared], ("combine", *(one.name for one in shared[-1:]))

@@ -1,0 +1,141 @@
+"""The fields of a config.json, each read once and checked, and those that nobody has read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastflow.core.yaml_file import MOST, MistakeError, one_of, shown, whole, wrong
+
+# What the name of a field has that changes operations, parameters or shapes, wherever it is unknown ...
+_MATTERS = re.compile(
+    r"(^|_)(layers?|layer_types|block_types?|heads?|experts?|size|dims?|rank|inner|intermediate|expansion"
+    r"|ssm|mamba|conv|linear|cross_attention|encoder|vision|audio|lora|altup|laurel|adapters?|sparse)(_|$)"
+    r"|attn_type|^d_|^n_"
+)
+# ... and of those that do not: how text is drawn, how experts are chosen, how a model was initialised or laid
+# out, how queries and logits are scaled
+_HARMLESS = re.compile(
+    r"ngram|beam|_token_id|_token$|router|_loss|initial|rope|rotary|scal|multiplier|softcap|dropout|pdrop"
+    r"|norm_topk|_eps(ilon)?$|^id2label$|^label2id$|_std$|_range$|max_window_layers|pretraining_tp"
+    r"|^(chunk_size_feed_forward|ep_size|n_group|topk_group|n_groups|summary_.*|num_labels|num_return_.*"
+    r"|tie_encoder_decoder|attention_chunk_size|seq_aux|scoring_func|topk_method|hybrid_layer_pattern"
+    r"|cross_attention_hidden_size|is_decoder|is_encoder_decoder|sample_size|embedding_size|pad_.*"
+    r"|query_pre_attn_scalar|input_jitter.*|initial_.*|logit_.*|head_type|layer_norm_.*|layer_norm"
+    r"|apply_residual_connection_post_layernorm|num_logits_to_keep|n_ctx|output_router_logits"
+    r"|first_layer_.*|skip_bias_add.*|slow_but_exact|num_hidden_layers_.*|mscale.*|partial_.*_factor)$"
+)
+_ABSENT: tuple[Any, ...] = (None, False, 0, "", [], {})
+
+
+class Fields:
+    """Fields of an object of a file; null is as good as none."""
+
+    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+        """Take the values, and the field that they are in, as "attn_config."."""
+        self._values, self._where = values, where
+        self._read: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        """Say whether there is a field."""
+        return self._values.get(name) is not None
+
+    def names(self) -> list[str]:
+        """Return the names of all fields."""
+        return list(self._values)
+
+    def value(self, *names: str) -> tuple[str, Any]:
+        """Return the first of some fields that there is, and its value; None where there is none."""
+        self._read.update(names)
+        for name in names:
+            if self._values.get(name) is not None:
+                return self._where + name, self._values[name]
+        return self._where + names[0], None
+
+    def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number; raises MistakeError where it is none, or needed and not there."""
+        name, value = self.value(*names)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise MistakeError(f"a file that gives {name}")
+        return whole(name, _plain(value), least)
+
+    def counts(self, name: str) -> list[int] | None:
+        """Return a list of whole numbers from 0, None where there is none; raises MistakeError."""
+        where, value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise wrong(where, "a list of whole numbers", _plain(value))
+        return [whole(where, _plain(one), 0) for one in value]
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """Return true or false; raises MistakeError."""
+        name, value = self.value(*names)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise wrong(name, "true or false", _plain(value))
+        return value
+
+    def factor(self, name: str, default: float) -> float:
+        """Return a number above 0; raises MistakeError."""
+        where, value = self.value(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= MOST:
+            raise wrong(where, "a number above 0", _plain(value))
+        return float(value)
+
+    def choice(self, meanings: Mapping[str, str], *names: str, default: str = "") -> str:
+        """Return what a text stands for; raises MistakeError where it is none of those known."""
+        name, value = self.value(*names)
+        if value is None and default:
+            return default
+        if not isinstance(value, str) or value not in meanings:
+            raise wrong(name, one_of(meanings), _plain(value))
+        return meanings[value]
+
+    def choices(self, meanings: Mapping[str, Any], name: str, many: int) -> list[Any] | None:
+        """Return what each of so many texts stands for, None where there is no list; raises MistakeError."""
+        where, value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != many:
+            raise wrong(where, f"a list with an entry for each of the {many} layers", _plain(value))
+        for one in value:
+            if not isinstance(one, str) or one not in meanings:
+                raise wrong(where, f"a list of {', '.join(meanings)}", _plain(one))
+        return [meanings[one] for one in value]
+
+    def inside(self, name: str) -> Fields:
+        """Return the fields of an object; raises MistakeError."""
+        where, value = self.value(name)
+        if value is not None and not isinstance(value, dict):
+            raise wrong(where, "an object", _plain(value))
+        return Fields(value or {}, f"{where}.")
+
+    def check_rest(self) -> None:
+        """Refuse a field that was not read and changes what a model computes; raises MistakeError."""
+        for name, value in self._values.items():
+            if name in self._read or isinstance(value, str) or value in _ABSENT:
+                continue
+            if _MATTERS.search(name) and not _HARMLESS.search(name):
+                said = f"a file without {self._where}{shown(name)}, which fastflow does not know"
+                raise MistakeError(f"{said} (it is {_plain(value)})")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, for a message, but for a number or a text."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    return shown(json.dumps(value))
+
+
+def same_length(where: str, found: Sequence[Any], many: int) -> None:
+    """Refuse a list that has not an entry a layer; raises MistakeError."""
+    if len(found) != many:
+        raise wrong(where, f"a list with an entry for each of the {many} layers", f"{len(found)} entries")

@@ -1,0 +1,51 @@
+"""A JSON file as plain values: of bounded size and depth, every key once, numbers that are numbers."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from fastflow.core.yaml_file import MOST_BYTES, MistakeError, shown
+
+
+def read_version(path: str, size: int) -> dict[str, Any]:
+    """Return the object that a file of so many bytes holds; raises MistakeError."""
+    if size > MOST_BYTES:  # before it is read
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {size:,}")
+    text = Path(path).read_bytes()
+    if len(text) > MOST_BYTES:
+        raise MistakeError(f"a file of at most {MOST_BYTES:,} bytes, not {len(text):,}")
+    try:
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+    except json.JSONDecodeError as error:
+        raise MistakeError(f"a JSON file (line {error.lineno}, column {error.colno}: {error.msg})") from None
+    except UnicodeDecodeError:
+        raise MistakeError("a JSON file (its text is not UTF-8)") from None
+    except RecursionError:
+        raise MistakeError("a JSON file (nested too deeply)") from None
+    except ValueError:  # of digits, more than Python reads
+        raise MistakeError("a JSON file (a number of too many digits)") from None
+    if not isinstance(found, dict):
+        raise MistakeError(f"a JSON file that holds an object, not {shown(json.dumps(found))}")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise MistakeError(f"a JSON file ({shown(twice)} is given twice)")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise MistakeError(f"a JSON file ({name} is no number)")
+
+
+def _number(text: str) -> float:
+    if not isfinite(found := float(text)):
+        raise MistakeError(f"a JSON file ({shown(text)} is too large a number)")
+    return found

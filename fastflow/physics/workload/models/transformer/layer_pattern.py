@@ -1,0 +1,104 @@
+"""`model.pattern`: the kinds of a transformer's layers in their order, such as "3*dense, 58*experts"."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import numpy as np
+
+from fastflow.core.dedupe import kinds
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Ints, Texts
+from fastflow.physics.workload.family import Order
+
+KEY = "model.pattern"
+DENSE, EXPERTS, WINDOW = "dense", "experts", "window"
+KINDS = (DENSE, EXPERTS, f"{WINDOW} {DENSE}", f"{WINDOW} {EXPERTS}")
+"""Of layers."""
+MOST_LAYERS = 10_000
+_ALLOWED = (
+    "kinds of layers in their order, dense or experts, each perhaps with window, perhaps several times, such"
+    ' as "dense", "3*dense, 58*experts" or "window experts, experts"'
+)
+_ENTRY = re.compile(r"\s*(?:(?P<times>[1-9]\d{0,4})\s*\*)?\s*(?P<words>[a-z]+(?:\s+[a-z]+)?)\s*", re.ASCII)
+_KINDS = {frozenset(kind.split()): kind for kind in KINDS} | {frozenset((WINDOW,)): f"{WINDOW} {DENSE}"}
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> tuple[str, ...]:
+    """Return the kind of each layer of a pattern, which is repeated as long as a model has layers.
+
+    Raises InputError.
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        entry = _ENTRY.fullmatch(part)
+        words = entry["words"].split() if entry else []
+        kind = _KINDS.get(frozenset(words), "")
+        if entry is None or not kind or len({*words}) < len(words):
+            raise InputError(KEY, text, _ALLOWED)
+        found += [kind] * int(entry["times"] or 1)
+        if len(found) > MOST_LAYERS:
+            raise InputError(KEY, text, f"a pattern of at most {MOST_LAYERS:,} layers")
+    return tuple(found)
+
+
+def written(layers: list[str]) -> str:
+    """Return the shortest pattern of this notation that begins with these kinds of layers."""
+    period = next(
+        size for size in range(1, len(layers) + 1) if layers == (layers[:size] * len(layers))[: len(layers)]
+    )
+    runs: list[list[str]] = []
+    for kind in layers[:period]:
+        if runs and runs[-1][0] == kind:
+            runs[-1].append(kind)
+        else:
+            runs.append([kind])
+    return ", ".join(run[0] if len(run) == 1 else f"{len(run)}*{run[0]}" for run in runs)
+
+
+def kinds_of(text: str) -> tuple[str, ...]:
+    """Return the kinds of layers of a pattern, in the order of their first layers."""
+    return tuple(dict.fromkeys(parse(text)))
+
+
+def fewest_layers(text: str) -> int:
+    """Return how many layers a model has at least that has every kind of a pattern."""
+    pattern = parse(text)
+    return 1 + max(pattern.index(kind) for kind in kinds_of(text))
+
+
+def times(text: str, layers: Ints | int) -> dict[str, Ints | int]:
+    """Return how many layers of each kind models of a pattern have.
+
+    layers: of each model, a number or a column; the counts are alike.
+    """
+    pattern = parse(text)
+    found: dict[str, Ints | int] = {}
+    for kind in kinds_of(text):
+        before = np.cumsum([0, *(one == kind for one in pattern)])
+        rounds, rest = layers // len(pattern), before[layers % len(pattern)]
+        count = rounds * before[-1] + rest
+        found[kind] = int(count) if isinstance(layers, int) else count
+    return found
+
+
+def order(patterns: Texts, layers: Ints, further: Ints) -> Order:
+    """Return the written layer of every layer of each model, from its embedding to its head.
+
+    patterns, layers, further (modules that predict further tokens): (points,). The written layers are the
+    embedding, the kinds of the pattern, where there are such modules these and their heads, and the head.
+    """
+    first, place = kinds([patterns, layers, further], layers.size)
+    every = []
+    for i in first.tolist():
+        pattern, names = parse(str(patterns[i])), kinds_of(str(patterns[i]))
+        own = np.resize([1 + names.index(kind) for kind in pattern], int(layers[i]))
+        beyond = 1 + len(names)
+        modules = np.tile([beyond, beyond + 1], int(further[i]))
+        head = beyond + (2 if further[i] else 0)
+        every.append(np.concatenate([[0], own, modules, [head]]).astype(np.int64))
+    offset = np.concatenate([[0], np.cumsum([every[one].size for one in place.tolist()])])
+    layer = np.concatenate([every[one] for one in place.tolist()]) if place.size else np.zeros(0, np.int64)
+    return Order(offset.astype(np.int64), layer)

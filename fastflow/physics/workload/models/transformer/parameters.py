@@ -1,0 +1,34 @@
+"""How many parameters a transformer has, and how many of them a token meets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Inputs
+from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.network import Node
+from fastflow.physics.workload.ops import grouped_gemm as experts
+
+
+def parameters(points: Inputs) -> tuple[Floats, Floats]:
+    """Return the parameters of models with one structure, and those that a token meets; each (points,).
+
+    Weights, gains and biases; what is shared counts once. Of a mixture a token meets topk experts. Modules
+    that predict further tokens count among the first alone: nobody needs them for the next token.
+    """
+    found = network(points)
+    size = points["model.layers"].size
+    total, active = np.zeros(size), np.zeros(size)
+    for layer in found.layers:
+        for node in layer.nodes:
+            weights = 1.0 * node.inner * node.cols * node.groups if node.has_weights else 0.0
+            own = layer.times * (weights + node.vectors)
+            total += own
+            if not layer.name.startswith("mtp"):
+                active += own * _met(node)
+    return total, active
+
+
+def _met(node: Node) -> Floats | float:
+    """Return the share of a node's weights that a token meets."""
+    return node.own["topk"] / node.own["experts"] if node.type is experts.TYPE else 1.0

@@ -1,0 +1,142 @@
+"""`model.dtype=auto`: the data types that a model was published in, or trained in.
+
+A model's file says under `published` in which type its weights are (`dtype`, and `experts` where these have
+one of their own), and in which its products were trained (`training`); a config.json says the former in
+`quantization_config` and `torch_dtype`. What serves takes the published types, what trains the other one.
+Where the chip does not multiply in a type, products are of the nearest that it has, bf16, or else fp16 or
+fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.models.transformer.hf_fields import Fields
+from fastflow.physics.workload.precision import AUTO, FORMATS, NONE, OPERAND
+
+KEY, EXPERTS = "model.dtype", "precision.experts"
+DTYPE, OF_EXPERTS, TRAINED = (f"model.published.{name}" for name in ("dtype", "experts", "training"))
+PUBLISHED = (DTYPE, OF_EXPERTS, TRAINED)
+"""Leaves that say what `auto` stands for; they are no inputs themselves."""
+WIDE = ("bf16", "fp16", "fp32")
+"""Types that a chip without another one takes, the nearest first."""
+_TORCH = {"float16": "fp16", "torch.float16": "fp16"}  # servers read fp32 as 16 bits too
+_RATE = "chip.rate."
+
+
+def with_types(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the leaves of a configuration, with what model.dtype=auto stands for; raises InputError.
+
+    A type that is given goes before what is published, of experts too.
+    """
+    if not leaves.keys() & set(PUBLISHED):
+        return leaves
+    resolved = {key: value for key, value in leaves.items() if key not in PUBLISHED}
+    if resolved.get(KEY) != AUTO:
+        return resolved
+    wanted, resolved[KEY] = _wanted(leaves), _nearest(leaves)
+    experts = leaves.get(OF_EXPERTS)
+    if (
+        experts is not None
+        and not _trains(leaves)
+        and resolved[KEY] == wanted
+        and resolved.get(EXPERTS) == OPERAND
+    ):
+        resolved[EXPERTS] = experts
+    return resolved
+
+
+def note_of_types(leaves: Mapping[str, Any]) -> str:
+    """Say what model.dtype=auto stands for where the chip lacks the type that is wanted; "" elsewhere."""
+    if leaves.get(KEY) != AUTO or not leaves.keys() & set(PUBLISHED):
+        return ""
+    wanted, taken = _wanted(leaves), _nearest(leaves)
+    return "" if taken == wanted else f"{KEY}: {taken}, since {leaves.get('chip.name')} has no {wanted}"
+
+
+def decides_types(leaves: Mapping[str, Any], key: str) -> bool:
+    """Say whether another leaf follows from a leaf, since model.dtype=auto depends on it."""
+    decides = key in (KEY, EXPERTS, "model.training") or key.startswith(_RATE)
+    return decides and leaves.get(KEY) == AUTO and DTYPE in leaves
+
+
+def _trains(leaves: Mapping[str, Any]) -> bool:
+    """Say whether a point is an iteration of training."""
+    return leaves.get("model.training") is True and leaves.get("serve.mode", NONE) == NONE
+
+
+def _wanted(leaves: Mapping[str, Any]) -> str:
+    """Return the type that products of a model are in wherever a chip has it; raises InputError."""
+    published = str(leaves.get(DTYPE) or WIDE[0])
+    if _trains(leaves):
+        return str(leaves.get(TRAINED) or (published if published in WIDE else WIDE[0]))
+    if published not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise InputError(KEY, AUTO, f"one of {known}, since the model is published in {published}")
+    return published
+
+
+def _nearest(leaves: Mapping[str, Any]) -> str:
+    """Return the type itself, or the nearest one that the chip multiplies in."""
+    wanted = _wanted(leaves)
+    return next((name for name in (wanted, *WIDE) if _has(leaves, name)), wanted)
+
+
+def _has(leaves: Mapping[str, Any], dtype: str) -> bool:
+    rate = leaves.get(f"{_RATE}{dtype}", 0.0)
+    return not isinstance(rate, int | float) or rate > 0.0  # a text is refused where it is read
+
+
+# --- of a config.json
+
+
+def published_in(fields: Fields, has_experts: bool) -> dict[str, str]:
+    """Return what a config.json says of the types of weights, by the names of `PUBLISHED`.
+
+    Raises MistakeError.
+    """
+    _, torch = fields.value("torch_dtype", "dtype")
+    wide = _TORCH.get(str(torch), WIDE[0])
+    quantized = fields.inside("quantization_config")
+    _, method = quantized.value("quant_method")
+    if method is None:
+        return {"published.dtype": wide}
+    dtype = _type_of(quantized, str(method))
+    if has_experts and (dtype == "mxfp4" or _leaves_attention(quantized)):
+        return {"published.dtype": wide if dtype in FORMATS else dtype, "published.experts": dtype}
+    return {"published.dtype": dtype}
+
+
+def _type_of(quantized: Fields, method: str) -> str:
+    """Return the data type of a method of quantisation, in words where it is none that is known."""
+    _, block = quantized.value("weight_block_size")
+    _, algorithm = quantized.value("quant_algo")
+    named = {"mxfp4": "mxfp4", "fbgemm_fp8": "fp8", "fp8": "fp8_block" if block else "fp8"}
+    if method in named:
+        return named[method]
+    if algorithm is not None:
+        of_modelopt = {"FP8": "fp8", "NVFP4": "nvfp4", "MXFP4": "mxfp4", "FP8_PB_WO": "fp8_block"}
+        return of_modelopt.get(str(algorithm).upper(), f"{algorithm} of {method}")
+    groups = quantized.inside("config_groups")
+    for name in groups.names():
+        group = groups.inside(name)
+        weights, (_, operands) = group.inside("weights"), group.value("input_activations")
+        (_, kind), (_, bits), (_, scales) = (weights.value(one) for one in ("type", "num_bits", "strategy"))
+        known = {("float", 8): "fp8_block" if scales == "block" else "fp8", ("float", 4): "nvfp4"}
+        if operands is not None:
+            known["int", 8] = "int8"
+        return known.get(
+            (str(kind), bits if isinstance(bits, int) else 0), f"{bits} bits ({kind}) of {method}"
+        )
+    return method
+
+
+def _leaves_attention(quantized: Fields) -> bool:
+    """Say whether attention is not quantised, so that experts are."""
+    for name in ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"):
+        _, listed = quantized.value(name)
+        if isinstance(listed, list) and any("attn" in str(one) for one in listed):
+            return True
+    return False

@@ -1,0 +1,249 @@
+"""One pass of a serving library through a transformer, in four parts that depend on different numbers.
+
+`tokens`: all that every token of a pass goes through, but attention's core. `head`: the logits of the rows
+that get a next token. `decode` and `prefill`: attention's core, of few queries over long caches, and of the
+chunks of prompts. A pass holds `model.batch` sequences of `model.sequence` tokens, of each of which the cache
+holds `model.before` tokens already.
+
+Against training, a sum and the norm behind it are one kernel (TensorRT-LLM's fused Add + RMSNorm, vLLM's
+fused_add_rms_norm); rotary embedding and the cache's write are one, and go with attention. Where products
+compute in fp8 with one scale a tensor, whatever makes an operand rounds it; scales of blocks take a pass of
+their own before each product (DeepSeek-V3, arXiv:2412.19437, section 3.3). Latent attention expands its cache
+in prefill, and is absorbed into queries and outputs in decode (arXiv:2405.04434, section 2.1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastflow.core.field import count, text
+from fastflow.core.tables import Inputs, single
+from fastflow.physics.workload.family import Order
+from fastflow.physics.workload.graph import ATTENTION, EMBEDDING, HEAD, HIDDEN, PRODUCT, SOFTMAX, Dims
+from fastflow.physics.workload.models import transformer
+from fastflow.physics.workload.models.attention import CACHED, preparing
+from fastflow.physics.workload.models.transformer import layer_pattern as pattern
+from fastflow.physics.workload.models.transformer.attention import PROJECTION
+from fastflow.physics.workload.models.transformer.building_blocks import HEADS, TOKENS, VOCABULARY, gemm
+from fastflow.physics.workload.models.transformer.building_blocks import HIDDEN as HIDDEN_COLUMNS
+from fastflow.physics.workload.models.transformer.dimensions import (
+    POST,
+    SIZES,
+    STRUCTURE,
+    Sizes,
+    sizes_of,
+    unfit_pass,
+)
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY, WINDOW, times
+from fastflow.physics.workload.models.transformer.network import LOGIT_BYTES, TIED_PRODUCT, block, embedding
+from fastflow.physics.workload.network import INPUT, Layer, Network, Node, Size, connect
+from fastflow.physics.workload.ops import batched_gemm as batched_product
+from fastflow.physics.workload.ops import grouped_gemm as experts
+from fastflow.physics.workload.ops import pointwise as operators
+from fastflow.physics.workload.ops import rowwise
+from fastflow.physics.workload.ops.attention import attention
+from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
+from fastflow.physics.workload.precision import QUANTIZED_BYTES
+
+TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
+PART = text("model.pass", "part of a pass", (TOKENS_PART, HEAD_PART, DECODE, PREFILL))
+BEFORE = count("model.before", "tokens of each sequence that the cache holds before a pass", low=0)
+EXPERT_ROWS = count("model.expert_rows", "rows that each expert computes at least, chosen or not", low=0)
+NORMS = (operators.TYPES["rmsnorm"], operators.TYPES["layernorm"])
+ADD = operators.TYPES["add"]
+_CORE = Dims(("sequence",), (), HEADS, ("batch",))
+_EVERY_HEAD = Dims(TOKENS, (), HEADS)
+OF_ATTENTION = ("rotary", "attention", "key up")
+"""Nodes of a layer that the parts of attention have."""
+# Sampling, in fp32 as logits are: maximum, and exponentials with their sum, each reads them once
+SAMPLING_READS, SAMPLING_FLOP = 2.0, 3.0
+
+
+def network(points: Inputs) -> Network:
+    """Return the network of one part of models with one structure."""
+    size, part = sizes_of(points), str(points[PART.name][0])
+    if part == TOKENS_PART:
+        return connect(_tokens(points, size))
+    if part == HEAD_PART:
+        return connect([Layer("head", SOFTMAX, _head(points, size))])
+    every = times(str(points[KEY][0]), single(points["model.layers"]))
+    return connect(
+        Layer(kind, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=many)
+        for kind, many in every.items()
+    )
+
+
+# --- what every token goes through
+
+
+def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
+    every = times(str(points[KEY][0]), single(points["model.layers"]))
+    behind = points["model.block"][0] != POST  # whether layers begin with a norm
+    layers = [Layer("embedding", EMBEDDING, _normed(embedding(points, size), behind))]
+    for kind, many in every.items():
+        nodes = [one for one in block(points, size, kind, INPUT) if one.name not in OF_ATTENTION]
+        own = _padded(points, _quantised(points, _read_on(_normed(nodes, behind))))
+        layers.append(Layer(kind, HIDDEN, own, times=many))
+    return layers
+
+
+def _padded(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Let products of experts have the rows that a library gives them."""
+    least = single(points[EXPERT_ROWS.name])
+    return tuple(
+        node._replace(own={**node.own, "least": least}) if node.type is experts.TYPE else node
+        for node in nodes
+    )
+
+
+def _normed(nodes: Sequence[Node], behind: bool) -> tuple[Node, ...]:
+    """Let sums make what norms behind them would: those of a layer, and the first one of the next, if any."""
+    sums = {node.name for node in nodes if node.type is ADD}
+    normed = {
+        node.name: node.reads[0] for node in nodes if node.type in NORMS and node.reads[0] in {*sums, INPUT}
+    }
+    last = nodes[-1].name
+    found = []
+    for node in nodes:
+        if node.name in normed:
+            continue
+        reads = tuple(normed.get(read, read) for read in node.reads)
+        makes_norm = node.name in normed.values() or (behind and node.name == last)
+        moves = node.moves
+        if node.type is ADD and makes_norm:  # sums say how much they move
+            moves = (0.0 if moves is None else moves) + 1.0
+        found.append(node._replace(reads=reads, moves=moves))
+    return tuple(found)
+
+
+def _read_on(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Let the projection read what makes queries, where nodes of attention have left."""
+    there = {INPUT, *(node.name for node in nodes)}
+    queries = next(name for name in ("query and key norm", "qkv", "query up") if name in there)
+    return tuple(node._replace(reads=(queries,)) if node.name == PROJECTION else node for node in nodes)
+
+
+def _quantised(points: Inputs, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Let a pass quantise what each product reads, where scales are of blocks; experts do so themselves."""
+    if not by_blocks(str(points["model.dtype"][0])):
+        return tuple(nodes)
+    return tuple(
+        node._replace(quantises_input=True)
+        if node.type.kind == PRODUCT and not node.wide and node.type.time is None
+        else node
+        for node in nodes
+    )
+
+
+def by_blocks(dtype: str) -> bool:
+    """Say whether operands of a type have a scale for each block of a row."""
+    return QUANTIZED_BYTES[dtype] > 1.0 or 0.0 < QUANTIZED_BYTES[dtype] < 1.0
+
+
+# --- the rows that get a next token
+
+
+def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
+    """Return the logits of each row, and the sampling of its next token."""
+    logits = gemm(
+        "logits", size, size.hidden, size.vocabulary, INPUT, (HIDDEN_COLUMNS, VOCABULARY), wide=True
+    )
+    if points["model.tied"][0]:
+        logits = logits._replace(type=TIED_PRODUCT)
+    sampling = Node(
+        name="sampling", type=rowwise.TYPE, rows=size.tokens, cols=size.vocabulary, reads=("logits",),
+        moves=SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, flop=SAMPLING_FLOP,
+        dims=Dims(TOKENS, (), VOCABULARY),
+    )  # fmt: skip
+    return tuple(node._replace(part=HEAD) for node in (logits, sampling))
+
+
+# --- attention's core
+
+
+def _core(points: Inputs, size: Sizes, kind: str, decodes: bool) -> list[Node]:
+    latent = bool(points["model.latent"][0])
+    window = size.window if WINDOW in kind.split() else 0
+    make = _latent if latent else _heads
+    return [node._replace(part=ATTENTION) for node in make(points, size, window, decodes)]
+
+
+def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
+    """Return the attention of heads with keys and values of their own, or of groups of them."""
+    before = single(points[BEFORE.name])
+    queries, both = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
+    core = attention(
+        "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads,
+        size.kv_heads, size.head_dim, size.value_dim, window, True, decodes=decodes, dims=_CORE,
+    )  # fmt: skip
+    if decodes:
+        pass_ = before_decoding(CACHED, size.tokens, core, read=queries, made=queries, kept=both)
+        return [pass_._replace(dims=_EVERY_HEAD), core]
+    turned = kv_cache(CACHED, size.tokens, queries + both, read=queries + both, made=queries, kept=both)
+    return [*preparing(), turned._replace(dims=_EVERY_HEAD), core]
+
+
+def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Node]:
+    """Return latent attention: absorbed in decode, expanded in prefill."""
+    before, kept = single(points[BEFORE.name]), size.latent + size.rotary
+    every = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
+    if decodes:
+        core = attention(
+            "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads, 1,
+            kept, size.latent, 0, True, decodes=True, latent=True, dims=_CORE,
+        )  # fmt: skip
+        rotated = size.heads * size.rotary
+        pass_ = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
+        return [
+            _absorbed(size, "absorbed queries", INPUT, size.head_dim, size.latent),
+            pass_._replace(dims=_EVERY_HEAD, reads=("absorbed queries",)),
+            core,
+            _absorbed(size, "absorbed values", "attention", size.latent, size.value_dim),
+        ]
+    cols = size.heads * (size.head_dim + size.value_dim)
+    rows = size.sequences * (before + size.sequence)
+    up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
+    core = attention(
+        "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
+        size.head_dim + size.rotary, size.value_dim, 0, True, expanded=True, dims=_CORE,
+    )  # fmt: skip
+    turned = kv_cache(
+        CACHED, size.tokens, every, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=every
+    )
+    return [*preparing(), up, turned._replace(dims=_EVERY_HEAD, reads=("key up",)), core]
+
+
+def _absorbed(size: Sizes, name: str, read: str, inner: Size, cols: Size) -> Node:
+    """Return the product of every head's rows with its own part of the weights that are absorbed."""
+    return Node(
+        name=name, type=batched_product.TYPE, batch=size.heads, rows=size.tokens, inner=inner, cols=cols,
+        width=size.heads * cols, reads=(read,), dims=Dims(TOKENS, (), HEADS), wide=True,
+    )  # fmt: skip
+
+
+def _order(inputs: Inputs) -> Order:
+    """Return the layer of the network of every layer of each model, as the part has them."""
+    every = pattern.order(inputs[KEY], inputs["model.layers"], np.zeros_like(inputs["model.layers"]))
+    point = np.repeat(np.arange(every.offset.size - 1), np.diff(every.offset))
+    part = inputs[PART.name][point]
+    first = np.isin(np.arange(point.size), every.offset[:-1])
+    last = np.isin(np.arange(point.size), every.offset[1:] - 1)
+    is_head = part == HEAD_PART
+    kept = np.where(is_head, last, ~last & (first <= (part == TOKENS_PART)))
+    layer = np.where(is_head, 0, every.layer - (part != TOKENS_PART))[kept]
+    many = np.bincount(point[kept], minlength=every.offset.size - 1)
+    return Order(np.concatenate([[0], np.cumsum(many)]).astype(np.int64), layer.astype(np.int64))
+
+
+FAMILY = transformer.FAMILY._replace(
+    name="served_pass",
+    network=network,
+    unfit=unfit_pass,
+    order=_order,
+    sizes=(*SIZES, BEFORE, EXPERT_ROWS),
+    structure=(*STRUCTURE, PART),
+    parameters=None,
+    trained=(),
+)

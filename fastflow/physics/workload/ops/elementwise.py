@@ -1,0 +1,66 @@
+"""A pass that makes rows x cols, each element of those at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastflow.core.yaml_file import wrong
+from fastflow.physics.workload.graph import NO_GRADIENT, ON_ACTIVATIONS, Kernel
+from fastflow.physics.workload.network import AMOUNTS, Amount, KernelType, Network, Node
+from fastflow.physics.workload.precision import Precision
+from fastflow.physics.workload.sharding_rules import COLS, OUTPUT, ROWS
+
+
+def _tensors(network: Network, i: int, passes: int) -> Amount:
+    """Return the elements of the output, and so many times those read, per element of the output."""
+    placed = network.nodes[i]
+    read = sum((network.read_cols(i, place) / placed.node.output for place in placed.reads), 0.0)
+    return 1.0 + passes * read
+
+
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    node = network.nodes[i].node
+    moves = _tensors(network, i, 1) if node.moves is None else node.moves
+    return kernel._replace(bytes_per_element=moves * numbers.activation, flop_per_element=node.flop)
+
+
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    node = network.nodes[i].node
+    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+    if not wanted:
+        return []
+    moves = _tensors(network, i, 2) if node.backward_moves is None else node.backward_moves
+    flop = node.flop if node.backward_flop is None else node.backward_flop
+    return [
+        kernel._replace(
+            bytes_per_element=moves * numbers.activation,
+            flop_per_element=flop,
+            sums=network.sums(network.operands(i)),
+            summed_cols=sum((network.share(i, read) for read in wanted), 0),
+        )
+    ]
+
+
+def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
+    """Check that its columns divide those of all that it reads."""
+    own = int(node.cols)
+    for name, one in zip(node.reads, cols, strict=True):
+        if one is not None and one % own:
+            raise wrong(f"{at}.cols", f"a divisor of the {one} columns that it reads ({name})", own)
+    return own
+
+
+TYPE = KernelType(
+    name="elementwise",
+    title="elementwise",
+    kind=ON_ACTIVATIONS,
+    gradient=NO_GRADIENT,
+    sides={ROWS: ROWS, COLS: COLS},
+    reads=(OUTPUT,),
+    makes=OUTPUT,
+    needs=("cols",),
+    takes=("rows", "steps", "groups", "reads", *AMOUNTS),
+    forward=_forward,
+    backward=_backward,
+    check=_check,
+)

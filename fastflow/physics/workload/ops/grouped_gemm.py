@@ -1,0 +1,123 @@
+"""Products of the experts of a mixture: rows are dealt to groups, unevenly perhaps, all in one launch.
+
+Of the weights of a group's product only those of experts that get tokens are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastflow.core.tables import Floats, Ints
+from fastflow.core.yaml_file import amount_of, wrong
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.moe.expert_load import Routings
+from fastflow.physics.timing.moe.grouped_gemm import GroupedProducts, time_grouped
+from fastflow.physics.workload.graph import WEIGHT_GRADIENT, Kernel, Own
+from fastflow.physics.workload.network import KernelType, Network, Node, Side, Size
+from fastflow.physics.workload.ops.gemm import TYPE as PRODUCT
+from fastflow.physics.workload.precision import Precision, expert_type, stored_experts
+from fastflow.physics.workload.sharding_rules import Share
+
+MOST_SKEWED = 8.0
+"""Exponent of the power law of loads."""
+
+
+def mixture(
+    tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
+    least: Size = 0,
+) -> Own:  # fmt: skip
+    """Return what kernels of an expert layer want to know of it: `Node.own`.
+
+    tokens: of all devices that share the experts, each of which chooses topk of them; local: experts of a
+    device; power_law: the exponent of their loads, 0 for equal ones; gated: a product of gates and values;
+    least: rows that products of each expert have at least, chosen or not.
+    """
+    return {
+        "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
+        "gated": float(gated), "least": least,
+    }  # fmt: skip
+
+
+def routings(share: Share) -> Routings:
+    """Return how the tokens of one device, and of those that share its experts, choose them."""
+
+    def whole(name: str, ways: Ints | int = 1) -> Ints:
+        return np.asarray(-(-share.own[name].astype(np.int64) // ways))
+
+    experts, local = whole("experts"), whole("local", share.group_ways)
+    return Routings(
+        tokens=whole("tokens", share.row_ways * share.turns),
+        topk=whole("topk"),
+        experts=-(-experts // local) * local,  # as many for each device
+        local=local,
+        exponent=share.own["power_law"],
+        least=whole("least"),
+    )
+
+
+def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return whether products apply their gates themselves (TensorRT-LLM: on Ampere, in 16 bits)."""
+    return ~device.library.shared[share.device] & (share.operand >= share.output)
+
+
+def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
+    of_weights = share.kind == WEIGHT_GRADIENT
+    gated = (share.own["gated"] > 0.0) & is_fused(device, share)
+    products = GroupedProducts(
+        point=share.device,
+        routing=routings(share),
+        inner=np.where(of_weights, share.m, share.k),
+        cols=share.n,
+        stored=np.where(gated, share.n // 2, share.n),
+        of_weights=of_weights,
+        size=share.operand,
+        output=share.output,
+    )
+    # fewer rows than experts are not one each
+    idle = np.minimum(1.0, share.rows / np.maximum(1, share.products))
+    return time_grouped(device, products), 2.0 * idle * share.m * share.k * share.n * share.batch
+
+
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    return PRODUCT.forward(network, i, kernel, numbers)._replace(own=network.nodes[i].node.own)
+
+
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    own = {**network.nodes[i].node.own, "gated": 0.0}
+    return [one._replace(own=own) for one in PRODUCT.backward(network, i, kernel, numbers)]
+
+
+def mixture_of_file(
+    where: str, node: Node, sides: Mapping[str, Side], given: Mapping[str, Any], chosen: bool
+) -> Own:
+    """Return what a file says of a mixture; chosen: rows are those of tokens' choices, not of tokens."""
+    topk, rows = sides["topk"].size, int(node.rows)
+    experts = sides.get("experts", Side(int(node.groups))).size
+    if topk > experts:
+        raise wrong(f"{where}.topk", f"at most its {experts} experts", topk)
+    if chosen and rows % topk:
+        raise wrong(f"{where}.topk", f"a divisor of its {rows} rows", topk)
+    power_law, gated = amount_of(f"{where}.power_law", given.get("power_law", 0.0)), given.get("gated", False)
+    if power_law > MOST_SKEWED:
+        raise wrong(f"{where}.power_law", f"at most {MOST_SKEWED:g}", power_law)
+    if not isinstance(gated, bool):
+        raise wrong(f"{where}.gated", "true or false", gated)
+    return mixture(rows // topk if chosen else rows, topk, experts, experts, power_law, gated)
+
+
+def _of_file(
+    where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    return node._replace(own=mixture_of_file(where, node, sides, given, chosen=True))
+
+
+TYPE: KernelType = replace(
+    PRODUCT, name="experts", title="experts", needs=("inner", "cols", "groups", "topk"),
+    takes=("rows", "reads", "power_law", "gated"), forward=_forward, backward=_backward, of_file=_of_file,
+    time=_time, dtype=expert_type, stored=stored_experts,
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""Layers whose time grows with the tokens alone: a state of each head, and products within chunks of tokens.
+
+`state_space` is Mamba-2 (Dao and Gu, arXiv:2405.21060, section 6), `gated_delta` the gated delta rule (Yang
+et al., arXiv:2412.06464, section 3.3). A single token a sequence updates its states in one pass (their
+recurrent form). The backward pass computes the kernels again, and the gradients of each product's operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from fastflow.core.yaml_file import MOST, listed, wrong
+from fastflow.physics.workload.graph import ON_ACTIVATIONS, Dims, Kernel
+from fastflow.physics.workload.network import KernelType, Network, Node, Side
+from fastflow.physics.workload.ops.batched_gemm import TYPE as PRODUCT
+from fastflow.physics.workload.precision import Precision
+from fastflow.physics.workload.sharding_rules import COLS, GROUPS, ROWS
+
+
+class Sizes(NamedTuple):
+    """Of one kernel of the network."""
+
+    sequences: int
+    tokens: int  # of each
+    heads: int
+    groups: int  # of heads that share keys and queries (B and C of Mamba-2)
+    state: int  # columns of a key
+    head_dim: int  # columns of a value
+    chunk: int
+
+    @property
+    def chunks(self) -> int:
+        """Of all sequences."""
+        return self.sequences * -(-self.tokens // self.chunk)
+
+
+class Product(NamedTuple):
+    """So many products of m x k times k x n."""
+
+    name: str
+    products: int
+    m: int
+    k: int
+    n: int
+
+
+class Pass(NamedTuple):
+    """A pass over elements of the chunks of every head."""
+
+    name: str
+    elements: int  # of a chunk and head
+    moves: float  # elements read and written for each
+    flop: float
+
+
+Step = Product | Pass
+
+
+def _state_space(s: Sizes) -> tuple[Step, ...]:
+    """Return the kernels of Mamba-2: the last makes the output, of chunks and of the states before them."""
+    every = s.chunks * s.heads
+    return (
+        Pass("decays", s.chunk, 2.0, 3.0),  # softplus of the step, its product with A, its running sum
+        Product("states", every, s.head_dim, s.chunk, s.state),
+        Pass("passing", s.head_dim * s.state, 2.0, 2.0),
+        Product("pairs", s.chunks * s.groups, s.chunk, s.state, s.chunk),
+        Product("scan", every, s.chunk, s.chunk + s.state, s.head_dim),
+    )
+
+
+def _gated_delta(s: Sizes) -> tuple[Step, ...]:
+    """Return the kernels of the gated delta rule, with the states as one product after the other."""
+    every = s.chunks * s.heads
+    return (
+        Pass("decays", s.chunk, 2.0, 1.0),
+        Product("key pairs", every, s.chunk, s.state, s.chunk),
+        Pass("inverse", s.chunk**2, 2.0, s.chunk / 3.0),  # of a triangular matrix, column by column
+        Product("keys and values", every, s.chunk, s.chunk, s.state + s.head_dim),
+        # each chunk takes what its keys find in the state off its values, and adds these to the state
+        Product("states", s.sequences * s.heads, s.state, 2 * s.tokens, s.head_dim),
+        Product("pairs", every, s.chunk, s.state, s.chunk),
+        Product("output", every, s.chunk, s.chunk + s.state, s.head_dim),
+    )
+
+
+_RULES = {"state_space": (_state_space, 256), "gated_delta": (_gated_delta, 64)}
+"""Kernels, and tokens of a chunk in the authors' code."""
+
+
+def steps_of(name: str, sizes: Sizes) -> tuple[Step, ...]:
+    """Return the kernels of a type."""
+    if sizes.tokens > 1:
+        return _RULES[name][0](sizes)
+    one = sizes._replace(chunk=1)  # decay, add a key times a value, ask by a query
+    return (Pass("update", one.head_dim * one.state, 2.0, 5.0),)
+
+
+def _sizes(node: Node) -> Sizes:
+    return Sizes(**{name: int(value) for name, value in node.own.items()})
+
+
+def _kernel(node: Node, step: Step, kernel: Kernel, numbers: Precision) -> Kernel:
+    """Return the kernel of a step; rows are those of all heads."""
+    label = f"{kernel.label} {step.name}"
+    if isinstance(step, Product):
+        return kernel._replace(
+            label=label, rows=step.products * step.m, inner=step.k, cols=step.n, batch=1,
+            products=step.products,
+        )  # fmt: skip
+    sizes = _sizes(node)
+    return kernel._replace(
+        label=label, kind=ON_ACTIVATIONS, rows=sizes.chunks * sizes.heads, cols=step.elements, inner=1,
+        batch=1, bytes_per_element=step.moves * numbers.activation, flop_per_element=step.flop,
+    )  # fmt: skip
+
+
+def _inside(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    node = network.nodes[i].node
+    return [_kernel(node, step, kernel, numbers) for step in steps_of(name, _sizes(node))[:-1]]
+
+
+def _forward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    node = network.nodes[i].node
+    last = steps_of(name, _sizes(node))[-1]
+    return _kernel(node, last, kernel, numbers)._replace(label=kernel.label)
+
+
+def _backward(name: str, network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    placed = network.nodes[i]
+    if not any(map(network.wants, placed.reads)):
+        return []
+    steps = steps_of(name, _sizes(placed.node))
+    again = [step for step in steps[:-1] if isinstance(step, Product)]
+    gradients = [one for step in reversed(steps) for one in _gradients(step)]
+    found = [_kernel(placed.node, step, kernel, numbers) for step in (*again, *gradients)]
+    width = sum(network.read_cols(i, read) for read in placed.reads)
+    done = found[-1]._replace(
+        sums=network.sums(network.operands(i)),
+        summed_cols=width * int(placed.node.batch) * int(placed.node.rows) // int(found[-1].rows),
+    )
+    return [*found[:-1], done]
+
+
+def _gradients(step: Step) -> Iterator[Step]:
+    """Yield the kernels of the gradients of a step's operands."""
+    if isinstance(step, Pass):
+        yield step._replace(name=f"{step.name} gradient", moves=1.5 * step.moves, flop=2.0 * step.flop)
+        return
+    yield Product(f"{step.name} left gradient", step.products, step.m, step.n, step.k)
+    yield Product(f"{step.name} right gradient", step.products, step.k, step.m, step.n)
+
+
+def _of_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    """Return a kernel of a file, whose tokens are the model's rows."""
+    sequences, heads = sides["batch"].size, sides["heads"].size
+    tokens = model.size // sequences
+    if sequences * tokens != model.size:
+        raise wrong(f"{where}.batch", f"a divisor of the {model.size} rows of the model", sequences)
+    groups = sides["groups"].size if "groups" in sides else heads
+    if heads % groups:
+        raise wrong(f"{where}.groups", f"a divisor of its {heads} heads", groups)
+    chunk = min(sides["chunk"].size if "chunk" in sides else _RULES[name][1], tokens)
+    sizes = Sizes(sequences, tokens, heads, groups, sides["state"].size, sides["head_dim"].size, chunk)
+    if sizes.chunks * heads * chunk * (sizes.state + sizes.head_dim) > MOST:
+        raise wrong(f"{where}.heads", f"so small that it has at most {MOST:.0e} elements", heads)
+    return node._replace(
+        batch=sequences, rows=tokens, cols=sizes.head_dim, width=heads * sizes.head_dim, groups=1,
+        own=sizes._asdict(), dims=Dims((), (), sides["heads"].names, sides["batch"].names),
+    )  # fmt: skip
+
+
+def _check(at: str, node: Node, cols: Sequence[int | None], rows: int) -> int:
+    """Check that it reads values, keys and queries, from one kernel, and perhaps a step or gate a head."""
+    s = _sizes(node)
+    if len(cols) != 1:
+        raise wrong(f"{at}.reads", "one kernel", listed(node.reads))
+    least = s.heads * s.head_dim + 2 * s.groups * s.state
+    if cols[0] is not None and not least <= cols[0] <= least + 2 * s.heads:
+        allowed = f"a kernel of {least} to {least + 2 * s.heads} columns (values, keys, queries; two a head)"
+        raise wrong(f"{at}.reads", allowed, f"{node.reads[0]}, which has {cols[0]}")
+    return 0
+
+
+def _type(name: str) -> KernelType:
+    return replace(
+        PRODUCT,
+        name=name,
+        title=name.replace("_", " "),
+        sides={ROWS: GROUPS, COLS: COLS},
+        reads=({COLS: COLS, GROUPS: ROWS},),
+        makes={COLS: COLS, GROUPS: ROWS},
+        needs=("batch", "heads", "state", "head_dim"),
+        takes=("groups", "chunk", "reads"),
+        sizes=("chunk",),
+        forward=partial(_forward, name),
+        backward=partial(_backward, name),
+        inside=partial(_inside, name),
+        check=_check,
+        of_file=partial(_of_file, name),
+        shared=None,
+    )
+
+
+TYPES = {name: _type(name) for name in _RULES}

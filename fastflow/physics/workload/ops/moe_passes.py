@@ -1,0 +1,77 @@
+"""What runs beside the products of a mixture's experts, as in TensorRT-LLM's fused mixture.
+
+`route` finds the experts of each token and sorts its choices, `dispatch` gathers a row for each of them (and
+rounds it), `expert_gate` multiplies what products made by the gate (and rounds it), `combine` sums up a
+token's rows. What each of them launches and moves on a chip is in `timing.experts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastflow.core.tables import Floats
+from fastflow.physics.timing.device import Device
+from fastflow.physics.timing.library.thread_blocks import Launched
+from fastflow.physics.timing.moe.layer import ExpertLayers, time_passes
+from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.network import KernelType, Network, Node, Side
+from fastflow.physics.workload.ops.elementwise import TYPE as PASS
+from fastflow.physics.workload.ops.grouped_gemm import mixture_of_file, routings
+from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
+from fastflow.physics.workload.precision import Precision, expert_type
+from fastflow.physics.workload.sharding_rules import BROADCAST, GROUPS, INNER, OUTPUT, PARTIAL, Share
+
+_KERNELS = {
+    "route": ("route", "sort"),
+    "dispatch": ("quantise", "gather", "scale"),
+    "expert_gate": ("activate", "scale_gated"),
+    "combine": ("combine",),
+}
+"""Of each type, the kernels that it stands for."""
+
+
+def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launched, Floats]:
+    layers = ExpertLayers(
+        point=share.device, routing=routings(share), hidden=share.n, ffn=share.n, size=share.operand,
+        activation=share.output,
+    )  # fmt: skip
+    return time_passes(device, layers, kernels)
+
+
+def _forward(base: KernelType, network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    found = base.forward(network, i, kernel, numbers)
+    return found._replace(own=network.nodes[i].node.own)
+
+
+def _of_file(
+    name: str, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    named = {**sides, "experts": Side(int(node.cols))} if name == "route" else sides
+    own = mixture_of_file(where, node, named, given, chosen=name in ("dispatch", "expert_gate"))
+    topk = sides["topk"].size
+    # of dispatch and combine, one side has a row for each choice
+    moves = {"dispatch": 1.0 + 1.0 / topk, "combine": 1.0 + topk}.get(name)
+    dims = node.dims._replace(inner=sides["experts"].names) if moves else node.dims
+    return node._replace(own=own, moves=moves, backward_moves=moves, dims=dims)
+
+
+def _type(name: str, base: KernelType, *needs: str, reads: str = BROADCAST, makes: str = "") -> KernelType:
+    """Return a type; reads, makes: how tensors lie where an axis deals the experts that they belong to."""
+    if makes:
+        base = replace(base, reads=({**OUTPUT, INNER: reads},), makes={**OUTPUT, INNER: makes})
+    return replace(
+        base, name=name, title=name.replace("_", " "), needs=("cols", "topk", *needs),
+        takes=("rows", "reads", "power_law"), forward=partial(_forward, base),
+        of_file=partial(_of_file, name), time=partial(_time, _KERNELS[name]), dtype=expert_type,
+    )  # fmt: skip
+
+
+TYPES = {
+    "route": _type("route", ROWWISE),
+    "dispatch": _type("dispatch", PASS, "experts", makes=GROUPS),
+    "expert_gate": _type("expert_gate", PASS, "groups"),
+    "combine": _type("combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
+}

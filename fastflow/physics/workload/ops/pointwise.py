@@ -1,0 +1,73 @@
+"""Pointwise and normalisation operators by their names: passes whose operations and tensors are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from fastflow.physics.workload.network import KernelType, Node, Side
+from fastflow.physics.workload.ops import elementwise, rowwise
+
+
+class Operator(NamedTuple):
+    """What an operator does for an element of its output; an elementary function counts one operation."""
+
+    base: KernelType  # elementwise or rowwise
+    reads: int  # tensors
+    writes: int
+    flop: float
+    backward: int  # tensors that its gradient's kernel reads and writes; 0 where there is no such kernel
+
+
+# Of a gradient's kernel: the output's gradient and what was kept in, every input's gradient out, as the
+# derivatives ask. The operations are those of the definitions: GELU with the error function (Hendrycks and
+# Gimpel, arXiv:1606.08415), SiLU x / (1 + exp(-x)), softmax against the row's maximum (Milakov and
+# Gimelshein, arXiv:1805.02867), layer norm with gain and bias (Ba et al., arXiv:1607.06450), RMS norm with a
+# gain (Zhang and Sennrich, NeurIPS 2019). A row's statistics and weights are small beside the row. Gated
+# units take gate and values (Shazeer, arXiv:2002.05202), rotary embedding turns pairs of columns by an angle
+# that the position gives (Su et al., arXiv:2104.09864), a norm with residual writes the sum too, and sampling
+# draws a column by the softmax of a row over a temperature.
+OPERATORS = {
+    "elementwise": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "add": Operator(elementwise.TYPE, 2, 1, 1.0, 0),  # both gradients are the output's
+    "sub": Operator(elementwise.TYPE, 2, 1, 1.0, 2),  # one is, the other its negative
+    "mul": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "div": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "pow": Operator(elementwise.TYPE, 2, 1, 1.0, 5),
+    "exp": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "relu": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "tanh": Operator(elementwise.TYPE, 1, 1, 1.0, 3),
+    "sigmoid": Operator(elementwise.TYPE, 1, 1, 3.0, 3),
+    "silu": Operator(elementwise.TYPE, 1, 1, 3.0, 3),
+    "gelu": Operator(elementwise.TYPE, 1, 1, 5.0, 3),
+    "softmax": Operator(rowwise.TYPE, 1, 1, 5.0, 3),
+    "log_softmax": Operator(rowwise.TYPE, 1, 1, 5.0, 3),
+    "layernorm": Operator(rowwise.TYPE, 1, 1, 7.0, 3),
+    "rmsnorm": Operator(rowwise.TYPE, 1, 1, 4.0, 3),
+    "rmsnorm_residual": Operator(rowwise.TYPE, 2, 2, 5.0, 4),
+    "rotary": Operator(elementwise.TYPE, 1, 1, 3.0, 2),
+    "swiglu": Operator(elementwise.TYPE, 2, 1, 4.0, 5),
+    "geglu": Operator(elementwise.TYPE, 2, 1, 6.0, 5),
+    "sampling": Operator(rowwise.TYPE, 1, 0, 8.0, 0),
+}
+
+
+def _of_file(
+    one: Operator, where: str, node: Node, sides: Mapping[str, Side], model: Side, given: Mapping[str, Any]
+) -> Node:
+    """Return an operator of a file, with all that the file does not say otherwise."""
+    known: dict[str, Any] = {
+        "flop": one.flop, "moves": float(one.reads + one.writes), "backward_moves": float(one.backward),
+        "width": None if one.writes else 1,
+    }  # fmt: skip
+    return node._replace(**{key: value for key, value in known.items() if key not in given})
+
+
+TYPES = {
+    name: replace(one.base, name=name, title=name, of_file=partial(_of_file, one))
+    for name, one in OPERATORS.items()
+    if name != one.base.name
+}
+"""A type of kernel for each operator."""

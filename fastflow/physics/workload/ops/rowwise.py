@@ -1,0 +1,23 @@
+"""A pass that needs statistics of each row: softmax, normalisation, a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastflow.physics.workload.graph import Kernel
+from fastflow.physics.workload.network import Network
+from fastflow.physics.workload.ops.elementwise import TYPE as PASS
+from fastflow.physics.workload.precision import Precision
+
+
+def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Kernel:
+    return PASS.forward(network, i, kernel, numbers)._replace(statistics=True)
+
+
+def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
+    # the gradient of a loss needs no more than the forward pass has exchanged
+    statistics = bool(network.readers[i])
+    return [one._replace(statistics=statistics) for one in PASS.backward(network, i, kernel, numbers)]
+
+
+TYPE = replace(PASS, name="rowwise", title="rowwise", forward=_forward, backward=_backward)

@@ -1,0 +1,259 @@
+"""Overview figure of any grid: for every axis the best time of each value, and its limiters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from math import ceil
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fastflow.core import units
+from fastflow.reporting.charts.style import LIMITERS, SCALE, head, limiters, stack, written
+from fastflow.schema import band_of, find_input, find_result
+
+CHOICES = ("tech", "mem", "net", "chip", "system", "model", "strategy", "placement_asked", "tiling")
+"""Result columns that are choices; any column that is no result is an axis of its own."""
+_ORDERED = ("tech", "mem", "net")
+"""Choices that come in an order, that of their generations, as numbers do."""
+_WINNERS = ("strategy", "cuts")
+_STORED = {"placement": "placement_asked"}
+"""Columns of what was asked for, by the key of an axis, where a result has the name of the key."""
+NEEDED = ("time_s", "feasible", "bound_by", "reason")
+_MOST_VALUES = 24  # of an axis that are shown
+_MOST_LETTERS = 16  # of a label
+_MILLION = 1e6  # from which on whole numbers are words
+_ACROSS = 4  # axes side by side
+_LABEL, _POINTS = 7.5, 72.0  # size of a label [pt], and of an inch
+_WIDTH, _HEIGHT, _TOP = 13.0, 5.6, 0.85  # of the figure, of a row of panels, and of the title [inch]
+
+
+class ValueSummary(NamedTuple):
+    """One value of an axis."""
+
+    name: str
+    points: int
+    feasible: int
+    median_s: float
+    best_s: float
+    """Time of the fastest feasible point, or of the fastest if none is feasible; NaN if none has a time."""
+    low_s: float
+    """The 10th percentile of it, NaN where it was not sampled."""
+    high_s: float
+    """The 90th percentile of it."""
+    bound_by: str
+    shares: dict[str, float]
+    """Share of that point's kernel time by limiter."""
+
+
+class AxisSummary(NamedTuple):
+    """What was swept: numbers in their order, texts as they came."""
+
+    key: str
+    choices: list[ValueSummary]
+    ordered: bool
+    """Whether one value leads to the next, as numbers and generations do."""
+
+
+def columns_of(names: Sequence[str], asked: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a dataset that an overview reads; asked: what was swept, where that is known."""
+    shares = [f"{name}_bound_frac" for name in LIMITERS if f"{name}_bound_frac" in names]
+    bands = [name for name in band_of("time_s") if name in names]
+    winners = [name for name in _WINNERS if name in names]
+    return list(dict.fromkeys([*choices(names), *stored(asked), *winners, *NEEDED, *bands, *shares]))
+
+
+def stored(asked: Sequence[str]) -> list[str]:
+    """Return the columns of the axes of a grid, by their keys."""
+    return [_STORED.get(key, key) for key in asked]
+
+
+def choices(names: Sequence[str]) -> list[str]:
+    """Return the columns that may have been swept; of strategies what was asked for, if that is there."""
+    known = CHOICES if "parallel.strategy" not in names else [key for key in CHOICES if key != "strategy"]
+    return [name for name in names if name in known or find_result(name) is None]
+
+
+def best_first(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that have a time: feasible ones first, the fastest first."""
+    timed = frame[frame["time_s"].notna()]
+    return timed.sort_values(["feasible", "time_s", "point"], ascending=[False, True, True])
+
+
+def axes_of(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[AxisSummary]:
+    """Return what varies among points, and what each value of it does; the strategy where nothing varies.
+
+    asked: what was swept; none where that is not known.
+    """
+    ranked = best_first(frame)
+    keys = swept(frame, asked) or [choices(frame.columns.tolist())[-1]]
+    return [AxisSummary(key, _values(frame, ranked, key), _is_ordered(frame, key)) for key in keys]
+
+
+def _is_ordered(frame: pd.DataFrame, key: str) -> bool:
+    """Say whether the values of an axis come in an order."""
+    is_number = pd.api.types.is_numeric_dtype(frame[key]) and not pd.api.types.is_bool_dtype(frame[key])
+    return key in _ORDERED or is_number
+
+
+def swept(frame: pd.DataFrame, asked: Sequence[str] = ()) -> list[str]:
+    """Return the columns that vary, of those of what was asked for; of those that vary together the first."""
+    kept: list[str] = []
+    codes = {key: pd.factorize(frame[key])[0] for key in stored(asked) or choices(frame.columns.tolist())}
+    for key, code in codes.items():
+        together = (pd.unique(pd.Series(code) * (len(frame) + 1) + codes[other]).size for other in kept)
+        alike = any(
+            both == code.max() + 1 == codes[other].max() + 1
+            for both, other in zip(together, kept, strict=False)
+        )
+        if code.max() > 0 and not alike:
+            kept.append(key)
+    return kept
+
+
+def _values(frame: pd.DataFrame, ranked: pd.DataFrame, key: str) -> list[ValueSummary]:
+    """Return what every value of an axis does. ranked: the points that have a time, best first."""
+    counted = frame.groupby(key, observed=True, sort=False)["feasible"].agg(["size", "sum"])
+    median = ranked.groupby(key, observed=True)["time_s"].median()
+    rows = ranked.drop_duplicates(key).set_index(key)
+    found = frame[key].dropna().unique().tolist()
+    names = sorted(found) if pd.api.types.is_numeric_dtype(frame[key]) else found
+    values = []
+    for name in names:
+        row: dict[str, Any] = rows.loc[name].to_dict() if name in rows.index else {}
+        shares = {one: row[f"{one}_bound_frac"] for one in LIMITERS if f"{one}_bound_frac" in row}
+        values.append(
+            ValueSummary(
+                name=label(key, name),
+                points=int(counted.loc[name, "size"]),
+                feasible=int(counted.loc[name, "sum"]),
+                median_s=float(median.get(name, float("nan"))),
+                best_s=row.get("time_s", float("nan")),
+                low_s=row.get("time_s_p10", float("nan")),
+                high_s=row.get("time_s_p90", float("nan")),
+                bound_by=str(row["bound_by"]) if isinstance(row.get("bound_by"), str) else "",
+                shares={one: share for one, share in shares.items() if share == share},
+            )
+        )
+    return values
+
+
+def label(key: str, value: Any) -> str:
+    """Write a value of an axis."""
+    column = find_input(key)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if column is not None and column.unit:
+        return units.show(float(value), column.unit)
+    return f"{int(value)}" if value == int(value) and abs(value) < _MILLION else units.show(float(value), "")
+
+
+def draw(axes: Sequence[AxisSummary], title: str) -> Figure:
+    """Draw the best and the median time over every axis, and what limits the best points."""
+    rows, across = ceil(len(axes) / _ACROSS), min(len(axes), _ACROSS)
+    height = _TOP + rows * _HEIGHT
+    figure = Figure(figsize=(_WIDTH, height))
+    about = "best and median time along each axis, and what limits the kernels of the best points"
+    head(figure, title, f"{about}{_feasible(axes)}")
+    scale = _scale(axes)
+    for place, axis in zip(count(), axes, strict=False):
+        row, column = divmod(place, _ACROSS)
+        shown = shown_of(axis)
+        room = (_WIDTH - 0.95) / max(across, 2)  # one axis alone does not fill the sheet
+        left, wide = 0.75 + column * room, room - 0.6
+        base = height - _TOP - (row + 1) * _HEIGHT
+        above, below = (
+            figure.add_axes((left / _WIDTH, (base + bottom) / height, wide / _WIDTH, tall / height))
+            for bottom, tall in ((3.05, 2.1), (1.15, 1.55))
+        )
+        _draw_times(above, shown, scale.size, axis.ordered)
+        above.set_title(title_of(axis))
+        stack(below, [_short(value.name) for value in shown], _shares(shown))
+        _turn(below, wide)
+        if not column:
+            above.set_ylabel(f"time [{scale.name}]")
+            below.set_ylabel("share of kernel time")
+    if axes:
+        figure.axes[0].legend(loc="best")
+    limiters(figure, 0.75 / _WIDTH, 0.12 / height)
+    return figure
+
+
+def _feasible(axes: Sequence[AxisSummary]) -> str:
+    """Say how many points are feasible; "" where all are."""
+    values = axes[0].choices if axes else []
+    points, feasible = sum(value.points for value in values), sum(value.feasible for value in values)
+    return f"; {feasible or 'none'} of {points:,} points feasible" if feasible < points else ""
+
+
+def _turn(panel: Axes, wide: float) -> None:
+    """Turn the labels of values where they would touch: aslant, or upright and small where they are many."""
+    labels = panel.get_xticklabels()
+    apart = wide / len(labels)
+    panel.tick_params(axis="x", labelsize=min(_LABEL, 0.8 * _POINTS * apart))
+    if sum(len(text.get_text()) + 2 for text in labels) > 16 * wide:
+        turned = {"rotation": 90, "va": "center"} if apart < 1.5 * _LABEL / _POINTS else {"rotation": 55}
+        for text in labels:
+            text.set(ha="right", rotation_mode="anchor", **turned)
+
+
+def _draw_times(panel: Axes, shown: Sequence[ValueSummary], scale: float, ordered: bool) -> None:
+    """Draw the best and the median time over the values of an axis; joined by lines where it is ordered."""
+    at = range(len(shown))
+    for name, colour, style in (("best", SCALE[2], "-"), ("median", "#8899aa", "--")):
+        times = [getattr(value, f"{name}_s") / scale for value in shown]
+        lows, highs = ([getattr(value, end) / scale for value in shown] for end in ("low_s", "high_s"))
+        if name == "best" and any(low == low for low in lows):
+            if ordered:
+                panel.fill_between(at, lows, highs, color=colour, alpha=0.2, linewidth=0, label="10% to 90%")
+            else:
+                panel.vlines(at, lows, highs, color=colour, alpha=0.2, linewidth=5, label="10% to 90%")
+        panel.plot(
+            at, times, color=colour, linestyle=style if ordered else "", marker="o", linewidth=1.6,
+            label=name,
+            markersize=4 if ordered or name == "best" else 7, zorder=3 if name == "best" else 2,
+        )  # fmt: skip
+    times = [time for value in shown for time in (value.best_s, value.median_s, value.high_s) if time == time]
+    if times and max(times) > 20.0 * min(times):
+        panel.set_yscale("log")
+    else:
+        panel.set_ylim(0.0, 1.08 * max(times, default=1.0) / scale)
+    panel.set_xlim(-0.6, len(shown) - 0.4)
+    panel.set_xticks(at, [])
+
+
+def _scale(axes: Sequence[AxisSummary]) -> units.Scale:
+    """Return what times are drawn in."""
+    times = [value.best_s for axis in axes for value in axis.choices if value.best_s == value.best_s]
+    return units.scale_of(max(times, default=1.0), "s")
+
+
+def shown_of(axis: AxisSummary) -> list[ValueSummary]:
+    """Return the values of an axis that are shown: all, or the best of many."""
+    if len(axis.choices) <= _MOST_VALUES:
+        return axis.choices
+    order = sorted(
+        range(len(axis.choices)), key=lambda i: (axis.choices[i].feasible == 0, axis.choices[i].best_s)
+    )
+    return [axis.choices[i] for i in sorted(order[:_MOST_VALUES])]
+
+
+def _shares(shown: Sequence[ValueSummary]) -> dict[str, list[float]]:
+    names = [name for name in LIMITERS if any(name in value.shares for value in shown)]
+    return {name: [value.shares.get(name, 0.0) for value in shown] for name in names}
+
+
+def title_of(axis: AxisSummary) -> str:
+    """Return the name of an axis, and how much of it is shown."""
+    count = len(axis.choices)
+    return axis.key if count <= _MOST_VALUES else f"{axis.key}: best {_MOST_VALUES} of {count:,}"
+
+
+def _short(name: str) -> str:
+    name = written(name)
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"

@@ -1,0 +1,225 @@
+"""Figures of points that serve: throughput of a device against that of a user, and latency over load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fastflow.analysis.search.optimizers.pareto import nondominated
+from fastflow.core import units
+from fastflow.core.tables import Ints
+from fastflow.performance.serving.slo import COMPARED, is_late
+from fastflow.reporting.charts.overview import choices, label, swept
+from fastflow.reporting.charts.style import APART, head, written
+from fastflow.reporting.placement.shapes import INK, QUIET
+
+_LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
+"""A time's mean, and what its limit is compared with."""
+USER, DEVICE, PROMPTS = "tokens_per_s_per_user", "tokens_per_s_per_device", "prefill_tokens_per_s_per_device"
+NEEDED = (
+    "point", "time_s", *_LATENCIES, USER, DEVICE, "prefill_tokens_per_s", "joules_per_token", "devices",
+    "feasible", "reason",
+)  # fmt: skip
+_MOST_TICKS = 10
+_FRONT = "#f2e3bd"
+_OTHERS = "#c9d3dc"
+LOADS = {
+    "serve.concurrency": "requests at a time",
+    "serve.rate": "requests a second",
+    "serve.batch": "sequences of the pass",
+}
+"""What loads a server: a line runs through its values."""
+_TITLES = {
+    "ttft_s": ("Time to the first token", "mean time to the first token"),
+    "ttft_slo_s": ("Time to the first token", "time to the first token that serve.slo limits"),
+    "tpot_s": ("Time per further token", "mean time per further token"),
+    "tpot_slo_s": ("Time per further token", "time per further token that serve.slo limits"),
+    PROMPTS: ("Prompts that a device reads", "tokens of prompts per second and device [1/s]"),
+}
+
+
+class Lines(NamedTuple):
+    """Points that serve, those alike but in their load together."""
+
+    frame: pd.DataFrame  # points with results and memory enough, with columns `line` and `late`
+    names: list[str]  # of lines
+    load: str  # the column that they run through; "" where none varies
+    front: Ints  # rows of the frame on the overall front, fewest tokens of a user first
+
+
+def columns_of(names: Sequence[str]) -> list[str]:
+    """Return the columns of a dataset that figures and tables of served points read."""
+    compared = (name for name in COMPARED.values() if name in names)
+    return list(dict.fromkeys([*choices(names), *NEEDED, *compared]))
+
+
+def latencies_of(frame: pd.DataFrame) -> list[str]:
+    """Return the columns of latencies: what limits are compared with where all points have some, or means."""
+    has_limit = {
+        mean: compared in frame and bool((frame[compared].notna() >= frame[mean].notna()).all())
+        for mean, compared in _LATENCIES.items()
+    }
+    return [compared if has_limit[mean] else mean for mean, compared in _LATENCIES.items()]
+
+
+def lines_of(frame: pd.DataFrame) -> Lines:
+    """Group points by everything that varies but their load; frame: `columns_of` a dataset."""
+    ordered = frame[["chip", *(name for name in frame if name != "chip" and name not in LOADS)]]
+    keys = swept(ordered)  # of a chip and the memory that comes with it the chip
+    load = next((name for name in LOADS if name in frame and len(frame[name].unique()) > 1), "")
+    late = ~frame["feasible"] & frame["reason"].astype(str).map(is_late)
+    usable = frame["time_s"].notna() & (frame["feasible"] | late)
+    told = [frame[key].map(lambda value, key=key: written(label(key, value))).astype(str) for key in keys]
+    line = pd.concat(told, axis=1).agg(", ".join, axis=1) if told else "all points"
+    made = frame.assign(line=line, late=late, **{PROMPTS: frame["prefill_tokens_per_s"] / frame["devices"]})
+    kept = made[usable].reset_index(drop=True)
+    names = list(dict.fromkeys(kept["line"]))
+    rates = kept.loc[~kept["late"], [USER, DEVICE]].dropna()
+    best = nondominated(-rates[USER].to_numpy(), -rates[DEVICE].to_numpy())[::-1]
+    return Lines(kept, names, load, rates.index.to_numpy()[best])
+
+
+def draw(lines: Lines, title: str) -> Figure:
+    """Draw the front of the tokens of devices and users, and what of the latencies there is over load."""
+    frame = lines.frame
+    has_front = bool(frame[USER].notna().any())
+    panels = [USER] if has_front else [PROMPTS] if lines.load else []
+    latencies = latencies_of(frame)
+    panels += [
+        name for name in latencies[: 1 if has_front and frame["ttft_s"].notna().any() else 2] if lines.load
+    ]
+    panels = [name for name in panels if name in (USER, PROMPTS) or frame[name].notna().any()]
+    width = 1.0 + 4.9 * max(len(panels), 1) + 1.6
+    figure = Figure(figsize=(width, 4.7))
+    late = int(frame["late"].sum())
+    hollow = f"; hollow: {late:,} that miss serve.slo" if late else ""
+    through = f"lines run through {LOADS[lines.load]}" if lines.load else "one load"
+    head(figure, title, through + hollow)
+    if not panels:
+        return figure
+    grid = figure.add_gridspec(
+        1, len(panels), left=0.85 / width, right=1.0 - 2.3 / width, bottom=0.135, top=0.81, wspace=0.27,
+        width_ratios=[1.25 if name == USER else 1.0 for name in panels],
+    )  # fmt: skip
+    colours = _colours(lines)
+    for place, name in enumerate(panels):
+        axes = figure.add_subplot(grid[0, place])
+        if name == USER:
+            _draw_front(axes, lines, colours)
+        else:
+            _draw_over_load(axes, lines, colours, name)
+    _explain(figure, lines, colours)
+    return figure
+
+
+def _colours(lines: Lines) -> dict[str, str]:
+    """Return the colours of lines; of many, those of the front and the first ones have their own."""
+    first = dict.fromkeys([*lines.frame.loc[lines.front, "line"], *lines.names])
+    shown = set(list(first)[: len(APART)])
+    kept = [name for name in lines.names if name in shown]
+    return dict.fromkeys(lines.names, _OTHERS) | dict(zip(kept, APART, strict=False))
+
+
+def _draw_front(axes: Axes, lines: Lines, colours: dict[str, str]) -> None:
+    frame = lines.frame
+    front = frame.loc[lines.front]
+    axes.plot(
+        front[USER], front[DEVICE], color=_FRONT, linewidth=9.0, solid_capstyle="round", zorder=1,
+        solid_joinstyle="round",
+    )  # fmt: skip
+    for name, colour in colours.items():
+        rows = frame[frame["line"] == name]
+        if lines.load:
+            rows = rows.sort_values(lines.load, kind="stable")
+        _draw_line(axes, rows, USER, DEVICE, colour, bool(lines.load))
+    axes.plot(
+        front[USER], front[DEVICE], "o", markersize=8.0, markerfacecolor="none", markeredgecolor=INK,
+        markeredgewidth=0.9, zorder=5, clip_on=False,
+    )  # fmt: skip
+    if lines.load and len(front):
+        _name_ends(axes, lines, front)
+    axes.set(xlim=(0.0, 1.08 * frame[USER].max()), ylim=(0.0, 1.1 * frame[DEVICE].max()))
+    axes.set_title("Tokens of a device against those of a user")
+    axes.set_xlabel("tokens per second and user [1/s]")
+    axes.set_ylabel("tokens per second and device [1/s]")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="x")
+
+
+def _name_ends(axes: Axes, lines: Lines, front: pd.DataFrame) -> None:
+    """Write the loads at both ends of the front beside them."""
+    what = " at a time" if lines.load == "serve.concurrency" else ""
+    for row, ends in ((front.iloc[0], (7, 5)), (front.iloc[-1], (7, 4)))[: len(front)]:
+        axes.annotate(
+            f"{row[lines.load]:,.4g}{what}",
+            (row[USER], row[DEVICE]), xytext=ends, textcoords="offset points", size=7.5, color=QUIET,
+        )  # fmt: skip
+
+
+def _draw_line(axes: Axes, rows: pd.DataFrame, x: str, y: str, colour: str, joined: bool) -> None:
+    """Draw the points of a line; those that are late are hollow."""
+    behind = 2 if colour == _OTHERS else 3
+    if joined:
+        axes.plot(rows[x], rows[y], color=colour, linewidth=1.5, zorder=behind)
+    for late, face in ((True, "white"), (False, colour)):
+        some = rows[rows["late"] == late]
+        axes.plot(
+            some[x], some[y], "o", color=colour, markersize=4.5, markerfacecolor=face, markeredgewidth=1.2,
+            zorder=behind + 1, clip_on=False,
+        )  # fmt: skip
+
+
+def _draw_over_load(axes: Axes, lines: Lines, colours: dict[str, str], name: str) -> None:
+    frame, (title, what) = lines.frame, _TITLES[name]
+    most, least = frame[name].max(), frame[name].min()
+    _, scale, unit = (1.0, 1.0, "") if name == PROMPTS else units.scale_of(most, "s")
+    for line, colour in colours.items():
+        rows = frame[frame["line"] == line].sort_values(lines.load, kind="stable")
+        _draw_line(axes, rows.assign(shown=rows[name] / scale), lines.load, "shown", colour, True)
+    if most > 20.0 * least:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0.0, 1.1 * most / scale)
+    loads = np.unique(frame[lines.load].to_numpy(dtype=np.float64))
+    if loads[0] > 0.0 and loads[-1] > 8.0 * loads[0]:
+        axes.set_xscale("log")
+        shown = loads[:: -(-loads.size // _MOST_TICKS)]
+        axes.set_xticks(shown, [f"{load:,.4g}" for load in shown])
+        axes.set_xticks([], [], minor=True)
+    else:
+        axes.set_xlim(0.0, 1.08 * loads[-1])
+    axes.set_title(title)
+    axes.set_xlabel(LOADS[lines.load])
+    axes.set_ylabel(f"{what} [{unit}]" if unit else what)
+
+
+def _explain(figure: Figure, lines: Lines, colours: dict[str, str]) -> None:
+    """Write which colour is which line, right of the panels."""
+    from matplotlib.lines import Line2D
+
+    own: list[Any] = [
+        Line2D([], [], color=colour, marker="o", markersize=4.5, linewidth=1.5, label=_short(name))
+        for name, colour in colours.items()
+        if colour != _OTHERS
+    ]
+    others = sum(colour == _OTHERS for colour in colours.values())
+    if others:
+        own.append(Line2D([], [], color=_OTHERS, marker="o", markersize=4.5, label=f"{others:,} others"))
+    if lines.frame[USER].notna().any():
+        band = Line2D([], [], color=_FRONT, linewidth=7.0, marker="o", markersize=7.0, label="overall front")
+        band.set(markerfacecolor="none", markeredgecolor=INK)
+        own.append(band)
+    width = figure.get_size_inches()[0]
+    figure.legend(
+        handles=own, loc="upper left", bbox_to_anchor=(1.0 - 2.15 / width, 0.83), labelspacing=0.75,
+        borderaxespad=0.0, handlelength=1.8,
+    )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 26 else name[:25] + "…"

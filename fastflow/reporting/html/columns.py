@@ -1,0 +1,123 @@
+"""Columns of a page: units, meanings, and which values are better."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fastflow.engine.dataset.reader import Dataset
+from fastflow.engine.grid.grid import together
+from fastflow.reporting.html.content import Quantity
+from fastflow.reporting.terminal.cost import prices_of, title_of_cost
+from fastflow.schema import find_input, find_result
+
+_MORE = frozenset((
+    "tokens_per_s", "tokens_per_s_per_device", "tokens_per_s_per_user", "requests_per_s",
+    "prefill_tokens_per_s", "mfu", "gain", "chance_of_first", "chance_on_front",
+))  # fmt: skip
+_LESS = frozenset((
+    "time_s", "energy_J", "iteration_usd", "system_usd", "device_usd", "token_usd", "joules_per_token",
+    "usd_per_million_tokens", "train_usd",
+    "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "ttft_slo_s", "tpot_s", "tpot_p99_s", "tpot_slo_s",
+    "train_s", "train_energy_J", "objective", "second_objective", "error",
+))  # fmt: skip
+
+
+def better_of(name: str) -> str:
+    """Say which values of a column are better: "less", "more", or ""."""
+    return "more" if name in _MORE else "less" if name in _LESS else ""
+
+
+def compared(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns of which one value is better than another, with which one is."""
+    return {name: better for name in names if (better := better_of(name))}
+
+
+def quantities(dataset: Dataset, frame: pd.DataFrame) -> list[Quantity]:
+    """Return the columns of a frame for a page, those without any value left out."""
+    return [_quantity(dataset, frame, str(name)) for name in frame if frame[name].notna().any()]
+
+
+def _quantity(dataset: Dataset, frame: pd.DataFrame, name: str) -> Quantity:
+    """Return one column, as the schema of its dataset describes it, or the registry."""
+    field = dataset.schema.field(name) if name in dataset.schema.names else None
+    held = (field.metadata or {}) if field is not None else {}
+    known = find_result(name) or find_input(name)
+    unit = held.get(b"unit", b"").decode() or (known.unit if known else "")
+    meaning = held.get(b"meaning", b"").decode() or (known.meaning if known else "")
+    column = frame[name]
+    values: Any
+    if pd.api.types.is_bool_dtype(column):
+        values = np.where(column.to_numpy(dtype=bool), "yes", "no")
+    elif pd.api.types.is_numeric_dtype(column):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        values = column.astype(object).where(column.notna(), "").astype(str).to_numpy(dtype=object)
+    return Quantity(name, unit, meaning, values, better_of(name))
+
+
+def varying(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the columns that have several values."""
+    return [name for name in names if name in frame and len(frame[name].dropna().unique()) > 1]
+
+
+def spanned(frame: pd.DataFrame, keys: Sequence[str]) -> str:
+    """Say what spans points, as a product that is their number: "2 tech x 6 (mem, net)".
+
+    Keys that vary together are one factor. Points that are no product (some are missing, or there twice) have
+    their keys alone. keys: those that vary.
+    """
+    groups = [[key] for key in keys]
+
+    def count(group: Sequence[str]) -> int:
+        return len(frame[[*group]].drop_duplicates())
+
+    while prod(map(count, groups)) != len(frame) and len(groups) > 1:
+        pairs = combinations(groups, 2)
+        bound = next(((a, b) for a, b in pairs if count([*a, *b]) != count(a) * count(b)), None)
+        groups = [[key for group in groups for key in group]] if bound is None else _merged(groups, *bound)
+    if prod(map(count, groups)) != len(frame):
+        return ", ".join(keys)
+    return " x ".join(f"{count(group):,} {together(group)}" for group in groups)
+
+
+def _merged(groups: list[list[str]], first: list[str], other: list[str]) -> list[list[str]]:
+    """Return groups of keys, two of them as one in the place of the first."""
+    return [[*first, *other] if group is first else group for group in groups if group is not other]
+
+
+def asked_of(dataset: Dataset, command: str) -> list[tuple[str, str]]:
+    """Return what a dataset says of itself: how to make it again, and by what it was made."""
+    has_costs = any("_usd" in name for name in dataset.schema.names)
+    return [
+        ("dataset", dataset.folder.shown),
+        ("to make it again", " ".join([f"python -m fastflow.{command}", shlex.join(dataset.given)]).strip()),
+        *([("US dollars", title_of_cost({"cost.name": prices_of(dataset.given)}))] if has_costs else []),
+        ("fastflow", dataset.about("version")),
+        ("model", dataset.about("model")),
+        ("fingerprint", dataset.about("fingerprint")),
+    ]
+
+
+def first_of(wanted: Iterable[str], names: Iterable[str]) -> str:
+    """Return the first wanted column that is there, "" for none."""
+    there = set(names)
+    return next((name for name in wanted if name in there), "")
+
+
+def best_row(frame: pd.DataFrame, name: str) -> int:
+    """Return the place of the best row in a column, a feasible one where there is any; -1 for none."""
+    usable = frame[name].notna()
+    if "feasible" in frame and (frame["feasible"] & usable).any():
+        usable &= frame["feasible"]
+    rows = np.flatnonzero(usable.to_numpy(dtype=bool))
+    values = frame[name].to_numpy(dtype=np.float64)[rows]
+    if not rows.size:
+        return -1
+    return int(rows[values.argmax() if better_of(name) == "more" else values.argmin()])

@@ -1,0 +1,193 @@
+"""The file of a page: HTML with its style, its scripts and its data inside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.units import scales
+from fastflow.reporting.html.content import Listing, Page, Quantity
+from fastflow.reporting.html.vega import NOTICE, vega
+
+_OF_CHARTS = ("s", "B", "B/s", "flop/s", "m^2")
+"""Units of charts that are of no column."""
+_MARK = re.compile(r"<!--(\w+)-->")
+_SCRIPTS = ("format.js", "points.js", "specs.js", "explore.js", "table.js", "details.js", "page.js")
+
+
+def document(page: Page) -> bytes:
+    """Return the file of a page, UTF-8."""
+    assets = files("fastflow.reporting.html") / "assets"
+    scripts = "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
+    filled = {
+        "title": escape(page.title),
+        "what": escape(page.what),
+        "asked": _pairs(page.asked),
+        "headlines": "".join(map(_headline, page.headlines)),
+        "claims": _claims(page),
+        "listings": "".join(map(_listing, page.listings)),
+        "figure": _figure(page),
+        "drawn": escape(page.drawn),
+        "lacks": escape(page.lacks),
+        "notice": escape(NOTICE),
+        "style": (assets / "page.css").read_text("utf-8"),
+        "vega": b64encode(vega()).decode(),
+        "data": b64encode(packed(page)).decode(),
+        "script": scripts,
+    }
+    text = (assets / "page.html").read_text("utf-8")
+    return _MARK.sub(lambda mark: filled[mark[1]], text).encode()
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> str:
+    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs)
+
+
+def _headline(one: Any) -> str:
+    label, value, note = map(escape, one)
+    return f"<li><span>{label}</span><b>{value}</b><span>{note}</span></li>"
+
+
+def _claims(page: Page) -> str:
+    """Return the claims of a study as a list, "" for none."""
+    if not page.claims:
+        return ""
+    told = "".join(
+        f'<li class="{"yes" if claim.holds else "no"}"><b>{"holds" if claim.holds else "does not hold"}</b> '
+        f"{escape(claim.text)}: {escape(claim.figure)}</li>"
+        for claim in page.claims
+    )
+    holds = sum(claim.holds for claim in page.claims)
+    return (
+        f"<section><h2>Claims</h2><p>{holds} of {len(page.claims)} hold.</p>"
+        f'<ul class="claims">{told}</ul></section>'
+    )
+
+
+def _listing(one: Listing) -> str:
+    """Return a small table."""
+
+    def row(cells: Iterable[str], kind: str) -> str:
+        texts = (
+            f"<{kind}{'' if i else ' class=text'}>{escape(cell)}</{kind}>" for i, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(texts)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in one.rows)
+    return (
+        f'<section class="listing"><h2>{escape(one.title)}</h2><p class="note">{escape(one.note)}</p>'
+        f'<div class="table"><table><thead>{row(one.columns, "th")}</thead>'
+        f"<tbody>{body}</tbody></table></div>"
+        "</section>"
+    )
+
+
+def _figure(page: Page) -> str:
+    """Return the figure of the dataset as a picture, "" for none."""
+    if not page.figure:
+        return ""
+    picture = b64encode(page.figure).decode()
+    opened = " open" if page.claims else ""
+    return (
+        f"<section><details{opened}><summary><h2>Figure</h2></summary>"
+        f'<img alt="Figure of {escape(page.title)}" src="data:image/svg+xml;base64,{picture}">'
+        "</details></section>"
+    )
+
+
+def packed(page: Page) -> bytes:
+    """Return what the scripts read: a header as JSON and arrays after it, compressed.
+
+    The file begins with the length of the header in four bytes. Each array begins at a multiple of four;
+    the header says where, and of what type it is.
+    """
+    arrays = _Arrays()
+    points = page.points[0].values.size if page.points else 0
+    header: dict[str, Any] = {
+        "rows": points,
+        "total": page.total,
+        "columns": [_column(one, arrays) for one in page.points],
+        "units": {unit: scales(unit) for unit in {one.unit for one in page.points} | set(_OF_CHARTS)},
+        "fronts": page.fronts,
+        "weight": None if page.weight is None else arrays.add(page.weight, "f4"),
+        "view": page.view._asdict()
+        | {name: [one._asdict() for one in getattr(page.view, name)] for name in ("parts", "said")},
+        "details": _details(page, arrays),
+    }
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    text += b" " * (-len(text) % 4)
+    size = len(text).to_bytes(4, "little")
+    return gzip.compress(b"".join([size, text, *arrays.parts]), 9, mtime=0)
+
+
+class _Arrays:
+    """Arrays, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, values: NDArray[Any], kind: str) -> dict[str, Any]:
+        """Add an array of a kind ("f4", "i4", "u2", "u1"); returns where it is."""
+        held = np.ascontiguousarray(values).astype(f"<{kind}").tobytes()
+        place = {"at": self.size, "size": int(values.size), "kind": kind}
+        self.parts.append(held + b"\0" * (-len(held) % 4))
+        self.size += len(self.parts[-1])
+        return place
+
+    def add_texts(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Add texts as codes; returns where they are, with what they stand for."""
+        names, codes = _coded(values)
+        kind = "u1" if len(names) < 256 else "u2"
+        return {"names": names, "codes": self.add(codes, kind)}
+
+
+def _coded(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the texts in the order in which they come, and the place of each value among them."""
+    names: dict[str, int] = {}
+    codes = np.array([names.setdefault(value, len(names)) for value in values.astype(str).tolist()], np.int64)
+    return list(names), codes
+
+
+def _column(one: Quantity, arrays: _Arrays) -> dict[str, Any]:
+    """Return a column for the header: a constant where it has one value."""
+    about: dict[str, Any] = {
+        "name": one.name,
+        "unit": one.unit,
+        "meaning": one.meaning,
+        "better": one.better,
+    }
+    if one.values.dtype.kind in "fiu":
+        values = one.values.astype(np.float64)
+        constant = values.size > 0 and (np.all(values == values[0]) or bool(np.isnan(values).all()))
+        if constant:
+            return about | {"constant": float(values[0]) if np.isfinite(values[0]) else None}
+        return about | {"numbers": arrays.add(values, "f4")}
+    return about | {"texts": arrays.add_texts(one.values)}
+
+
+def _details(page: Page, arrays: _Arrays) -> dict[str, Any] | None:
+    if page.details is None:
+        return None
+    kernels, areas, pictures, picture = page.details
+    return {
+        "offset": arrays.add(kernels.offset, "i4"),
+        "name": arrays.add_texts(kernels.name),
+        "phase": arrays.add_texts(kernels.phase),
+        "bound_by": arrays.add_texts(kernels.bound_by),
+        "numbers": {name: arrays.add(values, "f4") for name, values in kernels.numbers.items()},
+        "levels": kernels.levels,
+        "areas": {name: arrays.add(values, "f4") for name, values in areas.items()},
+        "pictures": [b64encode(one).decode() for one in pictures],
+        "picture": arrays.add(picture, "i4"),
+    }

@@ -1,0 +1,73 @@
+"""The best layouts of transformers over devices: what they are, what they reach, and where the time goes."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fastflow.core.units import percent
+from fastflow.reporting.charts.style import head
+from fastflow.reporting.studies.claims import Claim
+
+_PARTS = {
+    "attention": (("attention_s",), "#3d5a80"),
+    "feed forward and experts": (("feed_forward_s", "experts_s"), "#98c1d9"),
+    "embedding, head and other": (("head_s", "other_s", "optimizer_s"), "#d9d9d9"),
+    "exposed communication": (
+        tuple(f"{name}_wait_s" for name in ("tensor", "context", "expert", "weight", "gradient", "send")),
+        "#ee6c4d",
+    ),
+    "bubble": (("bubble_s",), "#f2c14e"),
+}
+"""Columns of the parts of an iteration, and their colours."""
+COLUMNS = (
+    "model", "devices", "strategy", "time_s", "mfu", "feasible",
+    *(name for names, _ in _PARTS.values() for name in names),
+)  # fmt: skip
+
+
+def claims(frame: pd.DataFrame) -> list[Claim]:
+    """Judge nothing: no paper claims anything of these points."""
+    return []
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw where the time of every point goes, a panel a model; points that lack memory are left out."""
+    frame = frame[frame["feasible"].astype(bool) & frame["time_s"].notna()]
+    models = list(dict.fromkeys(frame["model"].astype(str)))
+    figure = Figure(figsize=(13.0, 5.6))
+    about = "shares of an iteration by devices, and the share of their peak that the model's operations reach"
+    head(figure, "The best layout of a transformer", about)
+    panels = figure.add_gridspec(
+        1, max(1, len(models)), left=0.05, right=0.985, bottom=0.31, top=0.8, wspace=0.1
+    )
+    for place, model in enumerate(models):
+        axes = figure.add_subplot(panels[0, place])
+        _draw_model(axes, frame[frame["model"] == model].sort_values("devices"))
+        axes.set_title(model, pad=18)
+    if models:
+        figure.axes[0].set_ylabel("share of the iteration")
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, ncols=len(names), loc="lower left", bbox_to_anchor=(0.045, 0.01))
+    return figure
+
+
+def _draw_model(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw a bar a point, named by its devices and its layout."""
+    time, bottom = rows["time_s"].to_numpy(), 0.0 * rows["time_s"].to_numpy()
+    places = range(len(rows))
+    for name, (columns, colour) in _PARTS.items():
+        share = rows[list(columns)].fillna(0.0).sum(axis=1).to_numpy() / time
+        axes.bar(places, share, bottom=bottom, width=0.74, color=colour, label=name)
+        bottom = bottom + share
+    for place, reached in enumerate(rows["mfu"]):
+        axes.text(place, 1.02, percent(reached), ha="center", va="bottom", size=8)
+    labels = [
+        f"{devices:,}\n{strategy}"
+        for devices, strategy in zip(rows["devices"], rows["strategy"], strict=True)
+    ]
+    axes.set_xticks(places, labels, rotation=40, ha="right", size=8)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0%", "25%", "50%", "75%", "100%"])
+    axes.grid(visible=False)

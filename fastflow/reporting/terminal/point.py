@@ -1,0 +1,281 @@
+"""Output of one point: its chip, the breakdown of its time, its limiter and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table as Sheet
+
+from fastflow.config.messages import counted
+from fastflow.core import units
+from fastflow.physics.hardware.packages import PACKAGE
+from fastflow.reporting.terminal.cost import EACH, cost_sheet
+from fastflow.reporting.terminal.cost import SECTION as COST
+from fastflow.reporting.terminal.layout import show_layout
+from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
+from fastflow.reporting.terminal.tables import (
+    Part,
+    assumption_lines,
+    console,
+    new_sheet,
+    no_effect,
+    quantity,
+    stage_of,
+    tell,
+    validation_lines,
+)
+from fastflow.reporting.terminal.training import training_sheets
+
+if TYPE_CHECKING:
+    from fastflow.performance.sharding_report import Explained
+
+_FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
+SHOWN = (PACKAGE, _FUSED, _FLASH, "chip.name", EACH, COST)
+"""Inputs that are shown beside results, by what they begin with."""
+_MOST_KERNELS = 16
+_MOST_LEVELS = 9
+_ALIKE = ("kernel", "phase", "m", "k", "n", "bound_by", "comm")
+_DIMENSIONS = {"kp1": "kernel", "kp2": "kernel", "tp": "tensor", "dp": "data", "lp": "pipeline"}
+_SHARES = ("compute", "l0", "l1", "l2", "l3", "l4", "dram", "launch")
+
+
+def breakdown(
+    row: Mapping[str, Any], kernels: Mapping[str, Any], layouts: Sequence[Explained], levels: int, advice: str
+) -> None:
+    """Print one point: its chip and layouts, where the time goes, what limits it, and its memory.
+
+    advice: on its pipeline stages, "" for none.
+    """
+    out = console()
+    tell(title_parts(row))
+    if is_stacked(row):
+        tell(training_sheets(row, row))
+    out.print(chip_sheet(row, levels))
+    out.print(cost_sheet(row, row))
+    if has_bands(row):
+        out.print(band_sheet(row))
+    if row["devices"] > 1:
+        out.print(placement_sheet(row))
+        show_layout(out, layouts)
+    if not is_stacked(row):
+        out.print(phase_sheet(row))
+    alike = merged(kernels)
+    out.print(_kernels(alike, stage_of(row), wide=out.width >= 110))
+    out.print(_launches(alike, levels))
+    out.print(_bytes(alike, levels))
+    out.print(_tiles(alike, levels))
+    out.print()
+    if advice:
+        out.print("Stages       " + advice.replace("\n", "\n" + 13 * " "))
+    tell(conclusion(row))
+    out.print()
+
+
+def is_stacked(row: Mapping[str, Any]) -> bool:
+    """Say whether a point is of a model whose layers stand for several: it has tokens."""
+    return "tokens_per_s" in row and row["tokens_per_s"] == row["tokens_per_s"]
+
+
+def title_parts(row: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what a point is, in a line, and how a model of layers is trained in another."""
+    yield (
+        f"[bold]{row['model']}[/] on {row['devices']:,} x {row['chip']}"
+        f" ({row['tech']}, {row['mem']}, {row['net']}), strategy {row['strategy']}"
+        f"{', ' if row['cuts'] else ''}{row['cuts']}"
+    )
+    each, package = row.get("devices_per_package", 0), row.get(PACKAGE, 0)
+    if 0 < each < package:
+        where = "a package" if row["devices"] == each else f"each of {row['devices'] // each} packages"
+        yield f"uses {each} of the {package} devices of {where}"
+    if is_stacked(row):
+        sequences = counted(row["microbatch"], "sequence")
+        dtype = f"{row['dtype']}, " if row.get("dtype") else ""
+        beside = f"{dtype}micro-batches of {sequences}, {row['schedule']}, recompute {row['recompute']}"
+        yield f"{beside}, ZeRO {row['zero']}{_attention(row)}"
+
+
+def _attention(row: Mapping[str, Any]) -> str:
+    """Tell whether attention is fused, where that is known, and where libraries of this chip are few."""
+    if _FUSED not in row:
+        return ""
+    if not row[_FUSED]:
+        return ", unfused attention"
+    others = " of xFormers or PyTorch, since FlashAttention 2 has none for the chip"
+    return f", fused attention{'' if row.get(_FLASH, True) else others}"
+
+
+def _many(count: str, what: str) -> str:
+    """Write how many of something a chip has, as `counted` does, from the number as it is shown."""
+    return f"{count} {what}{'' if count == '1' else 's'}"
+
+
+def levels_of(row: Mapping[str, Any]) -> int:
+    """Return how many on-chip levels the chip of a point has."""
+    rates = (row.get(f"l{level}_Bps") for level in range(_MOST_LEVELS))
+    return sum(1 for rate in rates if rate is not None and rate > 0.0)
+
+
+def chip_sheet(row: Mapping[str, Any], levels: int, title: str = "Chip generated") -> Sheet:
+    """Tell what the generator made of the budgets: capacities and rates of all levels."""
+    q = {name: quantity(name, value) for name, value in row.items()}
+    sheet = new_sheet(title, [("", False), ("capacity", True), ("rate", True), ("", False)])
+    made = f"{_many(q['mcus'], 'MCU')} in {_many(q['bundles'], 'bundle')}, {q['core_V']}, {q['core_Hz']}"
+    sheet.add_row("core", "", q["compute_flops"], made)
+    for level in range(levels):
+        sheet.add_row(f"l{level}", q[f"l{level}_B"], q[f"l{level}_Bps"], _many(q[f"l{level}_banks"], "bank"))
+    sheet.add_row("dram", q["dram_capacity_B"], q["dram_Bps"], _many(q["dram_devices"], "device"))
+    sheet.add_row("network", "", q["inter_Bps"], "between packages, one direction")
+    if row["intra_Bps"] > 0:
+        sheet.add_row("", "", q["intra_Bps"], "in a package, one direction")
+    return sheet
+
+
+def placement_sheet(row: Mapping[str, Any]) -> Sheet:
+    """Tell how far neighbours along every parallel dimension are, and what reaches them."""
+    sheet = new_sheet(
+        f"Placement {row['placement']}",
+        [("neighbours along", False), ("hops", True), ("bandwidth", True)],
+    )
+    for name, what in _DIMENSIONS.items():
+        if row[f"{name}_hops"] > 0:
+            bandwidth = quantity(f"{name}_Bps", row[f"{name}_Bps"])
+            sheet.add_row(f"{name} ({what})", str(row[f"{name}_hops"]), bandwidth)
+    return sheet
+
+
+def phase_sheet(row: Mapping[str, Any]) -> Sheet:
+    """Tell what the time of an iteration is made of."""
+    sheet = new_sheet("Time of one iteration", [("", False), ("time", True), ("share", True), ("", False)])
+    total, stage = row["time_s"], stage_of(row)
+    notes = {
+        "compute_s": f"of {stage}, which sets the pace" if stage else "",
+        "exposed_comm_s": f"exposed communication, of {quantity('comm_s', row['comm_s'])} in total",
+        "bubble_s": f"of the pipeline, {row['microbatches']} micro-batches",
+    }
+    for name in ("forward_s", "backward_s", "update_s"):
+        if row[name] > 0:
+            sheet.add_row(name.removesuffix("_s"), quantity(name, row[name]), f"{row[name] / total:.1%}", "")
+    sheet.add_section()
+    for name, label in (("compute_s", "kernels"), ("exposed_comm_s", "waiting"), ("bubble_s", "bubble")):
+        if row[name] > 0 or name != "bubble_s":
+            sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", notes.get(name, ""))
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "")
+    return sheet
+
+
+def merged(kernels: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge identical kernels (the layers of a stack) into one row, the longest first."""
+    keys = [str(key) for key in zip(*(kernels[name] for name in _ALIKE), strict=True)]
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    found = {name: values[first] for name, values in kernels.items()}
+    for name in ("repeat", "time_s", "comm_s"):
+        found[name] = np.bincount(group, kernels[name])
+    order = np.argsort(-(found["time_s"] + found["comm_s"]), kind="stable")
+    return {name: values[order] for name, values in found.items()}
+
+
+def _kernels(kernels: Mapping[str, Any], stage: str, wide: bool) -> Sheet:
+    """Tell where the time goes: the largest kernels of each phase; stage: of a pipeline, which runs them."""
+    launches = [("count", True)] if wide else []
+    names = [("kernel", False), *launches, ("time", True), ("share", True), ("bound by", False)]
+    size = [("m x k x n", True)] if wide else []
+    sheet = new_sheet(
+        f"Kernels{' of ' if stage else ''}{stage}, all launches", [*names, *size, ("communication", False)]
+    )
+    total = kernels["time_s"].sum()
+    shown = np.arange(kernels["time_s"].size) < _MOST_KERNELS
+    for phase in dict.fromkeys(("forward", "backward", "update", *kernels["phase"])):
+        rows = np.flatnonzero(shown & (kernels["phase"] == phase))
+        if rows.size:
+            sheet.add_row(f"[italic]{phase}[/]")
+        for i in rows.tolist():
+            time, comm = (units.show(float(kernels[name][i]), "s") for name in ("time_s", "comm_s"))
+            sheet.add_row(
+                f" {kernels['kernel'][i]}",
+                *([f"{kernels['repeat'][i]:,.0f}"] if wide else []),
+                time,
+                f"{kernels['time_s'][i] / total:.1%}",
+                str(kernels["bound_by"][i]),
+                *([_size(kernels, i)] if wide else []),
+                f"{kernels['comm'][i]} {comm}, {kernels['algorithm'][i]}" if kernels["comm"][i] else "",
+            )
+    if not shown.all():
+        time = kernels["time_s"][~shown].sum()
+        sheet.add_row(
+            f"{(~shown).sum()} others",
+            *([""] if wide else []),
+            units.show(float(time), "s"),
+            f"{time / total:.1%}",
+        )
+    return sheet
+
+
+def _size(kernels: Mapping[str, Any], i: int) -> str:
+    sizes = [kernels[name][i] for name in ("m", "k", "n")]
+    return " x ".join(f"{size:.0f}" for size in sizes) if all(sizes) else ""
+
+
+def _launches(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell what one launch takes on each level; the longest limits it."""
+    names = ["compute", *(f"l{level}" for level in range(levels)), "dram"]
+    sheet = new_sheet(
+        "Time of one launch on each level", [("kernel", False), *((name, True) for name in names)]
+    )
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        times = [units.show(float(kernels[f"{name}_s"][i]), "s") for name in names]
+        sheet.add_row(str(kernels["kernel"][i]), *times)
+    return sheet
+
+
+def _bytes(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell how many bytes each level serves in one launch of a GEMM."""
+    names = [*(f"l{level}" for level in range(levels)), "dram"]
+    sheet = new_sheet(
+        "Bytes of one launch served by each level", [("kernel", False), *((name, True) for name in names)]
+    )
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            moved = [units.show(float(kernels[f"{name}_B"][i]), "B") for name in names]
+            sheet.add_row(str(kernels["kernel"][i]), *moved)
+    return sheet
+
+
+def _tiles(kernels: Mapping[str, Any], levels: int) -> Sheet:
+    """Tell which tile of each level the search chose for a GEMM, what stays there, and who works on it."""
+    names = [f"l{level}" for level in reversed(range(levels))]
+    title = "Tiles of the GEMMs: m x k x n and the stationary operand; waves over the bundles, parts of k"
+    columns = [("kernel", False), *((name, True) for name in (*names, "waves", "busy", "parts"))]
+    sheet = new_sheet(title, columns)
+    for i in np.argsort(-kernels["time_s"], kind="stable")[: _MOST_KERNELS // 2]:
+        if kernels["l0_tile"][i]:
+            tiles = [f"{kernels[f'{name}_tile'][i]} {kernels[f'{name}_stays'][i]}" for name in names]
+            dealt = (f"{kernels['waves'][i]:,}", f"{kernels['busy_frac'][i]:.0%}", f"{kernels['parts'][i]:,}")
+            sheet.add_row(str(kernels["kernel"][i]), *tiles, *dealt)
+    return sheet
+
+
+def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what limits a point, what it uses, how far such answers were off, and whether it is feasible."""
+    q = {name: quantity(name, value) for name, value in row.items()}
+    shares = [(row.get(f"{name}_bound_frac"), name) for name in _SHARES]
+    limits = sorted(
+        ((share, name) for share, name in shares if share is not None and share >= 0.005), reverse=True
+    )
+    by = ", ".join(f"{name} {share:.0%}" for share, name in limits)
+    yield f"Bound by     {row['bound_by']} (share of kernel time: {by})"
+    yield f"Utilisation  {row['mfu']:.1%} of peak, {q['flop']} in total; {q['energy_J']} per iteration"
+    parts = ", ".join(
+        f"{name} {quantity(f'{name}_B', row[f'{name}_B'])}"
+        for name in ("weight", "gradient", "optimizer", "activation")
+    )
+    fullest = f", in pipeline stage {row['fullest_stage']} (the fullest)" if row["lp_hops"] > 0 else ""
+    yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
+    yield f"             {parts}"
+    yield from assumption_lines([row])
+    yield from no_effect(row)
+    yield from validation_lines([row])
+    if not row["feasible"]:
+        yield f"[bold red]Not feasible[/] {row['reason']}"

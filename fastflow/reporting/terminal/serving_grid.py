@@ -1,0 +1,123 @@
+"""Report on a dataset of points that serve: the front of their rates, and every line through the loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastflow.config.messages import counted
+from fastflow.performance.serving.overload import is_overload
+from fastflow.reporting.charts.serving import (
+    DEVICE,
+    PROMPTS,
+    USER,
+    Lines,
+    columns_of,
+    draw,
+    latencies_of,
+    lines_of,
+)
+from fastflow.reporting.terminal.tables import assumptions_of, console, listing, new_sheet, quantity, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from rich.table import Table as Sheet
+
+    from fastflow.engine.dataset.reader import Dataset
+
+_MOST = 20  # rows of a table
+
+
+def report(
+    dataset: Dataset, save: Callable[[Callable[[], Figure]], None], chosen: Sequence[str] = ()
+) -> None:
+    """Print tables on a dataset of points that serve, and draw them; raises InputError.
+
+    chosen: columns of the front in the place of the usual results, or of the first points where there is no
+    front.
+    """
+    known = columns_of(dataset.schema.names)
+    frame = dataset.read(known)
+    lines = lines_of(frame)
+    out = console()
+    for line in _counts(dataset, frame, lines):
+        out.print(line)
+    for line in assumptions_of(dataset):
+        out.print(line)
+    if lines.front.size:
+        more = [name for name in chosen if name not in known]
+        beside = dataset.read(["point", *more]).set_index("point") if more else None
+        out.print(_front(lines, chosen, beside))
+    elif chosen:
+        rows = dataset.read(list(dict.fromkeys(["point", *chosen]))).head(_MOST)
+        out.print(listing(f"First {counted(len(rows), 'point')}", chosen, records(rows)))
+    if len(lines.frame):
+        out.print(_lines(lines))
+    out.print()
+    points = counted(len(frame), "point")
+    save(partial(draw, lines, f"Serving: {points} of {dataset.folder.shown.rstrip('/').rpartition('/')[2]}"))
+
+
+def _counts(dataset: Dataset, frame: pd.DataFrame, lines: Lines) -> list[str]:
+    """Say how many points there are, how many are feasible, and why the first of the others is not."""
+    of_all = f" of {dataset.asked:,}; the run was cut short" if dataset.asked > len(frame) else ""
+    told = [
+        f"{dataset.folder.shown}: {counted(len(frame), 'point')}{of_all}, {counted(len(lines.names), 'line')}"
+    ]
+    told.append(f"{int(frame['feasible'].sum()):,} feasible")
+    late = lines.frame[lines.frame["late"]]
+    others = frame[~frame["feasible"] & ~frame["point"].isin(late["point"])]
+    overloaded = others["reason"].astype(str).map(is_overload).astype(bool)
+    kinds = {
+        "late": late, "overloaded": others[overloaded], "without results or memory": others[~overloaded],
+    }  # fmt: skip
+    for what, rows in kinds.items():
+        if len(rows):
+            first = rows.iloc[0]
+            told.append(f"{len(rows):,} {what}; point {first['point']:,}: {first['reason']}")
+    return told
+
+
+def _front(lines: Lines, chosen: Sequence[str], beside: pd.DataFrame | None) -> Sheet:
+    """Return the points that no other beats in the rates of devices and of users.
+
+    chosen: columns in the place of the usual results; beside: those of them that lines do not have.
+    """
+    load = [lines.load] if lines.load and lines.load not in chosen else []
+    rows = lines.frame.loc[lines.front]
+    rows = rows if beside is None else rows.join(beside, on="point")
+    shown = chosen or [*latencies_of(rows), DEVICE, USER, "joules_per_token"]
+    title = f"Front of {counted(len(rows), 'point')}" + (f", the first {_MOST}" if len(rows) > _MOST else "")
+    names = [("point", True), ("line", False), *((name, True) for name in (*load, *shown))]
+    sheet = new_sheet(title, names)
+    for row in records(rows.head(_MOST)):
+        cells = (quantity(name, row[name]) for name in (*load, *shown))
+        sheet.add_row(f"{row['point']:,}", row["line"], *cells)
+    return sheet
+
+
+def _lines(lines: Lines) -> Sheet:
+    """Return what every line comes to, of its points that are not late where there are any."""
+    rate = DEVICE if lines.frame[DEVICE].notna().any() else PROMPTS
+    names = ["line", "points", "late", rate, USER, *latencies_of(lines.frame), "joules_per_token"]
+    names = [name for name in names if name not in lines.frame or lines.frame[name].notna().any()]
+    best = [name for name in names if name not in ("line", "points", "late")]
+    sheet = new_sheet("Best of each line", [(name, name != "line") for name in names])
+    groups = []
+    for name, rows in lines.frame.groupby("line", sort=False):
+        own = rows[~rows["late"]] if (~rows["late"]).any() else rows
+        values = {one: own[one].max() if one in (rate, USER) else own[one].min() for one in best}
+        groups.append((str(name), len(rows), int(rows["late"].sum()), values))
+    groups.sort(key=lambda group: -group[3][rate])
+    for name, points, late, values in groups[:_MOST]:
+        cells = (quantity(_UNIT.get(one, one), value) for one, value in values.items())
+        sheet.add_row(name, f"{points:,}", f"{late:,}", *cells)
+    if len(groups) > _MOST:
+        sheet.add_row(f"{len(groups) - _MOST:,} others")
+    return sheet
+
+
+_UNIT = {PROMPTS: "prefill_tokens_per_s"}
+"""Columns of the same unit as one that is no column of datasets."""

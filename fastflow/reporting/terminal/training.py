@@ -1,0 +1,102 @@
+"""What people who train a transformer look for: tokens, rates, where the time goes, what fills the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table as Sheet
+
+from fastflow.reporting.terminal.cost import trained_on
+from fastflow.reporting.terminal.tables import new_sheet, quantity, stage_of
+
+_KERNELS = ("attention", "feed_forward", "experts", "head", "other", "optimizer")
+_WAITS = ("tensor", "context", "expert", "weight", "gradient", "send", "offload")
+_NOTES = {
+    "tensor": "exchanges of tensor parallelism",
+    "context": "exchanges of context parallelism",
+    "expert": "tokens to and from their experts",
+    "weight": "gathers of weights",
+    "gradient": "sums of weight gradients",
+    "send": "messages between pipeline stages",
+    "offload": "what moves between device and host",
+    "head": "embedding, head and loss",
+    "other": "norms and sums between layers",
+    "optimizer": "gradient clipping and weight update",
+}
+_MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
+
+
+def parts_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield what an iteration's time is made of: kernels by kind, what is waited for, and the bubble [s]."""
+    for name in _KERNELS:
+        yield name.replace("_", " "), float(row[f"{name}_s"])
+    for name in _WAITS:
+        yield f"waits: {name}", float(row[f"{name}_wait_s"])
+    yield "bubble", float(row["bubble_s"])
+
+
+def training_sheets(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Sheet, ...]:
+    """Return the rates of training, where an iteration's time goes by kind, and the memory by part.
+
+    inputs: as of `trained_on`.
+    """
+    return _rates(row, inputs), _time(row), _memory(row)
+
+
+def _time(row: Mapping[str, Any]) -> Sheet:
+    stage = stage_of(row)
+    title = f"Where the time goes{f', in {stage}, which sets the pace' if stage else ''}"
+    sheet = new_sheet(title, [("", False), ("time", True), ("share", True), ("", False)])
+    total = row["time_s"]
+
+    def add(label: str, name: str, note: str = "") -> None:
+        if row[name] > 0.0005 * total:
+            sheet.add_row(label, quantity(name, row[name]), f"{row[name] / total:.1%}", note)
+
+    for name in _KERNELS:
+        add(name.replace("_", " "), f"{name}_s", _NOTES.get(name, ""))
+    if row["again_s"] > 0:
+        note = f"of these {quantity('again_s', row['again_s'])} computed again for the backward pass"
+        sheet.add_row("", "", "", note)
+    sheet.add_section()
+    for name in _WAITS:
+        add(f"waits: {name}", f"{name}_wait_s", _NOTES[name])
+    add("bubble", "bubble_s", f"of the pipeline, {row['microbatches']} micro-batches")
+    sheet.add_section()
+    sheet.add_row("total", quantity("time_s", total), "", "")
+    return sheet
+
+
+def _memory(row: Mapping[str, Any]) -> Sheet:
+    stage = f" of pipeline stage {row['fullest_stage']}" if row["lp_hops"] > 0 else ""
+    sheet = new_sheet(f"Memory of a device{stage}", [("", False), ("memory", True), ("share", True)])
+    for name in _MEMORY:
+        size = row[f"{name}_B"]
+        if size > 0:
+            share = f"{size / row['dram_capacity_B']:.1%}"
+            sheet.add_row(name, quantity(f"{name}_B", size), share)
+    sheet.add_section()
+    if row["host_B"] > 0:
+        sheet.add_row("with the host", quantity("host_B", row["host_B"]), "")
+        sheet.add_section()
+    there, needed = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
+    sheet.add_row(f"total of {there}", needed, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
+    return sheet
+
+
+def _rates(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Sheet:
+    sheet = new_sheet("Training", [("", False), ("", True), ("", False)])
+    q = {name: quantity(name, value) for name, value in row.items()}
+    iteration = (
+        f"of {row['tokens_per_s'] * row['time_s']:,.0f} tokens, in {row['microbatches']} micro-batches"
+    )
+    sheet.add_row("iteration", q["time_s"], iteration)
+    a_device = f"{row['tokens_per_s_per_device']:,.0f} a device"
+    sheet.add_row("tokens per second", f"{row['tokens_per_s']:,.0f}", a_device)
+    sheet.add_row("model operations", q["model_flops_per_device"], f"a device, {row['mfu']:.1%} of its peak")
+    if row["again_s"] > 0:
+        sheet.add_row("with recomputation", q["hardware_flops_per_device"], "a device")
+    if row["train_s"] > 0:
+        sheet.add_row("to train", q["train_s"], f"{q['train_energy_J']}, on {trained_on(inputs)}")
+    return sheet

@@ -1,0 +1,108 @@
+"""The registry of every input and every result column: name, type, unit, meaning, bounds.
+
+Everything that must agree on what a column is reads it here: the check of a configuration, the
+unit that a value is converted to, the Parquet schema and its metadata, and the tables in the docs.
+
+An *input* is a leaf of the composed configuration, named by its dotted key (`tech.core.nominal_power`);
+`*` stands for one name that the user chooses (a memory level, a memory component, a data type).
+A *result* is a column of the dataset; `l*` stands for every on-chip memory level of the chip.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from fastflow.core.field import Column, ColumnType
+from fastflow.schema.backtest import BACKTEST
+from fastflow.schema.inputs import ALGORITHMS, INPUTS, SCHEDULES
+from fastflow.schema.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, TYPICAL, VALIDATION
+from fastflow.schema.sensitivity import SENSITIVITY
+from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands
+
+__all__ = [
+    "ALGORITHMS",
+    "BACKTEST",
+    "BANDED",
+    "BANDS",
+    "INPUTS",
+    "RESULTS",
+    "SCHEDULES",
+    "SEARCH",
+    "SENSITIVITY",
+    "SERVED",
+    "STACKED",
+    "VALIDATION",
+    "Column",
+    "ColumnType",
+    "band_of",
+    "find_input",
+    "find_result",
+    "result_order",
+]
+
+
+BANDS = (*bands((*RESULTS, *STACKED, *SERVED)), *SAMPLED, CHANCE, ON_FRONT)
+"""What `uncertainty=on` adds."""
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Compile a registered name: `l*` is a numbered level, a lone `*` any one name."""
+    escaped = re.escape(name).replace(r"l\*", r"l\d+").replace(r"\*", r"[A-Za-z_]\w*")
+    return re.compile(escaped)
+
+
+def _is_of(key: str, name: str) -> bool:
+    """Say whether a key is one of a registered name's; few names need a pattern, which takes time to make."""
+    return _pattern(name).fullmatch(key) is not None if "*" in name else key == name
+
+
+OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
+"""What the inputs of a chip begin with, and what comes before that for one of devices that prefill alone."""
+
+
+@cache
+def find_input(key: str) -> Column | None:
+    """Return the registered input that a dotted key belongs to, or None."""
+    if key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP):
+        key = key.removeprefix(OF_PREFILL)
+    return next((column for column in INPUTS if _is_of(key, column.name)), None)
+
+
+@cache
+def find_result(name: str) -> Column | None:
+    """Return the registered result column of a name, or None."""
+    every = (*RESULTS, *STACKED, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
+    return next((column for column in every if _is_of(name, column.name)), None)
+
+
+ALL, SOME = "all", "some"
+
+
+@cache
+def result_order(
+    levels: int, stacked: bool = False, served: str = "", banded: bool = False
+) -> tuple[str, ...]:
+    """Return the names of all result columns, in order, for a chip with `levels` on-chip levels.
+
+    stacked: with those of models that are made of layers that stand for several; served: which of the points
+    serve: ALL, SOME or none of them; banded: with bands.
+    """
+    columns = (*RESULTS, *(STACKED if stacked else ()))
+    if served == ALL:
+        columns = tuple(column for column in (*RESULTS, *STACKED) if column.name in SHARED_WITH_SERVED)
+    if served:
+        at = next(i for i, column in enumerate(columns) if column.name == TYPICAL[-1].name) + 1
+        columns = (*columns[:at], *SERVED, *columns[at:])
+    names: list[str] = []
+    for column in columns:
+        if "l*" in column.name:
+            names += [column.name.replace("l*", f"l{level}") for level in range(levels)]
+        else:
+            names.append(column.name)
+            names += band_of(column.name) if banded and column.name in BANDED else ()
+    if banded:
+        at = names.index("feasible")
+        names[at:at] = [column.name for column in SAMPLED]
+    return tuple(names)

@@ -1,0 +1,31 @@
+"""Inputs of the scaling between logic nodes."""
+
+from __future__ import annotations
+
+from fastflow.core.field import Column, positive, text
+from fastflow.physics.hardware.scaling import NODES, step_key
+
+_WHAT = {
+    "logic_area": "area of logic",
+    "logic_power": "power of logic, at the same speed",
+    "sram_area": "area of SRAM cells",
+    "sram_power": "power of SRAM",
+    "wire_area": "area of crossbars",
+    "analog_area": "area of links off the die",
+}
+_PAPER = "tech.scaling holds for every node"
+
+SCALING: tuple[Column, ...] = (
+    text("scaling.name", "how areas and powers scale from node to node"),
+    *(
+        positive(
+            step_key(node, kind), "", f"what {node} divides the {what} by, over the node before it"
+        )._replace(absent=_PAPER)
+        for node in NODES
+        for kind, what in _WHAT.items()
+    ),
+    positive(
+        "tech.half_node.logic_area", "", "what a half node divides the area of logic by, over the full node"
+    ),
+    positive("tech.half_node.logic_power", "", "what it divides the power of logic by, at the same speed"),
+)

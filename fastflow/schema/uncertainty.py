@@ -1,0 +1,40 @@
+"""The registry of uncertain results: inputs of sampling, bands of result columns."""
+
+from __future__ import annotations
+
+from fastflow.core.field import Column
+
+BANDED: dict[str, int] = {
+    "time_s": 1, "energy_J": 0, "tokens_per_s": -1, "tokens_per_s_per_device": -1, "train_s": 1,
+    "ttft_s": 1, "tpot_s": 1, "requests_per_s": -1, "joules_per_token": 0,
+    "compute_flops": 0, "dram_capacity_B": 0, "dram_Bps": 0,
+    "die_usd": 0, "device_usd": 0, "system_usd": 0, "iteration_usd": 1, "token_usd": 1,
+    "train_usd": 1,
+}  # fmt: skip
+"""Result columns that have bands, and by which power of times' error the model's own one changes them."""
+_NTH = {10: "10th percentile", 50: "median", 90: "90th percentile"}
+
+
+def band_of(name: str) -> tuple[str, ...]:
+    """Return the names of a result's 10th, 50th and 90th percentile."""
+    return tuple(f"{name}_p{nth}" for nth in _NTH)
+
+
+def bands(results: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns of bands of the results that have some."""
+    return tuple(
+        Column(f"{column.name}_p{nth}", "float", column.unit, f"{word} of {column.name}, uncertainty=on")
+        for column in results
+        if column.name in BANDED
+        for nth, word in _NTH.items()
+    )
+
+
+SAMPLED: tuple[Column, ...] = (
+    Column("model_share", "float", "", "share of the variance of log time_s that is the model's own error"),
+    Column("samples_failed", "int", "", "samples that are not feasible; those without a time are in no band"),
+)
+CHANCE = Column(
+    "chance_of_first", "float", "", "chance that the first row is better than this one; of the first 64"
+)
+ON_FRONT = Column("chance_on_front", "float", "", "chance that no other row beats this one; of the first 64")
