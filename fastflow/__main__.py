@@ -6,23 +6,14 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 
 from fastflow.cli.argparse_commands import exit_code
+from fastflow.cli.commands import COMMANDS
 from fastflow.core.errors import CompositionError, InputError
 
-COMMANDS = {
-    "sweep": "predict one point, or a grid of points (-m)",
-    "search": "find the best chip, strategy or server",
-    "validate": "compare predictions with a file of measurements",
-    "calibrate": "fit a chip to a file of measurements",
-    "sensitivity": "say which figures a result hangs on",
-    "backtest": "make chips that exist from their budgets alone",
-    "report": "tables and figures of a dataset",
-}
-"""Those that are modules of their own, `python -m fastflow.NAME`."""
+_ABOUT_COMMANDS = {name: command.about for name, command in COMMANDS.items()}
 _OWN = {
     "list": "the groups of the library, or the choices of one",
     "show": "the figures of a choice, each with its source",
@@ -52,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from fastflow.cli.completion import complete
 
-        complete({**COMMANDS, **_OWN})
+        complete(_ABOUT_COMMANDS | _OWN)
     given = list(sys.argv[1:] if arguments is None else arguments)
     return exit_code(partial(_run, given))
 
@@ -69,8 +60,7 @@ def _run(given: list[str]) -> int:
     elif name in COMMANDS:
         atexit.register(gc.freeze)  # Python would go through all that is left for what could be freed: 0.2 s
         sys.argv = [f"fastflow {name}", *rest]
-        run: Callable[[], int] = import_module(f"fastflow.{name}").main
-        return run()
+        return COMMANDS[name].main()
     elif name in _OWN:
         _run_own(name, rest)
     else:
@@ -80,7 +70,7 @@ def _run(given: list[str]) -> int:
 
 def _help() -> str:
     width = max(map(len, (*COMMANDS, *_OWN)))
-    lines = [f"  {name:{width}}  {what}" for name, what in (COMMANDS | _OWN).items()]
+    lines = [f"  {name:{width}}  {what}" for name, what in (_ABOUT_COMMANDS | _OWN).items()]
     return _ABOUT.format(commands="\n".join(lines))
 
 

@@ -20,7 +20,8 @@ from fastflow.reporting.charts import FORMATS
 from fastflow.reporting.charts.overview import axes_of, shown_of
 from fastflow.reporting.charts.overview import draw as draw_overview
 from fastflow.reporting.charts.style import fitting, render
-from fastflow.reporting.studies import STUDIES, fig01, fig09, report_of
+from fastflow.reporting.studies import fig01, fig09, report_of
+from fastflow.schema.studies import STUDIES
 
 SMALL = ("-m", "model=gemm", "model.m=64,128", "mem=hbm2,hbm3", "output=out/here")
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.analysis.search.optimizers.pareto import nondominated
+from fastflow.core.pareto import nondominated
 from tests.checks import cases
 
 

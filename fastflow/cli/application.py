@@ -1,4 +1,4 @@
-"""Entry of `python -m fastflow.sweep`, `.search`, `.validate`, `.calibrate`, run by Hydra."""
+"""Runs the commands that Hydra composes, all but `report`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,18 +30,16 @@ from fastflow.cli.arguments import (
     reading,
     without_rows,
 )
-from fastflow.cli.run.grid import check_single, run_grid
-from fastflow.cli.run.point import run_point
+from fastflow.cli.command import Command
+from fastflow.cli.commands import COMMANDS
+from fastflow.cli.run.grid import check_single
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_errors import translated
 from fastflow.config.library import PACKAGE, hydra_rules, library_root, use_plugins
 from fastflow.config.messages import COMMAND_LINE, first_line, path_of, unwritable
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.version import version
-from fastflow.engine.dataset.folder import is_url
-from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
-from fastflow.engine.grid.plan import check_path, plan
-from fastflow.engine.grid.run import Run, explaining
+from fastflow.engine.grid.plan import check_path
 from fastflow.performance import precompile
 from fastflow.reporting.terminal.progress import Compiling
 
@@ -54,18 +51,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
 
-PRIMARY = {
-    "sweep": "config", "search": "search", "validate": "validate", "calibrate": "calibrate",
-    "backtest": "backtest", "sensitivity": "sensitivity",
-}  # fmt: skip
-"""The primary configuration of each command."""
-_OF_MEASUREMENTS = ("validate", "calibrate")
-_MULTIRUN = RunMode.MULTIRUN.name
 _LONG = 1000  # characters at either end of a line on a mistake
 
 
-def run_application(name: str = "sweep") -> int:
-    """Run `python -m fastflow.sweep`, or another command; returns the exit code: 0, or 2 after a mistake.
+def main(command: Command) -> int:
+    """Run `python -m fastflow.NAME`; returns the exit code: 0, or 2 after a mistake.
 
     A mistake is one line on standard error. Anything else that goes wrong keeps its traceback.
     """
@@ -79,13 +69,13 @@ def run_application(name: str = "sweep") -> int:
     precompile.tell(Compiling())
     mistakes: list[InputError] = []
     try:
-        arguments = read_arguments(name)
-        check_arguments(arguments, name, PRIMARY[name])
+        arguments = read_arguments(command)
+        check_arguments(arguments, command)
     except InputError as error:
         print(_shortened(str(error)), file=sys.stderr)
         return 2
 
-    seen = without_rows(arguments, PRIMARY[name]) if name in _OF_MEASUREMENTS else arguments
+    seen = without_rows(arguments, command.config) if command.reads_rows else arguments
 
     def task(_: DictConfig) -> None:
         # raised from here, a mistake would make Hydra print lines of its own
@@ -100,12 +90,12 @@ def run_application(name: str = "sweep") -> int:
             mistakes.append(error)
 
     start = hydra.main(
-        config_path=str(library_root() / "conf"), config_name=PRIMARY[name], version_base="1.3"
+        config_path=str(library_root() / "conf"), config_name=command.config, version_base="1.3"
     )
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", module=r"hydra\.")  # what it passes over is a mistake
-            ready = _planned(name, arguments)
+            ready = _planned(command, arguments)
             if ready is None:
                 with reading(arguments, seen):
                     start(task)()
@@ -122,7 +112,7 @@ def run_application(name: str = "sweep") -> int:
     except Exception as error:
         if not _is_mistake(error):
             raise
-        mistakes.append(_mistake(error, seen, PRIMARY[name]))
+        mistakes.append(_mistake(error, seen, command.config))
     for line in dict.fromkeys(map(str, mistakes[:1])):
         print(_shortened(line), file=sys.stderr)
     return 2 if mistakes else 0
@@ -142,7 +132,7 @@ def _is_mistake(error: Exception) -> bool:
         return True
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
-    return ours[-1].name == run_application.__name__
+    return ours[-1].name == main.__name__
 
 
 def _mistake(error: Exception, arguments: Namespace, primary: str) -> InputError:
@@ -188,122 +178,22 @@ def run_from_hydra(
     if sweeper is None:
         check_single(composer, overrides)
     folder = path_of(Path(hydra.runtime.output_dir)) if sweeper is None else str(hydra.sweep.dir)
-    if hydra.job.config_name == PRIMARY["validate"]:
-        from fastflow.cli.run.validate import run_validation
-
-        run_validation(composer, overrides, sweeper, folder)
-        return
-    if hydra.job.config_name == PRIMARY["calibrate"]:
-        from fastflow.cli.run.calibrate import run_calibration
-
-        run_calibration(composer, overrides, sweeper)
-        return
-    if hydra.job.config_name == PRIMARY["backtest"]:
-        from fastflow.cli.run.backtest import run_backtest
-
-        run_backtest(composer, overrides, sweeper, folder)
-        return
-    if hydra.job.config_name == PRIMARY["sensitivity"]:
-        from fastflow.cli.run.sensitivity import run_sensitivity
-
-        run_sensitivity(composer, overrides, sweeper, folder)
-        return
-    planned = plan(composer, overrides, sweeper or {}, _say)
-    output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
-    _run(composer, planned, output, overrides, sweeper)
+    # a configuration of the user's own is one of a grid
+    name = next((name for name in COMMANDS if COMMANDS[name].config == composer.config_name), "sweep")
+    COMMANDS[name].module().run(composer, overrides, sweeper, folder)
 
 
-def _planned(name: str, arguments: Namespace) -> Callable[[], None] | None:
+def _planned(command: Command, arguments: Namespace) -> Callable[[], None] | None:
     """Plan what Hydra need not see: library choices and leaves alone; None for all else, and for mistakes.
 
     Returns what runs it. Hydra would compose it three times more, to the same effect.
     """
-    if name == "backtest" or not is_plain(arguments):
+    if not is_plain(arguments):
         return None
     try:
         with hydra_rules():
-            composer = Composer.of_library(None, COMMAND_LINE, PRIMARY[name])
-            if name in _OF_MEASUREMENTS:
-                return None if arguments.multirun else _planned_file(name, composer, arguments.overrides)
-            if name == "sensitivity":
-                return None if arguments.multirun else _planned_question(composer, arguments.overrides)
-            sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
-            if sweeper is None and arguments.multirun:
-                return None
-            planned = plan(composer, arguments.overrides, sweeper or {}, _say)
+            composer = Composer.of_library(None, COMMAND_LINE, command.config)
+            ready: Callable[[], None] | None = command.module().plan(composer, arguments)
     except InputError:
         return None
-    if planned.grid.keys and not arguments.multirun:
-        return None
-    output = planned.output if arguments.multirun else _place(planned.output)
-    return partial(_run, composer, planned, output, arguments.overrides, sweeper)
-
-
-def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | None:
-    """Return what a study among the overrides says of the grid; None where it says more than that to Hydra.
-
-    Raises InputError.
-    """
-    terms = read_terms(composer, overrides, COMMAND_LINE)
-    if not any(term.key == STUDIES for term in terms):
-        return {}
-    chosen = first_of_groups(terms)
-    usual, said = (dict(composer.says_to_hydra(texts)) for texts in ((), chosen))
-    sweeper = said.pop("sweeper", {})
-    is_grid = said.pop("mode", _MULTIRUN) == _MULTIRUN
-    return sweeper if is_grid and said == usual and sweeper.keys() <= set(SWEEPER) else None
-
-
-def _planned_file(name: str, composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
-    """Plan a validation or a calibration; returns what runs it. Raises InputError."""
-    if name == "validate":
-        from fastflow.analysis.measurements.plan import plan_file
-        from fastflow.cli.run.validate import validate_file
-
-        planned = plan_file(composer, overrides)
-        return partial(validate_file, composer, planned, _place(planned.run.output))
-    from fastflow.analysis.calibration.task import plan_calibration
-    from fastflow.cli.run.calibrate import calibrate_chip
-
-    return partial(calibrate_chip, composer, *plan_calibration(composer, overrides, None))
-
-
-def _planned_question(composer: Composer, overrides: Sequence[str]) -> Callable[[], None]:
-    """Plan a sensitivity; returns what answers it. Raises InputError."""
-    from fastflow.analysis.sensitivity.study import question_of
-    from fastflow.cli.run.sensitivity import answer
-
-    question = question_of(composer, overrides)
-    return partial(answer, composer, question, _place(question.run.output))
-
-
-def _place(output: str) -> str:
-    """Return where an output goes, as it is shown."""
-    return output if is_url(output) else path_of(Path(output).absolute())
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _run(
-    composer: Composer,
-    planned: Run,
-    output: str,
-    overrides: Sequence[str],
-    sweeper: Mapping[str, Any] | None,
-) -> None:
-    """Run what was planned, and print the results; raises InputError. sweeper: None for one point."""
-    with explaining(composer, planned):
-        if composer.config_name == PRIMARY["search"]:
-            from fastflow.cli.run.search import run_search
-
-            run_search(composer, overrides, planned, sweeper, output)
-        elif sweeper is None:
-            if planned.grid.report:
-                raise InputError(
-                    "report", planned.grid.report, "null for one point; only a grid (-m) is a study"
-                )
-            run_point(planned, output)
-        else:
-            run_grid(planned, output)
+    return ready

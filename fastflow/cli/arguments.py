@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from hydra._internal.utils import get_args_parser
 
+from fastflow.cli.command import Command
 from fastflow.config.composer import Composer
-from fastflow.config.list_keys import as_one_value
+from fastflow.config.list_keys import as_lists, as_one_value
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.overrides import STUDIES
@@ -38,10 +39,10 @@ _SECTION = "output"
 """What every primary configuration that is made of ours has."""
 
 
-def read_arguments(name: str) -> Namespace:
+def read_arguments(command: Command) -> Namespace:
     """Read the command line of a command as Hydra will; raises InputError."""
     complaint = io.StringIO()
-    sys.argv[1:] = as_one_value(sys.argv[1:])
+    sys.argv[1:] = as_lists(as_one_value(sys.argv[1:]), command.lists)
     try:
         with redirect_stderr(complaint):
             return get_args_parser().parse_args()
@@ -52,9 +53,9 @@ def read_arguments(name: str) -> Namespace:
     split = _SPLIT.fullmatch(reason)
     if split is not None:
         raise CompositionError(
-            f"{split.group(1)}: stands after a switch, with overrides before it; {_order(name)}"
+            f"{split.group(1)}: stands after a switch, with overrides before it; {_order(command.name)}"
         )
-    raise CompositionError(f"{reason}; see {spoken(name)} --help")
+    raise CompositionError(f"{reason}; see {spoken(command.name)} --help")
 
 
 def spoken(name: str) -> str:
@@ -71,7 +72,7 @@ def _order(name: str) -> str:
     return f"-m comes first: {spoken(name)} -m {shlex.join(given)}"
 
 
-def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
+def check_arguments(arguments: Namespace, command: Command) -> None:
     """Refuse what Hydra would pass over, or leave files for, before it does; raises InputError."""
     if arguments.config_dir == "":
         raise InputError("--config-dir", "", "a folder that exists", COMMAND_LINE)
@@ -81,7 +82,7 @@ def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
     for text in arguments.overrides:
         nowhere = _NOWHERE.fullmatch(text)
         if nowhere is not None:
-            what = "a file, NAME.yaml" if name == "calibrate" else "a folder"
+            what = "a file, NAME.yaml" if command.name == "calibrate" else "a folder"
             raise InputError(nowhere.group(2) or "output", "null", what, COMMAND_LINE)
         sweeper = _SWEEPER.fullmatch(text)
         if sweeper is not None and sweeper.group(1) != "fastflow":
@@ -91,7 +92,7 @@ def check_arguments(arguments: Namespace, name: str, primary: str) -> None:
         if log is not None and log.group(1) not in _QUIET:
             allowed = f"one of {', '.join(_QUIET)}: a log file beside Parquet parts is no part of the dataset"
             raise InputError("hydra/job_logging", log.group(1), allowed, COMMAND_LINE)
-    if arguments.config_name not in (None, primary):
+    if arguments.config_name not in (None, command.config):
         _check_primary(arguments)
 
 

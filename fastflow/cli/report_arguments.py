@@ -1,20 +1,20 @@
-"""`python -m fastflow.report`: tables and figures from datasets."""
+"""The command line of `python -m fastflow.report`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 
 from fastflow.cli.argparse_commands import Parser, exit_code
+from fastflow.cli.command import Command
 from fastflow.config.list_keys import COLUMNS
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
 from fastflow.engine.dataset.folder import is_folder
 from fastflow.reporting.charts import FORMATS
-from fastflow.reporting.studies import STUDIES
+from fastflow.schema.studies import STUDIES
 
 _ABOUT = """\
 Report on a dataset of fastflow.
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(command: Command, arguments: Sequence[str] | None = None) -> int:
     """Report on the datasets that a command line names; returns the exit code: 0, or 2 after a mistake."""
     return exit_code(partial(_run, arguments))
 
@@ -125,7 +125,3 @@ def _split(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         else:
             keys[key] = value
     return datasets, keys
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -29,7 +29,7 @@ def use_plugins() -> None:
     Hydra looks for plugins under the namespace package `hydra_plugins` alone, and once in a
     process, so the folder that holds ours goes on `sys.path`, and they are registered by hand.
     """
-    folder = str(PACKAGE / "_plugins")
+    folder = str(PACKAGE / "cli" / "_plugins")
     if folder not in sys.path:
         sys.path.append(folder)
     from hydra.core.plugins import Plugins

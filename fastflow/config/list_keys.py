@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 COLUMNS = "columns"
 _BARE = re.compile(rf"(\+{{0,2}}{COLUMNS}=)(?!null$)([^'\"\[{{(][^'\"]*)")
@@ -15,6 +15,16 @@ def as_one_value(overrides: Iterable[str]) -> list[str]:
         _BARE.sub(r"\1'\2'", text) if isinstance(text, str) and _BARE.fullmatch(text) else text
         for text in overrides
     ]
+
+
+def as_lists(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
+    """Return overrides of which `key=a,b` is a list for some keys, as Hydra's grammar has it."""
+    texts = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        several = key in keys and "," in value and value[:1] not in ("[", "'", '"')
+        texts.append(f"{key}=[{value}]" if several else text)
+    return texts
 
 
 def joined(value: object) -> str:

@@ -7,12 +7,12 @@ import numpy as np
 from fastflow.core.tables import Columns, Floats, take
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.defaults import zero_stage
+from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.virtual_stages import EVEN, NONE, RECOMPUTE
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.workload import parameters_of, tokens_of
 from fastflow.physics.workload.graph import PARTS, UPDATE, model_flop, sum_by_kind, sum_by_point
 from fastflow.physics.workload.precision import types_of
-from fastflow.schema.inputs import AUTO, SCHEDULES
 
 
 def stacked_columns(prediction: Prediction, kernel_s: Floats) -> Columns:

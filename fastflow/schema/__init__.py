@@ -14,8 +14,10 @@ import re
 from functools import cache
 
 from fastflow.core.field import Column, ColumnType
+from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
+from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.schema.backtest import BACKTEST
-from fastflow.schema.inputs import ALGORITHMS, INPUTS, SCHEDULES
+from fastflow.schema.inputs import INPUTS
 from fastflow.schema.results import RESULTS, SEARCH, SERVED, SHARED_WITH_SERVED, STACKED, TYPICAL, VALIDATION
 from fastflow.schema.sensitivity import SENSITIVITY
 from fastflow.schema.uncertainty import BANDED, CHANCE, ON_FRONT, SAMPLED, band_of, bands

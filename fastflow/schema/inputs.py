@@ -8,6 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastflow.core.field import Column, count, fraction, nonnegative, positive, share, text
+from fastflow.physics.network.collectives.algorithms import CHOICES as ALGORITHMS
+from fastflow.physics.parallelism.options import (
+    CONTEXTS,
+    DISPATCHER,
+    DISPATCHERS,
+    OFFLOADS,
+    REDUCES,
+    SCHEDULES,
+    SPLITS,
+    SWITCH,
+)
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.precision import (
     ATTENTION_TYPES,
@@ -29,21 +40,7 @@ OPERANDS = ("registers", "l1")
 SCALERS = ("lanes", "units")
 DATAFLOWS = ("weight", "activation", "output", "best")
 TOPOLOGIES = ("ring", "mesh", "torus", "fully_connected", "switch", "fat_tree")
-ALGORITHMS = (
-    "auto", "ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension",
-)  # fmt: skip
 LIBRARIES = ("none", "nccl")
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-OFFLOADS = ("none", "optimizer", "activations", "all")
-AUTO, TRUE, FALSE = "auto", "true", "false"
-SPLITS = (AUTO, "even", "balanced")
-SWITCH = (AUTO, TRUE, FALSE)
-MICROBATCH, BUFFER = "microbatch", "buffer"
-REDUCES = (AUTO, MICROBATCH, "iteration", BUFFER)
-ALL_TO_ALL = "all_to_all"
-CONTEXTS = ("ring", ALL_TO_ALL)
-DISPATCHER, FLEX = "parallel.token_dispatcher", "flex"
-DISPATCHERS = (AUTO, "alltoall", FLEX)
 
 
 def _breakdown(name: str, what: str, parts: Iterable[str]) -> tuple[Column, ...]:

@@ -15,9 +15,10 @@ from fastflow.analysis.calibration.fitted_chip import (
     fit_chip,
     scalar_frame,
 )
-from fastflow.analysis.calibration.task import CalibrationTask, as_lists, plan_calibration
+from fastflow.analysis.calibration.task import LISTS, CalibrationTask, plan_calibration
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
+from fastflow.config.list_keys import as_lists
 from fastflow.config.messages import counted, path_of
 from fastflow.engine.dataset.folder import LocalFolder, remove_empty
 from fastflow.engine.grid.run import explaining
@@ -47,7 +48,7 @@ def calibrate(
     with hydra_rules():
         composer = Composer.of_library(config_dir, config_name="calibrate")
         asked = None if output is None else str(output)
-        task, where = plan_calibration(composer, as_lists(overrides), asked)
+        task, where = plan_calibration(composer, as_lists(overrides, LISTS), asked)
         fitted, text = fit_and_write(composer, task, where, listener)
     path = None if where is None else Path(where)
     return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)

@@ -25,7 +25,7 @@ HELD_BACK = 0.2  # of the rows
 SEED = 0
 ROWS_OF_A_SCALAR = 5  # to fit, at least
 MOST_ROWS = 3000  # to fit, at most: they say all that some scalars can be
-_LISTS = ("fit", "measurements")
+LISTS = ("fit", "measurements")
 
 
 class CalibrationTask(NamedTuple):
@@ -52,16 +52,6 @@ class CalibrationTask(NamedTuple):
         return ~np.isnan(self.before)
 
 
-def as_lists(overrides: Sequence[str]) -> list[str]:
-    """Return overrides of which `fit=a,b` and `measurements=a,b` are lists, as the grammar has them."""
-    found = []
-    for text in overrides:
-        key, _, value = text.partition("=")
-        several = key in _LISTS and "," in value and value[:1] not in ("[", "'", '"')
-        found.append(f"{key}=[{value}]" if several else text)
-    return found
-
-
 def plan_calibration(
     composer: Composer, overrides: Sequence[str], output: str | None
 ) -> tuple[CalibrationTask, str | None]:
@@ -71,8 +61,8 @@ def plan_calibration(
     """
     parsed = composer.parse(overrides)
     origin = composer.origin_of_overrides
-    mine = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group in _LISTS]
-    others = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group not in _LISTS]
+    mine = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group in LISTS]
+    others = [text for text, one in zip(overrides, parsed, strict=True) if one.key_or_group not in LISTS]
     leaves = composer.compose(mine).leaves
     paths = _paths(said_of(leaves, "measurements"), origin)
     planned = [plan_file(composer, (*others, f"measurements={_quoted(path)}")) for path in paths]

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from fastflow.analysis.search.optimizers.objective import TIMES, measure
-from fastflow.analysis.search.optimizers.pareto import nondominated
 from fastflow.analysis.search.optimizers.serving_objective import measure_served
 from fastflow.analysis.search.run import Answer
+from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import field_of

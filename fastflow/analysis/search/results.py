@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fastflow.analysis.search.optimizers.objective import LACKS_MEMORY
-from fastflow.analysis.search.optimizers.pareto import nondominated
 from fastflow.analysis.search.probabilities import with_chance_of_first, with_chance_on_front
 from fastflow.analysis.search.ranges import KEY, in_order
 from fastflow.analysis.search.run import Answer
@@ -23,6 +22,7 @@ from fastflow.config.composer import Composer
 from fastflow.config.messages import counted
 from fastflow.config.model_inputs import SEARCH_KEYS
 from fastflow.core.errors import InputError
+from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.engine.dataset.folder import FRONT, RANKING, folder_at, is_url
 from fastflow.engine.dataset.schema import field_of

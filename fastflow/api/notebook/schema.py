@@ -47,7 +47,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Draw points as their command does: the figure of a study, of servers, or of the axes of a grid."""
     from fastflow.reporting.charts import overview, serving
     from fastflow.reporting.charts.style import styled
-    from fastflow.reporting.studies import STUDIES, report_of
+    from fastflow.reporting.studies import report_of
+    from fastflow.schema.studies import STUDIES
 
     title = counted(len(frame), "point")
     with styled():

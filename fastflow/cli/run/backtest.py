@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,12 @@ from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import is_url
 
 
-def run_backtest(
-    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
-) -> None:
-    """Try what a command line asks for; raises InputError."""
+def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
+    """Try what Hydra composed; raises InputError."""
     from fastflow.cli.run.report import save_beside, tell_backtest
     from fastflow.reporting.terminal.progress import Progress
 
-    if spans is not None:
+    if sweeper is not None:
         raise CompositionError("a back-test takes one configuration, without -m or a study")
     question, devices = question_of(composer, overrides)
     output = question.output if question.output is not None and is_url(question.output) else folder
@@ -34,3 +33,8 @@ def run_backtest(
         found, question, lambda: write(output, found, question), partial(save_beside, output, "backtest")
     )
     sys.stdout.flush()
+
+
+def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
+    """Leave every command line to Hydra."""
+    return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastflow.analysis.calibration.chip_output import check_chip_output, default_output
@@ -13,11 +15,18 @@ from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError
 
 
-def run_calibration(composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None) -> None:
-    """Calibrate what a command line asks for; raises InputError."""
-    if spans is not None:
+def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
+    """Calibrate what Hydra composed, into a file rather than the folder; raises InputError."""
+    if sweeper is not None:
         raise CompositionError("a calibration takes one configuration, without -m")
     calibrate_chip(composer, *plan_calibration(composer, overrides, None))
+
+
+def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
+    """Plan a command line; returns what runs it, or None. Raises InputError."""
+    if arguments.multirun:
+        return None
+    return partial(calibrate_chip, composer, *plan_calibration(composer, arguments.overrides, None))
 
 
 def calibrate_chip(composer: Composer, task: CalibrationTask, where: str | None) -> None:

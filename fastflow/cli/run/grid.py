@@ -1,19 +1,27 @@
-"""`python -m fastflow.sweep`: one point, or a grid with progress and a short table at the end."""
+"""Points and grids of `sweep` and `search`: planned from a command line, then run."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.types import RunMode
 
 from fastflow.config.composer import Composer
-from fastflow.config.messages import COMMAND_LINE
+from fastflow.config.messages import COMMAND_LINE, path_of
 from fastflow.core.errors import CompositionError
-from fastflow.engine.grid.overrides import first_of_groups, read_terms
-from fastflow.engine.grid.run import Run, refuse_others
+from fastflow.engine.dataset.folder import is_url
+from fastflow.engine.grid import plan as planner
+from fastflow.engine.grid.overrides import STUDIES, SWEEPER, first_of_groups, read_terms
+from fastflow.engine.grid.run import Run, explaining
 
-if TYPE_CHECKING:
-    pass
+Execute = Callable[[Composer, Sequence[str], Run, Mapping[str, Any] | None, str], None]
+"""What runs a planned grid: composer, overrides, the plan, what `hydra.sweeper` says, where results go."""
+_MULTIRUN = RunMode.MULTIRUN.name
 
 
 def check_single(composer: Composer, overrides: Sequence[str]) -> None:
@@ -25,30 +33,63 @@ def check_single(composer: Composer, overrides: Sequence[str]) -> None:
         )
 
 
-def run_grid(run: Run, output: str) -> None:
-    """Evaluate a grid into a dataset, with progress on standard error and a short table at the end."""
-    from fastflow.engine.dataset.schema import column_order
-    from fastflow.engine.dataset.selected_columns import chosen_columns
-    from fastflow.engine.run import execute
-    from fastflow.reporting.terminal import grid
-    from fastflow.reporting.terminal.progress import Progress
+def run(
+    composer: Composer,
+    overrides: Sequence[str],
+    sweeper: Mapping[str, Any] | None,
+    folder: str,
+    execute: Execute,
+) -> None:
+    """Run what Hydra composed; sweeper: what `hydra.sweeper` says, None for one point. Raises InputError."""
+    planned = planner.plan(composer, overrides, sweeper or {}, _say)
+    output = planned.output if is_url(planned.output) else folder  # Hydra takes a URL for a path
+    _run(execute, composer, overrides, planned, sweeper, output)
 
-    refuse_others(run, shows=True)
-    columns = chosen_columns(run.columns, column_order(run.grid))
-    if run.grid.report:
-        from fastflow.cli.run.report import check_study, judge
-        from fastflow.engine.dataset.reader import find
 
-        check_study(run)
-    with Progress(run.grid.describe(), run.grid.points) as progress:
-        store = execute.store(run, output, progress.begin, progress.advance)
-    try:
-        grid.show(run.grid, store, progress, columns)
-        try:
-            if run.grid.report:
-                judge(find(store.folder.shown), run.grid.report)
-        finally:
-            print(f"Dataset: {store.folder.shown}")
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the dataset is complete in {store.folder.shown}") from None
+def plan(composer: Composer, arguments: Namespace, execute: Execute) -> Callable[[], None] | None:
+    """Plan a command line that Hydra need not see; returns what runs it, or None. Raises InputError."""
+    sweeper = _study(composer, arguments.overrides) if arguments.multirun else None
+    if sweeper is None and arguments.multirun:
+        return None
+    planned = planner.plan(composer, arguments.overrides, sweeper or {}, _say)
+    if planned.grid.keys and not arguments.multirun:
+        return None
+    output = planned.output if arguments.multirun else shown_output(planned.output)
+    return partial(_run, execute, composer, arguments.overrides, planned, sweeper, output)
+
+
+def shown_output(output: str) -> str:
+    """Return where an output goes, as it is shown."""
+    return output if is_url(output) else path_of(Path(output).absolute())
+
+
+def _study(composer: Composer, overrides: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return what a study among the overrides says of the grid; None where it says more than that to Hydra.
+
+    Raises InputError.
+    """
+    terms = read_terms(composer, overrides, COMMAND_LINE)
+    if not any(term.key == STUDIES for term in terms):
+        return {}
+    chosen = first_of_groups(terms)
+    usual, said = (dict(composer.says_to_hydra(texts)) for texts in ((), chosen))
+    sweeper = said.pop("sweeper", {})
+    is_grid = said.pop("mode", _MULTIRUN) == _MULTIRUN
+    return sweeper if is_grid and said == usual and sweeper.keys() <= set(SWEEPER) else None
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _run(
+    execute: Execute,
+    composer: Composer,
+    overrides: Sequence[str],
+    planned: Run,
+    sweeper: Mapping[str, Any] | None,
+    output: str,
+) -> None:
+    """Run what was planned, and print the results; raises InputError."""
+    with explaining(composer, planned):
+        execute(composer, overrides, planned, sweeper, output)

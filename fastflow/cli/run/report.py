@@ -19,8 +19,9 @@ from fastflow.engine.dataset.kinds import SENSITIVITY, kind_of_table
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.selected_columns import chosen_columns
 from fastflow.engine.grid.run import Run
-from fastflow.reporting.studies import STUDIES, report_of
+from fastflow.reporting.studies import report_of
 from fastflow.schema import find_input, find_result
+from fastflow.schema.studies import STUDIES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastflow.analysis.search.results import chips, chips_at, front, ranking
 from fastflow.analysis.search.run import Answer, search_designs
 from fastflow.analysis.search.study import prepare_search, write_beside
+from fastflow.cli.run import grid
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
     from fastflow.reporting.terminal.progress import Progress
 
 
-def run_search(
+def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
+    """Search what Hydra composed; raises InputError."""
+    grid.run(composer, overrides, sweeper, folder, _search)
+
+
+def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
+    """Plan a command line; returns what runs it, or None. Raises InputError."""
+    return grid.plan(composer, arguments, _search)
+
+
+def _search(
     composer: Composer,
     overrides: Sequence[str],
     run: Run,

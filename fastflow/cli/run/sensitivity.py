@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fastflow.analysis.sensitivity.study import Question, answered, question_of
+from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError
 from fastflow.engine.dataset.folder import is_url
@@ -16,13 +18,19 @@ from fastflow.engine.dataset.store import check_table, write_table
 from fastflow.engine.grid.run import explaining
 
 
-def run_sensitivity(
-    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
-) -> None:
-    """Answer what a command line asks; raises InputError."""
-    if spans is not None:
+def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
+    """Answer what Hydra composed; raises InputError."""
+    if sweeper is not None:
         raise CompositionError("a sensitivity is of one point, without -m")
     answer(composer, question_of(composer, overrides), folder)
+
+
+def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
+    """Plan a command line; returns what answers it, or None. Raises InputError."""
+    if arguments.multirun:
+        return None
+    question = question_of(composer, arguments.overrides)
+    return partial(answer, composer, question, shown_output(question.run.output))
 
 
 def answer(composer: Composer, question: Question, folder: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastflow.analysis.measurements.plan import PlannedFile, plan_file
 from fastflow.analysis.validation.tables import check_validation_output, predicted_tables, write_tables
+from fastflow.cli.run.grid import shown_output
 from fastflow.config.composer import Composer
 from fastflow.config.messages import counted
 from fastflow.core.errors import CompositionError
@@ -15,14 +18,20 @@ from fastflow.engine.dataset.folder import is_url
 from fastflow.engine.grid.run import explaining
 
 
-def run_validation(
-    composer: Composer, overrides: Sequence[str], spans: Mapping[str, Any] | None, folder: str
-) -> None:
-    """Validate what a command line asks for; raises InputError."""
-    if spans is not None:
+def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
+    """Validate what Hydra composed; raises InputError."""
+    if sweeper is not None:
         raise CompositionError("a validation takes one configuration, without -m")
     planned = plan_file(composer, overrides)
     validate_file(composer, planned, planned.run.output if is_url(planned.run.output) else folder)
+
+
+def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
+    """Plan a command line; returns what runs it, or None. Raises InputError."""
+    if arguments.multirun:
+        return None
+    planned = plan_file(composer, arguments.overrides)
+    return partial(validate_file, composer, planned, shown_output(planned.run.output))
 
 
 def validate_file(composer: Composer, planned: PlannedFile, output: str) -> None:

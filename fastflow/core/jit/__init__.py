@@ -20,22 +20,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-MODEL = (
-    "_jit", "column.py", "columns", "cost", "crossflow.py", "distinct.py", "errors.py", "explanation.py",
-    "hardware", "iteration", "kernel_times.py", "limits.py", "network", "optimize", "parallelism",
-    "prediction.py", "results.py", "served_results.py", "serving", "stacked_results.py", "tables.py",
-    "timelines.py", "timing", "workload", "yaml_file.py",
-)  # fmt: skip
-"""The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
+MODEL = ("core", "physics", "schema", "performance")
+"""The packages of the model: all that a result may follow from besides its inputs, and every kernel."""
 
 
 def _digest() -> str:
     """Return a hash of the model's sources and Numba's version."""
     digest = hashlib.sha256(numba.__version__.encode())
-    package = Path(__file__).parents[1]
-    rooms = (package / room for room in MODEL)
-    sources = [source for room in rooms for source in ([room] if room.suffix else room.rglob("*.py"))]
-    for source in sorted(sources):
+    package = Path(__file__).parents[2]
+    for source in sorted(source for name in MODEL for source in (package / name).rglob("*.py")):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

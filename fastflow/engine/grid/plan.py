@@ -33,10 +33,10 @@ from fastflow.performance.accuracy.table import digest as accuracy_digest
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload import is_stacked
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
-from fastflow.reporting.studies import STUDIES
 from fastflow.schema import ALL, SOME
 from fastflow.schema.results import ASSUMPTIONS
 from fastflow.schema.serving import NO_SERVING
+from fastflow.schema.studies import STUDIES
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _PLACES = ("output", "trace", "picture", COLUMNS)

@@ -14,8 +14,8 @@ from fastflow.config.list_keys import COLUMNS
 from fastflow.core.errors import InputError
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.parallelism.strategy import AUTO, parse
-from fastflow.reporting.studies import SEARCHED
 from fastflow.schema import find_input
+from fastflow.schema.studies import SEARCHED
 
 _GIVEN = re.compile(r"([a-z_]+(?:\.\w+)+)=([^\s,;()]+)")
 """A key and a value that a refusal speaks of."""

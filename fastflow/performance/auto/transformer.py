@@ -19,8 +19,8 @@ from fastflow.performance.auto.no_fit import least_of
 from fastflow.performance.crossflow import Weights, predict, weigh
 from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.physics.parallelism.defaults import zero_stage
+from fastflow.physics.parallelism.options import AUTO
 from fastflow.physics.parallelism.virtual_stages import NONE, RECOMPUTE
-from fastflow.schema.inputs import AUTO
 
 AT_ONCE = 1024  # layouts weighed or predicted together
 FIRST = 128  # predicted at first; twice as many each time

@@ -14,6 +14,7 @@ import numpy as np
 from fastflow.core.dedupe import kinds, vocabulary
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts, take
+from fastflow.physics.network.collectives.algorithms import CHOICES
 from fastflow.physics.network.collectives.cost import KINDS, cheapest, price
 from fastflow.physics.network.collectives.custom_all_reduce import (
     check_exchange,
@@ -35,7 +36,6 @@ from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
 from fastflow.physics.workload.graph import NO_EXCHANGE, Graph
-from fastflow.schema import ALGORITHMS
 
 
 class Exchanges(NamedTuple):
@@ -43,7 +43,7 @@ class Exchanges(NamedTuple):
 
     sync_s: Floats  # of one launch, waited for [s]
     sync_level: Ints  # 0 within the package, 1 between packages
-    sync_by: Ints  # algorithm, of columns.ALGORITHMS
+    sync_by: Ints  # algorithm, of collectives.algorithms.CHOICES
     gradient_s: Floats  # once an iteration; may overlap with later kernels [s]
     gradient_level: Ints
     gradient_by: Ints
@@ -67,7 +67,7 @@ class _Edges(NamedTuple):
     """One kind of cross-edge of all points, timed; shape (kernels,)."""
 
     time: Floats  # of one launch [s]
-    by: Ints  # algorithm, of columns.ALGORITHMS; 0 for none
+    by: Ints  # algorithm, of collectives.algorithms.CHOICES; 0 for none
     level: Ints
 
 
@@ -196,7 +196,7 @@ def communicate(
         routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
     )
     names, place_of = vocabulary(inputs["system.collective"])
-    wanted = np.array([ALGORITHMS.index(name) - 1 for name in names], dtype=np.int64)[place_of]
+    wanted = np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[place_of]
 
     each, sums = sums_each_microbatch(inputs, strategies.lp), graph.times
     if each.any():
@@ -289,7 +289,7 @@ def collective_times(
     library = str(inputs["system.library"][0])
     check_choice(library, name)
     check_exchange(library, str(exchange_of(inputs)[0]))
-    wanted = ALGORITHMS.index(name) - 1
+    wanted = CHOICES.index(name) - 1
     intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires[:-1])
     time = np.empty(size.size)
     for among in np.unique(ranks):

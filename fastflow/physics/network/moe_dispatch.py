@@ -44,7 +44,7 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
 from fastflow.physics.workload.graph import ALL_TO_ALL, EXPERTS, Graph
 
 WAY = HIERARCHICAL + 1
-"""The algorithm that results name, of columns.ALGORITHMS."""
+"""The algorithm that results name, of collectives.algorithms.CHOICES."""
 
 
 class Routing(NamedTuple):

@@ -18,6 +18,7 @@ from fastflow.physics.hardware.packages import per_package
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.bounds import Bound, limits, parse
 from fastflow.physics.parallelism.mesh import AXES
+from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, divisors
 from fastflow.physics.parallelism.virtual_stages import (
     BALANCED,
@@ -29,7 +30,6 @@ from fastflow.physics.parallelism.virtual_stages import (
     SELECTIVE,
     divides,
 )
-from fastflow.schema.inputs import AUTO, SCHEDULES
 
 STRATEGY, MICROBATCH, ZERO = "parallel.strategy", "parallel.microbatch", "parallel.zero"
 SPLIT = "parallel.split"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.tables import Bools, Inputs, Ints
+from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
 from fastflow.physics.workload import in_blocks
-from fastflow.schema.inputs import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
 
 
 def zero_stage(inputs: Inputs) -> Ints:

@@ -15,10 +15,10 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.options import OFFLOADS
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import FORWARD, HIDDEN, Graph
-from fastflow.schema.inputs import OFFLOADS
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 

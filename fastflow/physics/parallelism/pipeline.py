@@ -10,6 +10,7 @@ from fastflow.core.dedupe import look_up
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.parallelism.virtual_stages import (
@@ -26,8 +27,6 @@ from fastflow.physics.parallelism.virtual_stages import (
 from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
 from fastflow.physics.workload import in_blocks
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, Graph
-from fastflow.schema import SCHEDULES
-from fastflow.schema.inputs import AUTO
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)

@@ -18,11 +18,11 @@ from fastflow.core.dedupe import vocabulary
 from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
+from fastflow.physics.parallelism.options import AUTO, SPLITS
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.pipeline_order import balance
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, HIDDEN, Graph
-from fastflow.schema.inputs import AUTO, SPLITS
 
 
 class Chunks(NamedTuple):

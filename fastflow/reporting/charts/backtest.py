@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fastflow.reporting.charts.style import APART, head
-from fastflow.reporting.placement.shapes import INK, QUIET
+from fastflow.reporting.colours import INK, QUIET
 
 _WIDTH = 0.2
 _LOOKS = {

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fastflow.reporting.charts.style import APART, head
-from fastflow.reporting.placement.shapes import INK
+from fastflow.reporting.colours import INK
 
 _WIDTH, _BAR = 9.0, 0.34
 

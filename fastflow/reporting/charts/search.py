@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.analysis.search.optimizers.design_space import BUDGETS
-from fastflow.analysis.search.optimizers.pareto import nondominated
 from fastflow.config.messages import counted
 from fastflow.core import units
+from fastflow.core.pareto import nondominated
 from fastflow.reporting.charts.style import SCALE, head, written
-from fastflow.reporting.placement.shapes import QUIET
+from fastflow.reporting.colours import QUIET
 
 COMPONENTS = {
     "core": "#3d4f60", "l0": "#d5e8dc", "l1": "#97c6ac", "l2": "#3f9270", "l3": "#2a6b51", "l4": "#174633",

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fastflow.core import units
 from fastflow.reporting.charts.style import APART, head
-from fastflow.reporting.placement.shapes import INK, QUIET
+from fastflow.reporting.colours import INK, QUIET
 from fastflow.schema import find_result
 
 _MOST = 20

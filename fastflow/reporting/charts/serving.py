@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.analysis.search.optimizers.pareto import nondominated
 from fastflow.core import units
+from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Ints
 from fastflow.performance.serving.slo import COMPARED, is_late
 from fastflow.reporting.charts.overview import choices, label, swept
 from fastflow.reporting.charts.style import APART, head, written
-from fastflow.reporting.placement.shapes import INK, QUIET
+from fastflow.reporting.colours import INK, QUIET
 
 _LATENCIES = {f"{name}_s": compared for name, compared in COMPARED.items()}
 """A time's mean, and what its limit is compared with."""

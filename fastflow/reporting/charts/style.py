@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fastflow.config.messages import counted
-from fastflow.reporting.placement.shapes import INK, QUIET
+from fastflow.reporting.colours import INK, QUIET
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fastflow.core.tables import Floats
 from fastflow.reporting.charts.style import LIMITERS, head
-from fastflow.reporting.placement.shapes import INK, QUIET
+from fastflow.reporting.colours import INK, QUIET
 
 _COLOURS = LIMITERS | {
     "launch": "#f2c14e",

@@ -23,18 +23,11 @@ from fastflow.core.tables import Floats
 from fastflow.core.units import show
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.network.routing.topology import FULL, TREE
+from fastflow.reporting.colours import IDLE, INK, QUIET
 from fastflow.reporting.placement.floorplan import DEVICE, Floorplan, floorplan
 from fastflow.reporting.placement.ranks import draw_ranks
 from fastflow.reporting.placement.scene import Scene, Traffic, scene
-from fastflow.reporting.placement.shapes import (
-    IDLE,
-    INK,
-    QUIET,
-    draw_boxes,
-    draw_building,
-    draw_lines,
-    draw_title,
-)
+from fastflow.reporting.placement.shapes import draw_boxes, draw_building, draw_lines, draw_title
 from fastflow.reporting.placement.wiring import CUT, PLANE, WRAP, strokes
 
 ENDINGS = (".svg", ".png", ".pdf")

@@ -9,9 +9,10 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
 from fastflow.core.tables import Ints
+from fastflow.reporting.colours import IDLE, INK
 from fastflow.reporting.placement.floorplan import Floorplan
 from fastflow.reporting.placement.scene import Scene, Traffic
-from fastflow.reporting.placement.shapes import IDLE, INK, draw_boxes, draw_building, draw_title
+from fastflow.reporting.placement.shapes import draw_boxes, draw_building, draw_title
 
 _TILE = 0.45  # half a device's side, where no links are drawn [pitch]
 _MOST_LABELLED = 64

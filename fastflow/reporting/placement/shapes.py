@@ -8,9 +8,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from fastflow.core.tables import Floats
+from fastflow.reporting.colours import INK
 from fastflow.reporting.placement.floorplan import Floorplan
 
-INK, QUIET, IDLE = "#222222", "#666666", "#dcdcdc"
 _SWITCH, _PACKAGE, _FRAME = "#8899aa", "#f7f9fb", "#b8c4d0"
 
 

@@ -12,13 +12,6 @@ if TYPE_CHECKING:
 
     from fastflow.reporting.studies.claims import Claim
 
-STUDIES = (
-    "backtest", "fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "serving_technology",
-)  # fmt: skip
-"""Names that a study's `report:` may have; each is a module of this room."""
-SEARCHED = ("fig10", "fig11")
-"""Those that judge the ranking of a search."""
-
 
 class Report(NamedTuple):
     """How a dataset is judged and drawn."""
@@ -32,6 +25,6 @@ class Report(NamedTuple):
 
 
 def report_of(name: str) -> Report:
-    """Return the report of one of `STUDIES`."""
+    """Return the report of one of `schema.studies.STUDIES`."""
     module = import_module(f"fastflow.reporting.studies.{name}")
     return Report(module.COLUMNS, module.claims, module.draw)

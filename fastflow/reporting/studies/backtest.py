@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fastflow.reporting.charts.style import APART, head
-from fastflow.reporting.placement.shapes import QUIET
+from fastflow.reporting.colours import QUIET
 from fastflow.reporting.studies.claims import Claim, judge
 
 QUANTITIES = {

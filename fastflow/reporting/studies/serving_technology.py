@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from fastflow.core.units import percent, show
 from fastflow.reporting.charts.style import SCALE, head, written
-from fastflow.reporting.placement.shapes import QUIET
+from fastflow.reporting.colours import QUIET
 from fastflow.reporting.studies.claims import MUCH, Claim, judge
 from fastflow.reporting.studies.fig09 import MEMORIES, NETWORKS, NODES
 

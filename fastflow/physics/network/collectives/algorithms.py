@@ -50,6 +50,8 @@ from fastflow.physics.workload.graph import (
 AUTO = -1  # the fastest
 RING, HALVING_DOUBLING, DOUBLE_TREE, DIRECT, HIERARCHICAL, PER_DIMENSION = range(6)
 ALGORITHMS = ("ring", "halving-doubling", "double-binary-tree", "direct", "hierarchical", "per-dimension")
+CHOICES = ("auto", *ALGORITHMS)
+"""What `system.collective` may be."""
 WAYS = len(ALGORITHMS)
 
 Cost = tuple[float, float, float, float]

@@ -22,6 +22,7 @@ from fastflow.core.yaml_file import listed, shown
 from fastflow.physics.parallelism.layout_file import KEY as FILE
 from fastflow.physics.parallelism.layout_file import read_layout
 from fastflow.physics.parallelism.mesh import AXES, DATA, axes, devices_along
+from fastflow.physics.parallelism.options import ALL_TO_ALL, AUTO, TRUE
 from fastflow.physics.parallelism.plans import (
     SEQUENCE,
     ULYSSES,
@@ -36,7 +37,6 @@ from fastflow.physics.parallelism.strategy import COLUMN_ROW, TENSOR, Strategies
 from fastflow.physics.workload import family_of, layers_of
 from fastflow.physics.workload.graph import LAYER_KINDS
 from fastflow.physics.workload.sharding_rules import COLS, ROWS
-from fastflow.schema.inputs import ALL_TO_ALL, AUTO, TRUE
 
 SAME = "same"  # as `parallel.strategy` says
 LAYERS = "parallel.layers"

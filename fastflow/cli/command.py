@@ -1,0 +1,51 @@
+"""What a command is: its configuration, and the files that make its results, tables, charts and pages."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command. Paths are below `fastflow/`; "" where it has none."""
+
+    name: str
+    """`python -m fastflow.NAME`."""
+    about: str
+    """What it does, in one line of `fastflow --help`."""
+    config: str = ""
+    """Its primary configuration, `conf/NAME.yaml`; "" where Hydra does not run it."""
+    line: str = "cli/application.py"
+    """What reads its command line; see `main`."""
+    run: str = ""
+    """What runs it and prints; see `module`."""
+    computes: str = ""
+    """The package of its results."""
+    columns: str = ""
+    """The columns of its dataset."""
+    table: str = ""
+    """Its tables on the screen."""
+    chart: str = ""
+    """Its figure."""
+    page: str = ""
+    """Its page for a browser."""
+    reads_rows: bool = False
+    """Whether its configuration is made for each row of a file."""
+
+    lists: tuple[str, ...] = ()
+    """Keys whose commas are of a list, not of an axis."""
+
+    def main(self) -> int:
+        """Run its command line; returns the exit code: 0, or 2 after a user's mistake."""
+        code: int = _module(self.line).main(self)
+        return code
+
+    def module(self) -> ModuleType:
+        """Return what runs it: a module with `run` and `plan`, as `cli/run/sweep.py` documents them."""
+        return _module(self.run)
+
+
+def _module(path: str) -> ModuleType:
+    """Return a module of a path below `fastflow/`."""
+    return import_module("fastflow." + path.removesuffix(".py").replace("/", "."))

@@ -1,0 +1,10 @@
+"""The names of studies; each has a file in `reporting/studies/`, and most one in `sweeps/`."""
+
+from __future__ import annotations
+
+STUDIES = (
+    "backtest", "fig01", "fig09", "fig10", "fig11", "llm_strategies", "llm_technology", "serving_technology",
+)  # fmt: skip
+"""What `report` may be."""
+SEARCHED = ("fig10", "fig11")
+"""Studies that judge the ranking of a search."""
