@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fastflow.core.tables import take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
 from fastflow.performance.serving.disaggregated.steady_state import steady_apart
-from tests.servers import loads, realistic, servers
+from tests.support.servers import loads, realistic, servers
 
 POINTS = 1000
 

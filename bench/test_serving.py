@@ -14,7 +14,7 @@ from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.passes import tabulate as passes
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
-from tests.servers import LOAD, PLAIN, loads, many_likely, realistic, servers
+from tests.support.servers import LOAD, PLAIN, loads, many_likely, realistic, servers
 
 
 def test_simulate_1000_requests(benchmark: BenchmarkFixture) -> None:

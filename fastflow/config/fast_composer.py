@@ -1,7 +1,7 @@
 """Composition of ordinary configurations on plain containers, as Hydra does it, in a tenth of the time.
 
 What is not ordinary raises Unusual, and is then left to Hydra and OmegaConf themselves. So are
-mistakes: nothing here has words for them. tests/test_engine_compose.py holds the two side by side.
+mistakes: nothing here has words for them. tests/config/test_fast_composer.py holds the two side by side.
 """
 
 from __future__ import annotations

@@ -1,0 +1,331 @@
+"""Servers: iterations from tables, lengths and arrivals, the simulation against its definitions."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastflow.performance.serving.passes import step_time as iterations
+from fastflow.performance.serving.passes.table import PassTimes
+from fastflow.performance.serving.requests import load
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG
+from fastflow.performance.serving.simulator.run import simulate
+from tests.naive import serving as naive
+from tests.naive import window as naive_window
+from tests.support.checks import cases, near
+from tests.support.servers import LOAD, PLAIN, loads, realistic, servers
+
+TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
+
+
+def random_times(random):
+    """Tables of a few entries on uneven axes. Decoding takes no less for more requests: beyond the tables,
+    which go on straight, that of many would take less than nothing else."""
+
+    def axis(low):
+        return np.unique(np.concatenate([[low], random.integers(2, 60, random.integers(0, 4))]))
+
+    tokens, requests, context, chunk, before = axis(1), axis(1), axis(1), axis(1), axis(0)
+    shapes = (tokens.size,), (tokens.size,), (requests.size, context.size), *[(chunk.size, before.size)] * 2
+    found = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
+    shared, head, decode, prefill, more = found
+    decode = np.cumsum(decode, axis=-2)
+    return PassTimes(tokens, shared, head, requests, context, decode, chunk, before, prefill, more)
+
+
+def random_server(random, ranks):
+    return {
+        "ranks": ranks,
+        "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
+        "row_s": random.choice([0.0, 1e-4 * random.random()]),
+        "budget": int(random.integers(4, 60)),
+        "most": int(random.choice([2, 5, 100])),
+        "capacity": int(random.choice([80, 150, 100_000])),
+        "mixes": bool(random.integers(2)),
+        "chunks": bool(random.integers(2)),
+        "reserves": bool(random.integers(2)),
+        "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
+        "queries": int(random.integers(1, 3)),
+        "draft_s": float(random.choice([0.0, 1e-3])),
+    } | random_stages(random)
+
+
+def random_stages(random):
+    """What the stages of a pipeline are, half of the time."""
+    if random.random() < 0.5:
+        return {}
+    widest, last = (0.5 * (1.0 + random.random(2))).tolist()
+    return {"in_flight": float(random.choice([1.0, 1.5, 2.0])), "widest": widest, "last": last}
+
+
+def random_load(random):
+    is_closed = bool(random.integers(2))
+    return {
+        "isl": float(random.integers(1, 40)),
+        "osl": float(random.integers(1, 40)),
+        "spread": float(random.choice([0.0, 0.5, 1.0])),
+        "prefix": float(random.choice([0.0, 0.6])),
+        "concurrency": int(random.integers(1, 12)) if is_closed else 0,
+        "rate": 0.0 if is_closed else 10.0 ** random.uniform(-0.5, 2.5),
+        "requests": int(random.integers(1, 30)) if is_closed else int(random.choice([3, 20, 20, 40])),
+        "most": 0 if is_closed else int(random.choice([0] * 7 + [24])),
+        "percentile": float(random.choice([0.0, 37.5, 50.0, 90.0, 99.9, 100.0])),
+    } | random_file(random, is_closed)
+
+
+def random_file(random, is_closed):
+    """What a load has from a file of requests, once in four, and of these half of the open ones' arrivals."""
+    if random.random() < 0.75:
+        return {}
+    known = int(random.integers(1, 12))
+    file = {"known": known, "lengths": random.integers(1, 40, (2, known))}
+    if is_closed or random.random() < 0.5:
+        return file
+    sent = np.sort(random.choice([0.0, 0.01, 1.0]) * random.random(known))
+    return file | {"rate": 0.0, "requests": int(random.integers(1, known + 1)), "arrivals": sent - sent[0]}
+
+
+def arrivals(load_):
+    """Return when each request is sent [s]; None of a closed loop."""
+    if load_["concurrency"]:
+        return None
+    if load_["rate"] == 0.0:
+        return load_["arrivals"][: load_["requests"]].tolist()
+    return load.arrivals_of(load_["rate"], load_["requests"]).tolist()
+
+
+def lengths(load_):
+    """Return (isl, osl) of every request."""
+    if "arrivals" in load_ and load_["rate"] == 0.0 and not load_["concurrency"]:
+        return [tuple(pair) for pair in load_["lengths"][:, : load_["requests"]].T.tolist()]
+    spread, requests = load_["spread"], load_["requests"]
+    if load_.get("known"):
+        both = load.lengths_sent(loads(load_), 0, requests)
+        return list(zip(*(column.tolist() for column in both), strict=True))
+    isl = load.lengths_of(load_["isl"], spread, requests, load.PROMPTS)
+    osl = load.lengths_of(load_["osl"], spread, requests, load.ANSWERS)
+    return list(zip(isl.tolist(), osl.tolist(), strict=True))
+
+
+def oracle_tables(times):
+    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    return plain | {name: plain[name][0] for name in TABLES}
+
+
+def of_oracle(times, server, load_):
+    """Return (requests as they were sent, iterations) of the oracle, each slot as a server of its own."""
+    every, times_sent = lengths(load_), arrivals(load_)
+    slots = min(server["slots"], load_["concurrency"] or len(every), len(every))
+    own = server | {"capacity": server["capacity"] // server["slots"]}
+    own["most"] = max(1, server["most"] // server["slots"])
+    plain = oracle_tables(times)
+    requests, log = [], []
+    clients = load_["concurrency"] or len(every)
+    for slot in range(slots):
+        mine = [i for i in range(len(every)) if i % clients % slots == slot]
+        at_once = len(range(slot, load_["concurrency"], slots))
+        sent = None if times_sent is None else [times_sent[i] for i in mine]
+        found, iterations = naive.simulate(
+            plain, own, [every[i] for i in mine], sent, at_once, load_["prefix"]
+        )
+        requests, log = requests + list(zip(mine, found, strict=True)), log + iterations
+    return [request for _, request in sorted(requests, key=lambda one: one[0])], log
+
+
+def until_stationary(run, load_, fits):
+    """Return what an oracle's run has, and what is measured of it, of as many requests as it goes on for.
+
+    None where requests do not fit the caches; fits: says so of (isl, osl) of all.
+    """
+    while True:
+        if not fits(lengths(load_)):
+            return None
+        requests, log = run(load_)
+        if load_["concurrency"] or load_["rate"] == 0.0:
+            return requests, log, naive_window.whole(requests)
+        window = naive_window.window(requests, load_["rate"])
+        more = naive_window.sent_next(window, load_["requests"], load_["rate"], load_["most"])
+        if not more:
+            return requests, log, window
+        load_ = load_ | {"requests": more}
+
+
+def check_seen(one, requests, window, load_, begin):
+    """Compare what requests see, and the state of an open loop."""
+    sent = [r for r in requests if naive_window.has(window, r.sent)]
+    ended = [r for r in requests if naive_window.has(window, r.end)]
+    ttft = [request.first - request.sent for request in sent]
+    tpot = [(r.end - r.first) / (r.osl - 1) for r in sent if r.osl > 1] or [0.0]
+    for name, values in (("ttft", ttft), ("tpot", tpot)):
+        assert near(one[f"{name}_s"], np.mean(values), 1e-9)
+        assert near(one[f"{name}_median_s"], np.median(values), 1e-9)
+        assert near(one[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
+        assert near(one[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
+    span = window["end"] - window["start"]
+    decoding, queue = (
+        sum(naive_window.inside(window, *ends(r)) for r in requests)
+        for ends in (lambda r: (begin(r), r.end), lambda r: (r.sent, r.admitted))
+    )
+    assert near(one["requests_per_s"], len(ended) / span, 1e-9)
+    assert near(one["tokens_per_s"], sum(r.osl for r in ended) / span, 1e-9)
+    assert one["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
+    assert one["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
+    if "stationary" not in window:
+        assert np.isnan(one["stationary"])
+        if load_["concurrency"]:
+            assert one["overload"] == 0
+        else:
+            check_backlog(one, requests)
+        return
+    assert one["stationary"] == window["stationary"]
+    assert one["overload"] == (load_["rate"] if window["overload"] else 0)
+
+
+def check_backlog(one, requests):
+    """Of a file's arrivals: more than 5% wait at the last one, by more than chance."""
+    stop, service = requests[-1].sent, np.mean([r.service for r in requests])
+    waiting = sum(r.admitted > stop for r in requests)
+    many = max(0.05 * len(requests), 4 * len(requests) ** 0.5)
+    assert one["overload"] == (len(requests) / stop if waiting > many and stop >= 5 * service else 0)
+
+
+def check(times, server, load_):
+    got = simulate(times, servers(server), loads(load_))
+    server, load_ = PLAIN | server, LOAD | load_
+    one = {name: column[0] for name, column in got._asdict().items()}
+    capacity = server["capacity"] // server["slots"]
+    found = until_stationary(
+        lambda more: of_oracle(times, server, more),
+        load_,
+        lambda every: max(a + b for a, b in every) <= capacity,
+    )
+    if found is None:
+        assert one["refused"] == TOO_LONG
+        assert not any(value for name, value in one.items() if name != "refused")
+        return None
+    requests, log, window = found
+    assert one["refused"] == TAKEN
+    check_seen(one, requests, window, load_, lambda r: r.first)
+    measured = [found for start, found in log if naive_window.has(window, start)]
+    total = {name: sum(found[name] for found in measured) for name in log[0][1]}
+    assert one["iterations"] == total["iterations"]
+    assert one["preemptions"] == total["preemptions"]
+    assert near(one["prefill_share"], total["with_prefill"] / max(total["iterations"], 1), 1e-12)
+    parts = ("shared", "head", "decode", "prefill", "host", "draft")
+    busy = sum(total[part] for part in parts) or 1.0
+    for part in parts:
+        assert one[part] == pytest.approx(total[part] / busy, rel=1e-9, abs=1e-15)
+    capacity = (window["end"] - window["start"]) * server["ranks"] * server["capacity"]
+    assert near(one["cache"], total["cache"] / capacity, 1e-9)
+    return one
+
+
+@cases(240)
+@given(st.integers(0, 2**32))
+def test_simulation_agrees_with_its_definition(seed):
+    random = np.random.default_rng(seed)
+    check(random_times(random), random_server(random, int(random.integers(1, 4))), random_load(random))
+
+
+@cases(30)
+@given(st.integers(0, 2**32))
+def test_times_are_interpolated_and_go_on_as_between_the_last_entries(seed):
+    random = np.random.default_rng(seed)
+    times = random_times(random)
+    plain = oracle_tables(times)
+    y, x = random.integers(1, 100, 2).tolist()
+    got = iterations.shared_time(times, 0, float(x)), iterations.head_time(times, 0, float(x))
+    assert got[0] == pytest.approx(naive.line(plain["tokens"], plain["shared"], x), rel=1e-12)
+    assert got[1] == pytest.approx(naive.line(plain["tokens"], plain["head"], x), rel=1e-12)
+    expected = naive.plane(plain["requests"], plain["context"], plain["decode"], y, x)
+    assert iterations.decode_time(times, 0, float(y), float(x)) == pytest.approx(expected, rel=1e-12)
+    for table, is_first in (("prefill", True), ("prefill_more", False)):
+        expected = naive.plane(plain["chunk"], plain["before"], plain[table], y, x - 1)
+        got = iterations.prefill_time(times, 0, float(y), x - 1.0, is_first)
+        assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_nothing_takes_no_time():
+    times = realistic()
+    assert iterations.shared_time(times, 0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
+    assert iterations.decode_time(times, 0, 0.0, 100.0) == 0.0
+    assert iterations.prefill_time(times, 1, 0.0, 100.0, True) == 0.0
+
+
+@cases(30)
+@given(st.integers(1, 2000), st.floats(0.0, 1.0), st.integers(1, 400), st.integers(0, 1))
+def test_lengths_are_even_over_their_range_and_the_same_every_time(mean, spread, requests, stream):
+    got = load.lengths_of(float(mean), spread, requests, stream)
+    assert (got == load.lengths_of(float(mean), spread, requests, stream)).all()
+    top = mean / (1 - spread / 2)
+    assert got.min() >= max(1, np.floor((1 - spread) * top))
+    assert got.max() <= np.ceil(top)
+    assert got.mean() == pytest.approx(mean, abs=0.6)
+    assert spread or (got == mean).all()
+
+
+def test_lengths_of_prompts_and_answers_are_shuffled_apart():
+    prompts, answers = (load.lengths_of(1000.0, 1.0, 1000, s) for s in (load.PROMPTS, load.ANSWERS))
+    assert abs(np.corrcoef(prompts, answers)[0, 1]) < 0.1
+    assert abs(np.corrcoef(prompts[1:], prompts[:-1])[0, 1]) < 0.1
+
+
+def test_arrivals_are_those_of_a_poisson_process():
+    sent = load.arrivals_of(4.0, 2000)
+    gaps = np.diff(sent)
+    assert sent[0] == 0.0
+    assert (gaps > 0.0).all()
+    assert gaps.mean() == pytest.approx(0.25, rel=0.01)
+    assert gaps.std() == pytest.approx(0.25, rel=0.02)
+    assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_iterations_alike_are_summed_up(mixes):
+    """The oracle walks through every one of them."""
+    times = realistic()
+    server = {"mixes": mixes, "budget": 2048}
+    one = check(times, server, {"concurrency": 16, "requests": 48, "osl": 200.0})
+    assert one["steps"] < one["iterations"] / 5
+
+
+def test_slots_are_servers_that_share_the_load():
+    times = realistic()
+    load_ = {"concurrency": 18, "requests": 60, "osl": 50.0, "spread": 0.5}
+    check(times, {"slots": 4, "most": 9}, load_)
+    check(times, {"slots": 4, "ranks": 2, "mixes": True}, load_ | {"concurrency": 3})
+    check(times, {"slots": 2, "ranks": 2, "mixes": True}, load_ | {"concurrency": 0, "rate": 5.0})
+
+
+def test_a_full_cache_takes_places_away():
+    load_ = {"concurrency": 20, "requests": 40, "osl": 300.0, "isl": 100.0}
+    one = check(realistic(), {"capacity": 3000}, load_)
+    assert one["preemptions"] > 0
+    reserved = check(realistic(), {"capacity": 3000, "reserves": True}, load_)
+    assert reserved["preemptions"] == 0
+    assert reserved["cache"] < one["cache"]
+
+
+def test_a_request_longer_than_the_cache_is_refused():
+    assert check(realistic(), {"capacity": 2047}, {"concurrency": 2, "requests": 4}) is None
+    assert check(realistic(), {"capacity": 4000, "slots": 2}, {"concurrency": 2, "requests": 4}) is None
+
+
+def test_prompts_longer_than_an_iteration_go_alone_where_they_are_not_cut():
+    load_ = {"isl": 3000.0, "osl": 40.0, "concurrency": 4, "requests": 12, "spread": 0.8}
+    for mixes in (False, True):
+        check(realistic(), {"mixes": mixes, "chunks": False, "budget": 2500}, load_)
+
+
+def test_points_are_apart_from_each_other():
+    times = realistic()
+    rows = [{}, {"times": 1}, {"mixes": True}]
+    loads_ = [
+        {"concurrency": 4, "requests": 9},
+        {"concurrency": 2, "requests": 5},
+        {"spread": 0.3, "requests": 70},
+    ]
+    together = simulate(times, servers(*rows), loads(*loads_))
+    for i, (server, load_) in enumerate(zip(rows, loads_, strict=True)):
+        alone = simulate(times, servers(server), loads(load_))
+        assert all(np.array_equal(a[i], b[0], equal_nan=True) for a, b in zip(together, alone, strict=True))

@@ -1,0 +1,287 @@
+"""Expert layers: loads against tokens dealt one by one, products against blocks handed out one by one."""
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.physics.timing.moe.expert_load import DRAWS, Loads, Routings, expert_loads, mean_rows
+from fastflow.physics.timing.moe.grouped_gemm import (
+    OF_SINGLE,
+    ORDER,
+    VISIT,
+    GroupedProducts,
+    run_grouped,
+    time_grouped,
+)
+from fastflow.physics.timing.moe.layer import PASSES, ExpertLayers, expert_pass, time_passes
+from tests.naive import experts as naive
+from tests.physics.timing.library.test_thread_blocks import chips
+from tests.support.checks import cases, near
+from tests.support.devices import column, device_of, devices
+from tests.support.measured import SAMPLE, whole
+
+
+def whole_numbers(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0):
+    sizes = map(whole_numbers, (tokens, topk, experts, local))
+    return Routings(*sizes, column([exponent]), whole_numbers(least))
+
+
+def loads_of(*routing):
+    """Return how many experts of the busiest device have a load, for each load there is."""
+    loads, place = expert_loads(routing_of(*routing))
+    (own,) = (slice(*loads.group[place[0] : place[0] + 2]) for _ in place)
+    each = Counter()
+    for load, many in zip(loads.tokens[own], loads.experts[own], strict=True):
+        each[int(load)] += many
+    return each
+
+
+@st.composite
+def routings(draw):
+    local, devices = draw(st.sampled_from([1, 2, 3, 8, 20])), draw(st.sampled_from([1, 2, 5]))
+    topk = draw(st.integers(1, min(9, local * devices)))
+    tokens = draw(st.one_of(st.integers(1, 12), st.integers(1, 400)))
+    exponent = draw(st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2, 2.5]))
+    least = draw(st.sampled_from([0, 0, 1, 7, 128]))
+    return tokens, topk, local * devices, local, exponent, least
+
+
+@given(routings())
+@cases(180)
+def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
+    tokens, topk, experts, local, exponent, least = routing
+    draws = DRAWS if exponent and experts > local else 1
+    expected = Counter()
+    for draw in range(draws):
+        place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
+        for load in naive.loads(tokens, topk, experts, local, exponent, place, least):
+            expected[load] += 1 / draws
+    del expected[0]
+    got = loads_of(*routing)
+    assert set(got) == set(expected)
+    assert all(near(got[load], expected[load]) for load in got)
+
+
+@given(st.lists(routings(), min_size=1, max_size=6))
+@cases(30)
+def test_every_routing_has_its_own_loads(several):
+    *sizes, exponents, least = zip(*several, strict=True)
+    columns = [column(values, np.int64) for values in (*sizes, least)]
+    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4]))
+    rows = mean_rows(loads)[place]
+    for i, (tokens, topk, experts, local, exponent, least) in enumerate(several):
+        own = loads_of(tokens, topk, experts, local, exponent, least)
+        assert near(rows[i], sum(load * many for load, many in own.items()))
+        assert max(own) <= max(tokens, least) or not exponent
+        assert min(own) >= least
+        most = tokens * topk + least * local
+        assert tokens * topk * local / experts <= rows[i] * (1 + 1e-12) <= most * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "topk", "experts", "local", "exponent", "near_by"),
+    [
+        (400, 4, 32, 32, 1.2, 0.1), (400, 4, 32, 4, 1.01, 0.15), (64, 8, 64, 16, 1.2, 0.15),
+        (600, 2, 16, 8, 1.2, 0.2),
+    ],
+)  # fmt: skip
+def test_loads_are_near_those_of_tokens_that_choose_by_themselves(
+    tokens, topk, experts, local, exponent, near_by
+):
+    """Rows of the busiest device and its experts with tokens, over 40 draws of everything.
+
+    Where experts are few, a second choice that has to be another one evens them out.
+    """
+    drawn = [naive.drawn(tokens, topk, experts, local, exponent, seed) for seed in range(40)]
+    got = loads_of(tokens, topk, experts, local, exponent)
+    rows = sum(load * many for load, many in got.items())
+    assert rows == pytest.approx(np.mean([sum(loads) for loads in drawn]), rel=near_by)
+    with_tokens = np.mean([sum(load > 0 for load in loads) for loads in drawn])
+    assert sum(got.values()) == pytest.approx(with_tokens, rel=near_by)
+
+
+def grouped_run(chip, groups, inner, cols, stored, of_weights, local, tiles):
+    """Return how a grouped product of some (tokens, experts) runs with a library of some tiles."""
+    none = whole_numbers(0)
+    grouped = GroupedProducts(
+        none, routing_of(0, 0, 0, local),
+        *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
+        column([chip.size]), column([chip.output]),
+    )  # fmt: skip
+    tokens, many = (column([g[i] for g in groups]) for i in (0, 1))
+    return run_grouped(
+        devices([chip], [tiles]), grouped, Loads(whole_numbers(0, len(groups)), tokens, many), none
+    )
+
+
+sides = st.one_of(st.integers(1, 40), st.integers(1, 700))
+
+
+@given(
+    st.integers(1, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides, st.integers(1, 2), st.booleans(),
+    st.sampled_from([(64, 128), (128, 128), (32, 128), (48, 80)]),
+)  # fmt: skip
+@cases(240)
+def test_grouped_products_are_the_oracle(chip, groups, inner, half, halves, of_weights, tile):
+    chip = chip._replace(order=ORDER)
+    cols, local = half * halves, sum(many for _, many in groups) + 3
+    got = grouped_run(chip, groups, inner, cols, half, of_weights, local, f"{tile[0]}x{tile[1]}")
+    expected = naive.one(chip, groups, inner, cols, half, of_weights, local, *tile, OF_SINGLE, VISIT)
+    assert near(got.time[0], expected.time, 1e-9)
+    assert all(near(g, e, 1e-9) for g, e in zip(got.times[0], expected.times, strict=True))
+    assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[0], expected.moved, strict=True))
+    assert (got.waves[0], got.candidates[0]) == (expected.waves, 1)
+    assert near(got.busy[0], expected.busy)
+
+
+@given(
+    st.integers(2, 4).flatmap(chips),
+    st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4),
+    sides, sides, st.booleans(), st.booleans(),
+)  # fmt: skip
+@cases(120)
+def test_tiles_are_chosen_for_mean_loads_or_where_idle_bundles_leave_power_for_these(
+    chip, groups, inner, cols, of_weights, boosts
+):
+    chip = chip._replace(order=ORDER, boosts=boosts)
+    local = many = sum(number for _, number in groups)
+    mean = -(-sum(tokens * number for tokens, number in groups) // many)
+    tiles = [(32, 128), (64, 128), (128, 128)]
+
+    def time(of, tile):
+        return naive.one(chip, of, inner, cols, cols, of_weights, local, *tile, OF_SINGLE, VISIT).time
+
+    got = grouped_run(
+        chip, groups, inner, cols, cols, of_weights, local, " ".join(f"{a}x{b}" for a, b in tiles)
+    )
+    compared = [time(groups if boosts else [(mean, many)], tile) for tile in tiles]
+    quickest = [tile for tile, each in zip(tiles, compared, strict=True) if near(each, min(compared), 1e-9)]
+    assert any(near(got.time[0], time(groups, tile), 1e-9) for tile in quickest)
+    assert got.candidates[0] == len(tiles)
+
+
+@given(
+    st.integers(2, 3).flatmap(chips), st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=3)
+)
+@cases(60)
+def test_one_tile_is_chosen_for_the_mean_expert(chip, groups):
+    chip = chip._replace(order=ORDER)
+    tiles = [(8, 128), (32, 128), (64, 128), (128, 128), (128, 256), (64, 64), (8, 1)]
+    got = grouped_run(chip, groups, 512, 300, 300, False, 9, " ".join(f"{a}x{b}" for a, b in tiles))
+    some = sum(many for _, many in groups)
+    mean = [(int(np.ceil(sum(tokens * many for tokens, many in groups) / some)), some)]
+    able = [(a, b) for a, b in tiles if b >= 128 and (chip.shared or (b == 128 and a <= 128)) and a >= 16]
+
+    def takes(tile, experts):
+        return naive.one(chip, experts, 512, 300, 300, False, 9, *tile, OF_SINGLE, VISIT).time
+
+    best = min(able, key=lambda tile: takes(tile, mean))
+    assert got.candidates[0] == len(able)
+    ties = [tile for tile in able if near(takes(tile, mean), takes(best, mean), 1e-9)]
+    assert any(near(got.time[0], takes(tile, groups), 1e-9) for tile in ties)
+
+
+def layer(dtype, tokens, topk, experts, hidden=2048, ffn=768):
+    """Return a layer all of whose experts are on one device."""
+    routing = routing_of(tokens, topk, experts, experts)
+    sizes = column([2.0 if dtype == "bf16" else 1.0]), column([2.0])
+    return ExpertLayers(whole_numbers(0), routing, whole_numbers(hidden), whole_numbers(ffn), *sizes)
+
+
+def grouped(tokens, inner, cols, stored, of_weights=False):
+    """Return a product of all 128 experts, of which a token chooses eight, in 16 bits."""
+    routing = routing_of(tokens, 8, 128, 128)
+    return GroupedProducts(
+        whole_numbers(0), routing, *map(whole_numbers, (inner, cols, stored)), column([of_weights], np.bool_),
+        column([2.0]), column([2.0]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "topk", "experts", "tokens", "launches"),
+    [
+        ("a100_sxm_80", "bf16", 8, 128, 256, {"route": 1, "sort": 1, "gather": 1, "combine": 1}),
+        ("a100_sxm_80", "bf16", 8, 160, 257, {"route": 5, "sort": 3, "gather": 1, "combine": 1}),
+        ("h100_sxm", "bf16", 10, 128, 1, {"route": 5, "sort": 1, "gather": 2, "activate": 1, "combine": 1}),
+        (
+            "h100_sxm", "fp8", 8, 8, 1,
+            {"route": 1, "sort": 1, "quantise": 1, "gather": 2, "activate": 1, "combine": 1},
+        ),
+        (
+            "h100_sxm", "fp8_block", 8, 8, 1,
+            {"route": 1, "sort": 1, "gather": 1, "scale": 1, "activate": 1, "scale_gated": 1, "combine": 1},
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
+    machine, of = device_of(chip, dtype), layer(dtype, tokens, topk, experts)
+    got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in PASSES}
+    assert {name: n for name, n in got.items() if n} == launches
+    each = {name: time_passes(machine, of, [name])[0].time[0] for name in PASSES}
+    assert {name for name, time in each.items() if time} == set(launches)
+    assert time_passes(machine, of, list(PASSES))[0].time[0] == pytest.approx(sum(each.values()))
+
+
+def test_weights_of_experts_without_tokens_stay_where_they_are():
+    """One token of eight choices reads eight experts; 128 times as many read all."""
+    machine = device_of("h100_sxm", "bf16")
+    few, many = (time_grouped(machine, grouped(tokens, 2048, 1536, 1536)).bytes[0, -1] for tokens in (1, 128))
+    assert few == pytest.approx(8 * 2 * (2048 * 1536 + 2048 + 1536))
+    assert many == pytest.approx(128 * 2 * (2048 * 1536 + 8 * (2048 + 1536)))
+
+
+@pytest.mark.parametrize("chip", ["a100_sxm_80", "h100_sxm"])
+def test_a_longer_tail_takes_longer(chip):
+    """The same tokens on the busiest of eight devices."""
+    times = fastflow.predict_experts(
+        4096, 2048, 768, 128, 8, ep=8, power_law=[0.0, 1.01, 1.2], chip=chip, dtype="bf16"
+    ).tolist()
+    assert times == sorted(times)
+    assert times[2] > 1.5 * times[0]
+
+
+def test_gradients_have_the_operations_of_the_product():
+    """Rows' gradient is the product with two sides swapped, weights' is summed over tokens."""
+    forward, rows, weights = (
+        time_grouped(device_of("h100_sxm", "bf16"), grouped(4096, k, n, n, by))
+        for k, n, by in ((2048, 1536, False), (1536, 2048, False), (2048, 1536, True))
+    )
+    assert rows.time[0] == pytest.approx(forward.time[0], rel=0.25)
+    assert weights.time[0] == pytest.approx(forward.time[0], rel=0.6)
+    of_weights, tokens = 128 * 2 * 2048 * 1536, 4096 * 8
+    assert weights.bytes[0, -1] == pytest.approx(of_weights + 2 * tokens * (2048 + 1536))
+
+
+def ratios(path, chip, dtype):
+    """Return predicted over measured times of layers in a data type."""
+    rows = pd.read_csv(path)
+    rows = rows[rows["dtype"] == dtype]
+    exponent = rows["balance"].str.removeprefix("power_law_").replace({"balanced": "0", "equal": "0"})
+    sizes = (rows[name] for name in ("tokens", "hidden", "ffn", "experts", "topk", "tp", "ep"))
+    return fastflow.predict_experts(*sizes, exponent.astype(float), chip=chip, dtype=dtype) / rows["time_s"]
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["sample", "whole"])
+@pytest.mark.parametrize(
+    ("name", "chip", "dtype", "sample", "every"),
+    [
+        ("moe_a100", "a100_sxm_80", "bf16", 0.161, 0.130),
+        ("moe_h100", "h100_sxm", "bf16", 0.160, 0.150),
+        ("moe_h100", "h100_sxm", "fp8", 0.149, 0.120),
+        ("moe_h100", "h100_sxm", "fp8_block", 0.101, 0.098),
+    ],
+)
+def test_layers_of_language_models(name, chip, dtype, sample, every, is_whole):
+    ratio = ratios(whole(name) if is_whole else SAMPLE / f"{name}.csv", chip, dtype)
+    assert abs(ratio - 1).mean() <= (every if is_whole else sample)

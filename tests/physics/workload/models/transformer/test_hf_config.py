@@ -1,0 +1,321 @@
+"""config.json files of published models as `model.config`: what they say, and what is wrong with them."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastflow
+from fastflow.cli.commands.sweep import main
+from fastflow.config.model_inputs import convert, to_column
+from fastflow.core.errors import InputError
+from fastflow.core.yaml_file import MistakeError
+from fastflow.physics import workload
+from fastflow.physics.workload.models.transformer import parameters
+from fastflow.physics.workload.models.transformer.dimensions import DEFAULTS
+from fastflow.physics.workload.models.transformer.hf_config import inputs_of, read_config
+from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.models.transformer.published import with_types
+from tests.support.checks import cases
+from tests.support.paths import DATA
+
+# of each model what its published file says, and the parameters of its published weights, in billions
+FILES = json.loads((DATA / "configs.json").read_text())
+OF_MODELS = {
+    "model.name": "transformer", "model.dtype": "bf16", "model.training": True, "model.optimizer": "adam",
+}  # fmt: skip
+LIBRARY = {
+    "llama3_70b": "llama3-70b", "mixtral_8x7b": "mixtral-8x7b", "qwen3_32b": "qwen3-32b",
+    "bloom_176b": "bloom",
+    "qwen3_235b": "qwen3-235b", "deepseek_v3": "deepseek-v3", "kimi_k2": "kimi-k2", "mpt_7b": "mpt-7b",
+    "gpt_oss_120b": "gpt-oss-120b", "nemotron4_340b": "nemotron4-340b",
+}  # fmt: skip
+LLAMA = FILES["llama3-70b"]["config"]
+RUN = ("chip=h100_sxm", "system.devices=64", "parallel.strategy=TP-8-d8", "model=transformer")
+
+
+QWEN = {"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 8}
+
+
+def columns(config, **changed):
+    """The inputs of a model as columns, as its file gives them."""
+    given = with_types({**DEFAULTS, **OF_MODELS, **inputs_of(config), **changed})
+    return {key: to_column(key, [convert(key, value)]) for key, value in given.items()}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a file, and returns its path."""
+
+    def write(content, name="config.json"):
+        path = tmp_path / name
+        text = content if isinstance(content, str | bytes) else json.dumps(content)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_published_file_gives_the_published_parameters(name):
+    found = columns(FILES[name]["config"])
+    assert not workload.unsuited(found)[0]
+    assert parameters(found)[0][0] / 1e9 == pytest.approx(FILES[name]["billion"], rel=0.001)
+    assert workload.count_kernels(found)[0] < 300
+
+
+def described(inputs):
+    """What a network computes: its layers, how many there are, and their kernels."""
+    return [
+        (
+            layer.name,
+            layer.times,
+            [(node.name, node.cols, node.inner, node.groups, dict(node.own)) for node in layer.nodes],
+        )
+        for layer in network(inputs).layers
+    ]
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_library_is_what_the_files_say(compose, name):
+    inputs = compose(f"model={name}")
+    known = {key: to_column(key, [value]) for key, value in inputs.items() if key.startswith("model.")}
+    beside = {key: inputs[key] for key in ("model.batch", "model.sequence")}
+    beside |= {key: inputs[key] for key in ("model.fused_attention", "model.dropout")}
+    assert described(known) == described(columns(FILES[LIBRARY[name]]["config"], **beside))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gpt-oss-120b", {"pattern": "window experts, experts", "window": 128, "positions": 131072}),
+        ("deepseek-v3", {"pattern": "3*dense, 58*experts", "mtp": 1, "positions": 163840, "latent": 512}),
+        ("gemma3-1b", {"pattern": "5*window dense, dense", "window": 512, "block": "sandwich"}),
+        ("gemma2-27b", {"pattern": "window dense, dense", "tied": True}),
+        ("llama4-scout", {"pattern": "3*window experts, experts", "window": 8192}),
+        ("llama4-maverick", {"pattern": "window dense, window experts, window dense, experts"}),
+        ("qwen2.5-72b", {"pattern": "dense", "biases": "qkv"}),
+        ("mistral-7b", {"pattern": "window dense", "sequence": None}),
+        ("gpt2-xl", {"position": "learned", "positions": 1024, "sequence": 1024, "biases": "all"}),
+        ("mpt-7b", {"position": "alibi", "positions": 0, "sequence": 2048, "norm": "layer"}),
+        ("falcon-7b", {"kv_heads": 1, "block": "parallel"}),
+        ("falcon-40b", {"kv_heads": 8, "block": "parallel_norms"}),
+        ("internlm2-20b", {"positions": 98304}),
+        ("olmoe", {"experts": 64, "topk": 8, "qk_norm": True}),
+        ("starcoder2-15b", {"biases": "all", "gated": False}),
+    ],
+)  # fmt: skip
+def test_what_files_say_of_layers(name, found):
+    given = inputs_of(FILES[name]["config"])
+    assert {key: given.get(f"model.{key}") for key in found} == found
+
+
+@pytest.mark.parametrize(
+    ("changed", "windows"),
+    [
+        (QWEN | {"use_sliding_window": True}, 72),
+        (QWEN, 0),
+        ({"model_type": "mistral", "sliding_window": 9}, 80),
+        ({"model_type": "mistral", "sliding_window": None}, 0),
+        ({"sliding_window": 9, "layer_types": ["sliding_attention"] + 79 * ["full_attention"]}, 1),
+        ({"model_type": "cohere2", "sliding_window": 9, "sliding_window_pattern": 4}, 60),
+    ],
+)  # fmt: skip
+def test_windows_are_of_the_layers_that_the_code_gives_them(changed, windows):
+    found = columns(LLAMA | changed)
+    assert sum(layer.times for layer in network(found).layers if "window" in layer.name) == windows
+
+
+@pytest.mark.parametrize(
+    ("changed", "mixed"),
+    [
+        ({"first_k_dense_replace": 3}, 77),
+        ({"moe_layer_freq": 2}, 40),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [1, 3]}, 38),
+        ({"moe_layers": [1, 5]}, 2),
+        ({"moe_layer_freq": [0, 1] * 40}, 40),
+        ({}, 80),
+    ],
+)
+def test_experts_are_in_the_layers_that_the_code_gives_them(changed, mixed):
+    mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    found = columns(LLAMA | mixture | changed)
+    assert sum(layer.times for layer in network(found).layers if "experts" in layer.name) == mixed
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model_type": "bert"}, 'model_type is that of a language model of a decoder alone'),
+        ({"model_type": "t5", "num_encoder_layers": 6}, '"t5", an encoder'),
+        ({"model_type": None, "vision_config": {}}, "null, a model of images"),
+        ({"model_type": "qwen3_next"}, '"qwen3_next"'),
+        ({"model_type": ["llama"]}, "model_type"),
+        ({"model_type": None, "_diffusers_version": "0.30"}, "a diffusion model"),
+        ({"hidden_act": "mish"}, "hidden_act is one of silu, swish"),
+        ({"hidden_act": 3}, "hidden_act is one of"),
+        ({"hidden_size": None}, "that gives hidden_size"),
+        ({"hidden_size": "8192"}, "hidden_size is a whole number from 1 to 1e+12, not 8192"),
+        ({"hidden_size": True}, "hidden_size is a whole number from 1 to 1e+12, not true"),
+        ({"hidden_size": -8192}, "hidden_size is a whole number from 1"),
+        ({"hidden_size": 8192.5}, "hidden_size is a whole number from 1"),
+        ({"hidden_size": 10**400}, "hidden_size is a whole number from 1"),
+        ({"hidden_size": [1]}, "hidden_size is a whole number from 1 to 1e+12, not [1]"),
+        ({"hidden_size": 8191}, "num_attention_heads is a divisor of its hidden size, 8191"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is at most 10000"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is true or false, not yes"),
+        ({"rope_scaling": 3}, "rope_scaling is an object, not 3"),
+        ({"rope_scaling": {"factor": -1}}, "rope_scaling.factor is a number above 0"),
+        ({"rope_scaling": {"factor": True}}, "rope_scaling.factor is a number above 0"),
+        ({"rope_scaling": {"factor": "8"}}, "rope_scaling.factor is a number above 0"),
+        ({"layer_types": ["full_attention"]}, "layer_types is a list with an entry for each of the 80"),
+        ({"layer_types": ["full_attention"] * 79 + ["linear_attention"]}, "not linear_attention"),
+        ({"layer_types": ["sliding_attention"] * 80}, "gives sliding_window"),
+        ({"num_local_experts": 8}, "that gives num_experts_per_tok"),
+        ({"mamba_layers": 8}, "without mamba_layers, which fastflow does not know (it is 8)"),
+        ({"num_memory_heads": 2}, "without num_memory_heads"),
+        ({"altup_num_inputs": 4}, "without altup_num_inputs"),
+        ({"linear_key_head_dim": 128}, "without linear_key_head_dim"),
+        ({"model_type": "opt", "word_embed_proj_dim": 512}, "word_embed_proj_dim is its hidden_size, 8192"),
+        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list is a list of 1"),
+        ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 4}}, "gives ffn_config.ffn_hidden_size"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(changed, said):
+    with pytest.raises(MistakeError) as caught:
+        inputs_of(LLAMA | changed)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"rope_theta_of_tomorrow": 7}, {"rope_scaling": {"rope_type": "spiral"}}, {"note": "size"},
+        {"quantization_config": {"bits": 4, "group_size": 128}}, {"num_beams": 4}, {"router_z_loss": 0.1},
+        {"attn_logit_softcapping": 50.0}, {"pretraining_tp": 4}, {"num_experts": 0}, {"mamba_layers": None},
+    ],
+)  # fmt: skip
+def test_what_changes_no_operations_is_ignored(unknown):
+    known = described(columns(LLAMA))
+    assert described(columns(LLAMA | unknown)) == known
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (json.dumps(LLAMA)[:-40], "a JSON file (line 1, column"),
+        ("", "a JSON file (line 1, column 1"),
+        ("[1, 2]", "a JSON file that holds an object, not [1, 2]"),
+        ("3", "a JSON file that holds an object, not 3"),
+        ('{"model_type": "llama", "model_type": "llama"}', "model_type is given twice"),
+        ('{"rope_scaling": {"factor": 1, "factor": 2}}', "factor is given twice"),
+        ('{"hidden_size": NaN}', "NaN is no number"),
+        ('{"hidden_size": -Infinity}', "-Infinity is no number"),
+        ('{"hidden_size": 1e400}', "1e400 is too large a number"),
+        ('{"hidden_size": 1' + "0" * 5000 + "}", "a number of too many digits"),
+        ('{"a": ' * 20_000, "nested too deeply"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        (b"\xff\xfe\x00{", "a JSON file"),
+        (b"\x80{}", "a JSON file (its text is not UTF-8)"),
+        ("{}" + " " * 300_000, "a file of at most 262,144 bytes, not 300,002"),
+        ("{}", "model_type is that of"),
+        ("model_type: llama\n", "a JSON file (line 1, column 1"),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused_in_one_line(file, content, said):
+    path = file(content)
+    with pytest.raises(InputError) as caught:
+        read_config(path)
+    line = str(caught.value)
+    assert line.startswith(f"model.config={path} is invalid: expected ")
+    assert said in line
+    assert "\n" not in line
+    assert len(line) < 900
+
+
+@pytest.mark.parametrize("path", ["nosuch.json", "/dev/zero", "/", "", "a\0b", "x" * 5000])
+def test_what_is_no_file_is_refused(path):
+    with pytest.raises(InputError, match=r"model\.config="):
+        read_config(path)
+
+
+def test_a_file_that_changes_is_read_again(file):
+    path = file(LLAMA)
+    assert read_config(path)["model.layers"] == 80
+    file({**LLAMA, "num_hidden_layers": 7})
+    assert read_config(path)["model.layers"] == 7
+
+
+ODD = [
+    None, True, False, -1, 0, 1, 7, 1.5, 1e300, 10**30, "", "silu", "x" * 999, [], [1], [True], ["x"], {},
+    {"a": 1},
+]  # fmt: skip
+
+
+@given(st.sampled_from(list(FILES)), st.integers(0, 2**32 - 1))
+@cases(300)
+def test_files_with_a_field_that_is_anything_are_read_or_refused(name, seed):
+    """Never an error that is none of the user's."""
+    rng = np.random.default_rng(seed)
+    config = dict(FILES[name]["config"])
+    for _ in range(rng.integers(1, 4)):
+        field = list(config)[rng.integers(len(config))]
+        config[field] = ODD[rng.integers(len(ODD))]
+    try:
+        found = columns(config)
+    except (MistakeError, InputError):
+        return
+    if not workload.unsuited(found)[0]:
+        assert parameters(found)[0][0] > 0
+
+
+# --- on the command line
+
+
+def test_keys_beside_a_file_win(file):
+    path = file(LLAMA)
+    known = fastflow.evaluate(*RUN, f"model.config={path}", "model.batch=8", "model.layers=2")
+    other = fastflow.evaluate(
+        *RUN, "model.batch=8", "model.layers=2", "model.hidden=8192", "model.heads=64", "model.kv_heads=8",
+        "model.ffn=28672", "model.vocabulary=128256",
+    )  # fmt: skip
+    assert known.time_s[0] == other.time_s[0] > 0.0
+
+
+def test_files_can_be_swept_with_keys_beside(file):
+    paths = [file(FILES[name]["config"], f"{name}.json") for name in ("llama3-70b", "gpt2-xl")]
+    grid = fastflow.evaluate(
+        *RUN, f"model.config={','.join(paths)}", "model.layers=2,4", "model.batch=8", "parallel.strategy=d8"
+    )
+    assert grid["model.config"].tolist() == [paths[0]] * 2 + [paths[1]] * 2
+    assert grid["model.layers"].tolist() == [2, 4, 2, 4]
+    alone = [
+        fastflow.evaluate(
+            *RUN, f"model.config={path}", f"model.layers={layers}", "model.batch=8", "parallel.strategy=d8"
+        )
+        for path in paths
+        for layers in (2, 4)
+    ]
+    assert grid.flop.tolist() == [one.flop[0] for one in alone]
+    assert grid.time_s.tolist() == [one.time_s[0] for one in alone]
+
+
+def test_a_sequence_longer_than_positions_is_a_row_with_its_reason(file):
+    grid = fastflow.evaluate(
+        *RUN, f"model.config={file(LLAMA)}", "model.sequence=4096,200000", "model.batch=8"
+    )
+    assert grid.reason[0] == "" or "memory" in grid.reason[0]
+    assert "at most the 131072 tokens of model.positions" in grid.reason[1]
+
+
+@pytest.mark.parametrize("content", [{"model_type": "bert"}, "{", {**LLAMA, "hidden_act": "mish"}])
+def test_a_command_refuses_a_file_in_one_line(cli, file, content):
+    path = file(content)
+    code, _, errors = cli(main, *RUN, f"model.config={path}")
+    assert code == 2
+    assert len(errors) == 1
+    assert errors[0].startswith(f"model.config={path} (from the command line) is invalid: expected ")

@@ -1,0 +1,243 @@
+"""The rules of the house: who may import whom, how large a room is, where every number comes from.
+
+Floors and circles are contracts of import-linter, in pyproject.toml.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+import yaml
+from importlinter.api import read_configuration
+
+import fastflow
+from fastflow.config.model_inputs import ALTERNATIVE
+from fastflow.core import jit as _jit
+from fastflow.schema import INPUTS, RESULTS, find_input, result_order
+
+PACKAGE = Path(fastflow.__file__).parent
+LIBRARY = next(
+    folder for folder in (PACKAGE / "_library" / "conf", PACKAGE.parent / "conf") if folder.is_dir()
+)
+LARGEST = 1 / 6  # of the package, of a room
+SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
+
+
+def sources():
+    return sorted(path for path in PACKAGE.rglob("*.py") if "_library" not in path.parts)
+
+
+def test_imports_run_downwards_and_in_no_circle():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PACKAGE.parent,
+    )
+    contracts = read_configuration(str(PACKAGE.parent / "pyproject.toml"))["contracts_options"]
+    assert done.returncode == 0, done.stdout
+    assert f"{len(contracts)} kept, 0 broken" in done.stdout
+
+
+def test_no_room_is_a_hall():
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()}
+    size = {
+        room: sum(n for path, n in lines.items() if path.is_relative_to(PACKAGE / room)) for room in rooms
+    }
+    assert {room for room, of_it in size.items() if of_it > LARGEST * sum(lines.values())} == set()
+
+
+def imported(path):
+    """Every module that a file imports, wherever in the file, as dotted absolute names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module
+
+
+def test_the_plugin_for_hydra_imports_what_finds_the_library_and_the_commands():
+    """Its folder is no package that import-linter would read: Hydra asks for a namespace."""
+    (path,) = (PACKAGE / "_plugins").rglob("*.py")
+    ours = {name for name in imported(path) if name.split(".")[0] == "fastflow"}
+    assert ours == {"fastflow.config.library", "fastflow.cli"}
+
+
+def test_results_follow_from_the_rooms_that_name_them():
+    """What a prediction may import, and every kernel, is in the hash that datasets have of the model."""
+    named = {room.removesuffix(".py") for room in _jit.MODEL}
+    assert all((PACKAGE / room).exists() for room in _jit.MODEL)
+    graph = grimp.build_graph("fastflow", cache_dir=None)
+    model = {
+        "fastflow.performance.crossflow",
+        "fastflow.performance.results",
+        "fastflow.analysis.search.optimizers",
+        "fastflow.performance.serving.columns",
+    }
+    below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
+    assert {name.split(".")[1] for name in below} == named
+    with_kernels = graph.find_modules_that_directly_import("fastflow.core.jit")
+    others = {name.split(".")[1] for name in with_kernels} - named
+    assert all(not uses_kernels(PACKAGE / room) for room in others)
+
+
+def uses_kernels(room):
+    files = [room.with_suffix(".py")] if room.with_suffix(".py").is_file() else room.rglob("*.py")
+    return any("@kernel" in (text := path.read_text()) or "@lean_kernel" in text for path in files)
+
+
+def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
+    package, run = copied
+
+    def digest():
+        return run("from fastflow.core.jit import MODEL_DIGEST; print(MODEL_DIGEST)")
+
+    before = digest()
+    assert before.strip() == _jit.MODEL_DIGEST
+    for room in ("validate.py", "calibrate.py", "trace.py", "show/grid.py", "measured/accuracy.py"):
+        with (package / room).open("a") as file:
+            file.write("# a comment\n")
+    assert digest() == before
+    with (package / "timing" / "roofline.py").open("a") as file:
+        file.write("# a comment\n")
+    assert digest() != before
+
+
+def test_importing_the_model_loads_no_service():
+    """What a worker loads to evaluate a range of points."""
+    code = "import sys, fastflow.performance.crossflow, fastflow.performance.results; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "fastflow" in loaded
+    assert not loaded & SERVICES
+
+
+def test_the_page_on_architecture_names_every_module_and_no_other():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in text.split("## Rooms")[1].split("Beside the package:")[0].splitlines():
+        cells = line.split(" | ")
+        if line.startswith("| `"):
+            for room in re.findall(r"`([\w./]+)`", cells[0]):
+                rows[room.rstrip("/")] = set(re.findall(r"`(\w+)/?`", cells[1]))
+    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()} - {"__init__.py", "_plugins"}
+    assert rows.keys() == rooms
+    for room in rooms - {name for name in rooms if name.endswith(".py")}:
+        named = {"__init__", "__main__"} | rows[room]
+        there = {path.stem for path in (PACKAGE / room).glob("*.py")}
+        assert there <= named, room
+        folders = {path.name for path in (PACKAGE / room).iterdir() if path.is_dir()}
+        assert rows[room] <= there | folders, room
+
+
+def leaves(node, prefix=""):
+    """Yield dotted key and value of the leaves of one file, and of its `source` mappings apart."""
+    for name, value in node.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if name in ("source", "defaults", "uncertainty"):  # tests/core/test_uncertainty.py reads these
+            continue
+        if isinstance(value, dict):
+            yield from leaves(value, key)
+        elif value is not None:
+            yield key, value
+
+
+def source_of(node, path):
+    """Return the source of a leaf: in the nearest section that has one for its key, or a default."""
+    sections = [node]
+    for name in path[:-1]:
+        sections.append(sections[-1][name])
+    for depth in range(len(sections) - 1, -1, -1):
+        source = sections[depth].get("source")
+        if isinstance(source, str):
+            return source
+        if isinstance(source, dict):
+            parts = path[depth:]
+            for length in range(len(parts), 0, -1):
+                found = source.get(".".join(parts[:length]))
+                if found:
+                    return found
+            if source.get("default"):
+                return source["default"]
+    return None
+
+
+FILES = sorted(path for group in ("tech", "mem", "net") for path in (LIBRARY / group).glob("*.yaml"))
+
+
+def test_the_library_is_whole():
+    names = {
+        group: {path.stem for path in FILES if path.parent.name == group} for group in ("tech", "mem", "net")
+    }
+    assert names["tech"] >= {"n12", "n7", "n5", "n3", "n2", "n1_4", "n1"}
+    assert names["mem"] >= {"hbm2", "hbm2e", "hbm3", "hbm4"}
+    assert names["net"] >= {"ndr_x8", "xdr_x8", "gdr_x8"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_number_of_the_library_has_a_source(path):
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for key, value in leaves({name: part for name, part in content.items() if name != ALTERNATIVE}):
+        column = find_input(f"{path.parent.name}.{key}")
+        assert column is not None, f"{key} is no registered input"
+        if column.kind in ("str", "bool"):
+            continue
+        source = source_of(content, key.split("."))
+        assert source, f"{key} = {value} has no source"
+        assert len(source) >= 5
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *sorted((LIBRARY / "chip").glob("*.yaml"))],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_every_source_is_of_something(path):
+    """A renamed key leaves no source behind, and a comma in a flow mapping cuts no source short."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    def check(node, where):
+        for name, value in node.items():
+            if name == "source" and isinstance(value, dict):
+                inside = {key for key, _ in leaves(node)}
+                for key in value.keys() - {"default"}:
+                    known = any(f"{leaf}.".startswith(f"{key}.") for leaf in inside)
+                    # a later file of a family may say where a value comes from that it inherits
+                    inherited = (
+                        "defaults" in content and find_input(f"{path.parent.name}{where}.{key}") is not None
+                    )
+                    assert known or inherited, f"{where}.source.{key}"
+            elif isinstance(value, dict):
+                check(value, f"{where}.{name}")
+
+    check(content, "")
+
+
+def test_registry_is_sound():
+    for table in (INPUTS, RESULTS):
+        names = [column.name for column in table]
+        assert len(names) == len(set(names))
+        assert all(column.meaning and not column.meaning.endswith(".") for column in table)
+    assert [name for name in result_order(3) if name.startswith("l2")] == [
+        "l2_bound_frac",
+        "l2_B",
+        "l2_Bps",
+        "l2_banks",
+    ]
+    # columns that other programs rely on
+    promised = (
+        "point tech mem net chip model strategy time_s forward_s backward_s update_s compute_s comm_s "
+        "exposed_comm_s bound_by compute_bound_frac l2_bound_frac dram_bound_frac flop mfu energy_J "
+        "footprint_B dram_capacity_B compute_flops dram_Bps l2_B l2_Bps l1_B l1_Bps l0_B l0_Bps "
+        "intra_Bps inter_Bps core_V core_Hz mcus feasible reason"
+    )
+    assert set(promised.split()) <= set(result_order(3))
