@@ -2,7 +2,7 @@
 
 Of Blackwell there are no measurements: what its parts change is printed in microseconds.
 
-python bench/accuracy.py FOLDER     # of measurements: the files that tests/analysis/validation/test_accuracy.py names
+python bench/accuracy.py FOLDER      # of measurements, tests/analysis/validation/test_accuracy.py names its files
 """
 
 from __future__ import annotations

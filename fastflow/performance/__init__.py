@@ -1,1 +1,4 @@
-"""The performance model: from inputs to a predicted iteration, or served token."""
+"""The performance model, CrossFlow: from inputs to a predicted iteration or served token.
+
+Begin with `crossflow.py`.
+"""

@@ -103,14 +103,6 @@ def hung():
     return fastflow.sensitivity("sensitivity.strategy=fixed", tech="n7", mem="hbm3")
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_commands_that_were_imported_answer_as_the_functions_do(name):
-    """A module takes the place of the function once it is imported."""
-    code = Path(fastflow.__file__).with_name(f"{name}.py")
-    assert hasattr(calls, name)
-    assert not code.exists() or f'"fastflow.api.notebook.calls.{name}"' in code.read_text()
-
-
 def test_a_card_says_the_essential_of_a_point_first(one):
     lines = said(one._repr_html_())
     time = units.show(one["time_s"][0], "s")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import fastflow
-from fastflow.cli.application import run_application
+from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config import catalog as shelf
 from fastflow.config.assumptions import INSTEAD, OF, ORIGIN, assumptions
 from fastflow.config.composer import Composer
@@ -247,7 +247,7 @@ def test_a_kernel_of_pathfinding_today_is_an_h100s_launch_shorter():
 def test_screens_and_reports_say_it(given, expected, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["fastflow", *given, "output=there"])
-    assert run_application("sweep") == 0
+    assert sweep() == 0
     out = capsys.readouterr().out
     assert "Assumed  " in out
     assert all(text in " ".join(out.split()) for text in expected)

@@ -22,8 +22,7 @@ from fastflow.config.hydra_composer import flatten
 from fastflow.config.library import hydra_rules, library_root
 from fastflow.core.errors import InputError
 from fastflow.engine.grid.plan import plan
-
-from .checks import cases
+from tests.support.checks import cases
 
 pytestmark = pytest.mark.long  # Hydra composes each of hundreds of configurations beside us
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.cli.application import run_application
+from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config import catalog as shelf
 from fastflow.config.composer import Composer
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
@@ -171,7 +171,7 @@ def test_a_key_that_the_default_strategy_does_not_suit_is_to_blame(
 
     def run(*more):
         monkeypatch.setattr("sys.argv", ["fastflow", *given.split(), *more])
-        return run_application("sweep"), capsys.readouterr().err.strip()
+        return sweep(), capsys.readouterr().err.strip()
 
     code, error = run()
     blamed = next(word for word in given.split() if word.startswith(("system.devices", "model.batch")))
@@ -192,14 +192,14 @@ def test_the_users_key_is_to_blame_and_the_advice_works(
     monkeypatch.chdir(tmp_path)
     run = ("fastflow", "model=llama3_8b", "model.batch=2400", "output=there")
     monkeypatch.setattr("sys.argv", [*run, *given])
-    assert run_application("sweep") == 2
+    assert sweep() == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith(f"{blamed} (from the command line) is invalid: expected ")
     assert any(one.partition("=")[0] in error for one in instead)
     changed = {one.partition("=")[0] for one in instead}
     kept = [one for one in given if one.partition("=")[0] not in changed]
     monkeypatch.setattr("sys.argv", [*run, *kept, *instead])
-    assert run_application("sweep") == 0, capsys.readouterr().err
+    assert sweep() == 0, capsys.readouterr().err
 
 
 ONE = [(f"chip={chip}", "system.devices=1") for chip in ("a100", "l4", "mi210", "mi300x", "p4", "v100")]

@@ -7,8 +7,8 @@ from pkgutil import iter_modules
 
 import numpy as np
 import pytest
-from FASTFLOW import schema as columns
 
+from fastflow import schema as columns
 from fastflow.analysis.search.optimizers.objective import OBJECTIVES
 from fastflow.core import units
 from fastflow.core.field import Column

@@ -1,12 +1,13 @@
-"""The rules of the house: who may import whom, how large a room is, where every number comes from.
+"""The rules of the house: who may import whom, how large a folder is, where every number comes from.
 
-Floors and circles are contracts of import-linter, in pyproject.toml.
+Storeys and circles are contracts of import-linter, in pyproject.toml.
 """
 
 import ast
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import grimp
@@ -15,6 +16,7 @@ import yaml
 from importlinter.api import read_configuration
 
 import fastflow
+from fastflow.cli.commands import COMMANDS
 from fastflow.config.model_inputs import ALTERNATIVE
 from fastflow.core import jit as _jit
 from fastflow.schema import INPUTS, RESULTS, find_input, result_order
@@ -23,7 +25,7 @@ PACKAGE = Path(fastflow.__file__).parent
 LIBRARY = next(
     folder for folder in (PACKAGE / "_library" / "conf", PACKAGE.parent / "conf") if folder.is_dir()
 )
-LARGEST = 1 / 6  # of the package, of a room
+LARGEST = 1 / 6  # of the package, of a folder's own files
 SERVICES = {"hydra", "omegaconf", "pandas", "pyarrow", "joblib", "rich", "hydra_plugins"}
 
 
@@ -44,13 +46,19 @@ def test_imports_run_downwards_and_in_no_circle():
     assert f"{len(contracts)} kept, 0 broken" in done.stdout
 
 
-def test_no_room_is_a_hall():
+def test_the_top_of_the_package_can_be_taken_in_at_a_glance():
+    there = {path.name for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "_library")}
+    assert len(there) <= 12
+    assert {name for name in there if name.endswith(".py")} == {"__init__.py", "__main__.py"}
+
+
+def test_no_folder_is_a_hall():
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
-    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()}
     size = {
-        room: sum(n for path, n in lines.items() if path.is_relative_to(PACKAGE / room)) for room in rooms
+        folder: sum(lines[path] for path in lines if path.parent == folder)
+        for folder in {p.parent for p in lines}
     }
-    assert {room for room, of_it in size.items() if of_it > LARGEST * sum(lines.values())} == set()
+    assert {folder for folder in size if size[folder] > LARGEST * sum(lines.values())} == set()
 
 
 def imported(path):
@@ -65,32 +73,25 @@ def imported(path):
 
 def test_the_plugin_for_hydra_imports_what_finds_the_library_and_the_commands():
     """Its folder is no package that import-linter would read: Hydra asks for a namespace."""
-    (path,) = (PACKAGE / "_plugins").rglob("*.py")
+    (path,) = (PACKAGE / "cli" / "_plugins").rglob("*.py")
     ours = {name for name in imported(path) if name.split(".")[0] == "fastflow"}
     assert ours == {"fastflow.config.library", "fastflow.cli"}
 
 
-def test_results_follow_from_the_rooms_that_name_them():
+def test_results_follow_from_the_packages_that_name_them():
     """What a prediction may import, and every kernel, is in the hash that datasets have of the model."""
-    named = {room.removesuffix(".py") for room in _jit.MODEL}
-    assert all((PACKAGE / room).exists() for room in _jit.MODEL)
     graph = grimp.build_graph("fastflow", cache_dir=None)
-    model = {
-        "fastflow.performance.crossflow",
-        "fastflow.performance.results",
-        "fastflow.analysis.search.optimizers",
-        "fastflow.performance.serving.columns",
-    }
+    model = {"fastflow.performance"}
     below = model | {name for start in model for name in graph.find_upstream_modules(start, as_package=True)}
-    assert {name.split(".")[1] for name in below} == named
+    assert {name.split(".")[1] for name in below} == set(_jit.MODEL)
     with_kernels = graph.find_modules_that_directly_import("fastflow.core.jit")
-    others = {name.split(".")[1] for name in with_kernels} - named
-    assert all(not uses_kernels(PACKAGE / room) for room in others)
+    others = {name.split(".")[1] for name in with_kernels} - set(_jit.MODEL)
+    assert not any(uses_kernels(PACKAGE / package) for package in others)
 
 
-def uses_kernels(room):
-    files = [room.with_suffix(".py")] if room.with_suffix(".py").is_file() else room.rglob("*.py")
-    return any("@kernel" in (text := path.read_text()) or "@lean_kernel" in text for path in files)
+def uses_kernels(package):
+    texts = (path.read_text() for path in package.rglob("*.py"))
+    return any("@kernel" in text or "@lean_kernel" in text for text in texts)
 
 
 def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
@@ -101,11 +102,11 @@ def test_an_edit_of_what_is_said_on_screen_leaves_the_model_as_it_is(copied):
 
     before = digest()
     assert before.strip() == _jit.MODEL_DIGEST
-    for room in ("validate.py", "calibrate.py", "trace.py", "show/grid.py", "measured/accuracy.py"):
-        with (package / room).open("a") as file:
+    for path in ("cli/run/point.py", "reporting/trace.py", "analysis/search/optimizers/cma_es.py"):
+        with (package / path).open("a") as file:
             file.write("# a comment\n")
     assert digest() == before
-    with (package / "timing" / "roofline.py").open("a") as file:
+    with (package / "physics" / "timing" / "roofline.py").open("a") as file:
         file.write("# a comment\n")
     assert digest() != before
 
@@ -121,22 +122,38 @@ def test_importing_the_model_loads_no_service():
     assert not loaded & SERVICES
 
 
-def test_the_page_on_architecture_names_every_module_and_no_other():
+def architecture():
+    """The tables of the page on architecture: of packages, and of commands; by their first cells."""
     text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = {}
-    for line in text.split("## Rooms")[1].split("Beside the package:")[0].splitlines():
-        cells = line.split(" | ")
-        if line.startswith("| `"):
-            for room in re.findall(r"`([\w./]+)`", cells[0]):
-                rows[room.rstrip("/")] = set(re.findall(r"`(\w+)/?`", cells[1]))
-    rooms = {path.relative_to(PACKAGE).parts[0] for path in sources()} - {"__init__.py", "_plugins"}
-    assert rows.keys() == rooms
-    for room in rooms - {name for name in rooms if name.endswith(".py")}:
-        named = {"__init__", "__main__"} | rows[room]
-        there = {path.stem for path in (PACKAGE / room).glob("*.py")}
-        assert there <= named, room
-        folders = {path.name for path in (PACKAGE / room).iterdir() if path.is_dir()}
-        assert rows[room] <= there | folders, room
+    lines = [line for line in text.split("Beside the package:")[0].splitlines() if line.startswith("| `")]
+    return {(cells := line.strip("| ").split(" | "))[0].strip("`"): cells[1:] for line in lines}
+
+
+def test_the_page_on_architecture_names_every_module_and_no_other():
+    there = {}
+    for path in sources():
+        folder = path.relative_to(PACKAGE).parent.as_posix()
+        if folder != "." and "_plugins" not in folder:
+            there.setdefault(f"{folder}/", set()).update({path.stem} - {"__init__", "__main__"})
+    told = {
+        name: set(re.findall(r"`(\w+)`", row[-1]))
+        for name, row in architecture().items()
+        if name.endswith("/")
+    }
+    assert told == there
+
+
+def test_commands_name_the_files_that_make_them():
+    root, rows = PACKAGE.parent, architecture()
+    assert [name for name in rows if not name.endswith("/")] == [*COMMANDS]
+    for name, command in COMMANDS.items():
+        assert command.name == name
+        assert not command.config or (root / "conf" / f"{command.config}.yaml").is_file()
+        files = (command.run, command.computes, command.columns, command.table, command.chart, command.page)
+        assert all((PACKAGE / file).exists() for file in (command.line, *files))
+        config = f"conf/{command.config}.yaml" if command.config else ""
+        assert [cell.strip().strip("`") for cell in rows[name]] == [config, *files]
+        assert find_spec(f"fastflow.{name}").origin == str(PACKAGE / "cli" / "commands" / f"{name}.py")
 
 
 def leaves(node, prefix=""):

@@ -66,7 +66,7 @@ def likely(random):
         "slots": slots,
         "iteration_s": float(10 ** random.uniform(-3.7, -2.5)),
         "row_s": float(random.choice([0, 5e-6, 2e-5])),
-        # the draw before keeps the servers as they were when the bounds of tests/performance/serving/analytic/test_steady_state.py were set
+        # the draw before keeps servers as they were when the bounds of test_steady_state.py were set
         "budget": [random.choice(3), int(random.choice([2048, 4096, 8192, 8192, 16384]))][1],
         "most": int(random.choice([64, 256, 1024])),
         "capacity": int((isl + osl) / (1 - spread / 2) * slots * 2 ** random.uniform(2, 9)),

@@ -1,1 +1,1 @@
-"""Measurements: files of them, predictions beside them and their errors, and chips fitted to them."""
+"""Files of measurements: read, and their rows predicted as points of the model."""

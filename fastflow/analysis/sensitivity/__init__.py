@@ -1,1 +1,1 @@
-"""How far answers can be trusted."""
+"""Sensitivity: which inputs a result depends on, and how much."""

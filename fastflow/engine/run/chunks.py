@@ -19,7 +19,7 @@ from fastflow.engine.run.predict import Predicted, columns_of, predict, predict_
 from fastflow.performance.accuracy.classes import typical_columns
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
-# Peak memory of a chunk, measured with the language model at three levels (tests/engine/run/test_chunks.py) [B]
+# Peak memory of a chunk, of the language model at three levels (tests/engine/run/test_chunks.py) [B]
 BYTES_A_POINT = 5_000
 BYTES_A_KERNEL = 870
 BYTES_A_SERVER = 60_000.0  # where each point has a server of its own

@@ -1,1 +1,1 @@
-"""Figures of predictions."""
+"""Pictures of a placement: devices, links, and what loads them."""

@@ -21,11 +21,12 @@ from fastflow.analysis.calibration.robust_fit import (
     fit,
     held_back,
 )
-from fastflow.analysis.calibration.task import as_lists, plan_calibration
+from fastflow.analysis.calibration.task import LISTS, plan_calibration
 from fastflow.analysis.measurements.plan import plan_file
 from fastflow.cli.commands.calibrate import main
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
+from fastflow.config.list_keys import as_lists
 from tests.naive import calibration as naive
 from tests.support.checks import cases, near
 
@@ -164,7 +165,7 @@ def test_rows_of_one_shape_are_held_back_together(numbers, seed):
 def test_lists_need_no_brackets():
     written = ["fit=a,b", "measurements=x.csv,y.csv", "fit=a", "fit=[a,b]", "mem=a,b"]
     meant = ["fit=[a,b]", "measurements=[x.csv,y.csv]", "fit=a", "fit=[a,b]", "mem=a,b"]
-    assert as_lists(written) == meant
+    assert as_lists(written, LISTS) == meant
 
 
 # --- the chip's own scalars, in the whole model

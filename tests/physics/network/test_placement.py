@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from FASTFLOW import evaluate
 
+from fastflow import evaluate
 from fastflow.core.errors import InputError
 from fastflow.performance import results
 from fastflow.physics.network.routes import routes_of

@@ -1,1 +1,1 @@
-"""SOE, the search and optimisation engine: strategies ranked, designs searched (Sections 3.2 and 7)."""
+"""SOE, the search and optimization engine: methods that find the best design (Sections 3.2 and 7)."""

@@ -3,9 +3,9 @@
 The fast form knows requests that keep their places and servers that mostly decode. What it does not know is
 told here by its own figures: caches that limit how many run, prompts that fill iterations, prompts that fit
 none, waits for a place, and stages and ranks that are not alike. Bounds are such that over 20,000 servers and
-loads that `many_likely` of tests/support/servers.py draws its time per token is within 8% of the simulation's: within
-7% of seven seeds, of `likely` and `unlikely` ones. Open loops in their stationary state are within 7% of what
-three seeds of each draw.
+loads that `many_likely` of tests/support/servers.py draws, its time per token is within 8% of the
+simulation's: within 7% of seven seeds, of `likely` and `unlikely` ones. Open loops in their stationary state
+are within 7% of what three seeds of each draw.
 """
 
 from __future__ import annotations
