@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.cli import application
+from fastflow.cli.run import grid
 from fastflow.cli.commands.sweep import main
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
@@ -100,8 +100,8 @@ def test_a_study_that_says_more_to_hydra_than_its_grid_is_left_to_hydra(tmp_path
     (tmp_path / "sweeps" / "mine.yaml").write_text(f"# @package _global_\nhydra:\n  {section}\n")
     with hydra_rules():
         composer = Composer.of_library(tmp_path)
-        assert (application._study(composer, ["+sweeps=mine", "mem=hbm2,hbm3"]) is not None) == is_ours
-        assert application._study(composer, ["mem=hbm2,hbm3"]) == {}
+        assert (grid._study(composer, ["+sweeps=mine", "mem=hbm2,hbm3"]) is not None) == is_ours
+        assert grid._study(composer, ["mem=hbm2,hbm3"]) == {}
 
 
 def test_a_study_of_the_library_needs_no_flag(cli, tmp_path):

@@ -124,7 +124,8 @@ def architecture():
     """The tables of the page on architecture: of packages, and of commands; by their first cells."""
     text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = [line for line in text.split("Beside the package:")[0].splitlines() if line.startswith("| `")]
-    return {(cells := line.strip("| ").split(" | "))[0].strip("`"): cells[1:] for line in lines}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in rows}
 
 
 def test_the_page_on_architecture_names_every_module_and_no_other():
@@ -147,7 +148,7 @@ def test_commands_name_the_files_that_make_them():
         files = (command.run, command.computes, command.columns, command.table, command.chart, command.page)
         assert all((PACKAGE / file).exists() for file in (command.line, *files))
         config = f"conf/{command.config}.yaml" if command.config else ""
-        assert [cell.strip().strip("`") for cell in rows[name]] == [config, *files]
+        assert [cell.strip("`") for cell in rows[name]] == [config, *files]
         assert find_spec(f"fastflow.{name}").origin == str(PACKAGE / "cli" / "commands" / f"{name}.py")
 
 
