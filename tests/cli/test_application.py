@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import fastflow
-from fastflow.cli.run import grid
 from fastflow.cli.commands.sweep import main
+from fastflow.cli.run import grid
 from fastflow.config.composer import Composer
 from fastflow.config.library import hydra_rules
 from fastflow.reporting.terminal import point
