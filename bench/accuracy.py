@@ -2,7 +2,7 @@
 
 Of Blackwell there are no measurements: what its parts change is printed in microseconds.
 
-python bench/accuracy.py FOLDER      # of measurements, tests/analysis/validation/test_accuracy.py names its files
+python bench/accuracy.py FOLDER      # of measurements, tests/analysis/validation/test_accuracy.py names them
 """
 
 from __future__ import annotations
