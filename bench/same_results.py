@@ -3,12 +3,12 @@
     python bench/same_results.py record FOLDER [--measurements FOLDER] [--only PATTERN] [--processes N]
     python bench/same_results.py compare FOLDER_A FOLDER_B [--renames FILE.csv] [--only PATTERN] [--values]
 
-`record` runs the commands of `same_results.txt`, and functions of `import fastflow`, with the fastflow that
-is importable: set PYTHONPATH to another checkout to record that. Of each dataset FOLDER has the rows
-(NAME.parquet), and of each screen and file the text (NAME.txt). `recording.json` has a hash of each column
-and text; alone it is enough to say what differs. --measurements: whole files of measurements, by default
-`../shared/measurements` beside this checkout. --only: commands whose name matches; a recording that is there
-gets these anew. Versions, digests, paths, dates, and the time that commands take are masked.
+`record` runs the commands of `same_results.txt`, and the functions of `same_results_functions.py`, with the
+fastflow that is importable: set PYTHONPATH to another checkout to record that. Of each dataset FOLDER has the
+rows (NAME.parquet), and of each screen and file the text (NAME.txt). `recording.json` has a hash of each
+column and text; alone it is enough to say what differs. --measurements: whole files of measurements, by
+default `../shared/measurements` beside this checkout. --only: commands whose name matches; a recording that
+is there gets these anew. Versions, digests, paths, dates, and the time that commands take are masked.
 
 `compare` prints each dataset, column and text that differs, with the first values of both, and exits 1 where
 anything does. --renames: lines of `old,new`, for columns, and for whole words of texts. --values: columns'
@@ -31,15 +31,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -154,6 +154,8 @@ def record(folder: Path, measurements: Path, only: str, processes: int) -> int:
     jobs = {name: asked for name, asked in commands().items() if re.search(only, name)}
     if not measurements.is_dir():
         jobs = {name: asked for name, asked in jobs.items() if not name.startswith("whole_")}
+    spec = find_spec("fastflow")
+    print(f"{len(jobs)} commands of {spec.origin if spec else 'no fastflow'}", flush=True)
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(processes) as pool:
         work = Path(place).resolve()
         hide = partial(_hide, work=work)
@@ -188,10 +190,12 @@ def _run(folder: Path, asked: str) -> tuple[int, str, float]:
     output = "out.yaml" if command == "calibrate" else "out"
     line = [sys.executable, "-m", f"fastflow.{command}", *last.values(), f"output={output}"]
     if command == "functions":
-        line = [sys.executable, str(Path(__file__).resolve()), "functions"]
+        line = [sys.executable, str(Path(__file__).resolve().with_name("same_results_functions.py"))]
     begin = time.monotonic()
-    screen = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(line, cwd=folder, env=screen, capture_output=True, encoding="utf-8", check=False)
+    found = os.pathsep.join(map(os.path.abspath, filter(None, os.getenv("PYTHONPATH", "").split(os.pathsep))))
+    screen = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+    given = {**os.environ, **screen, "PYTHONPATH": found}
+    done = subprocess.run(line, cwd=folder, env=given, capture_output=True, encoding="utf-8", check=False)
     shown = f"exit code {done.returncode}\n{done.stdout}" + (done.stderr if done.returncode else "")
     return done.returncode, shown, time.monotonic() - begin
 
@@ -225,62 +229,6 @@ def _keep(recording: Recording, folder: Path, name: str) -> None:
         elif path.suffix in (".yaml", ".json", ".svg", ".csv"):
             text = path.read_text(encoding="utf-8")
             recording.add_text(where, text.replace("},{", "},\n{"))  # an event of a trace is a line
-
-
-def functions() -> int:
-    """Call the functions of `import fastflow`, and write what they return into the folder of the process."""
-    for name, frame in _answers():
-        fields, columns = [], []
-        for column in frame.columns:
-            columns.append(pa.array(frame[column], from_pandas=True))
-            fields.append(
-                pa.field(str(column), columns[-1].type, metadata={"dtype": str(frame[column].dtype)})
-            )
-        attrs = {key: json.dumps(value, default=str) for key, value in frame.attrs.items()}
-        Path(name).mkdir()
-        table = pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata=attrs))
-        pq.write_table(table, Path(name) / "part.parquet")
-    return 0
-
-
-def _answers() -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield frames of Python functions, each with its name."""
-    import fastflow
-
-    draw = np.random.default_rng(0)
-    m, k, n, batch = np.rint(2 ** draw.uniform(0, 14, (4, 300))).astype(np.int64)
-    for chip, dtype in (("a100", "fp16"), ("h100_sxm", "fp8"), ("v100", "fp32"), ("mi300x", "bf16")):
-        taken = fastflow.predict_gemm(m, k, n, chip, dtype, np.minimum(batch, 64))
-        yield f"predict_gemm-{chip}", pd.DataFrame({"m": m, "k": k, "n": n, "time": taken})
-    few, short, heads = np.minimum(batch, 64), np.minimum(m, 4096), 8 * (1 + n % 4)
-    for phase, queries in (("prefill", short), ("decode", np.ones_like(short))):
-        for window in (0, 512):
-            taken = fastflow.predict_attention(
-                few, queries, queries + k, heads, 8, 128, window, "h100_sxm", phase=phase
-            )
-            yield f"predict_attention-{phase}-{window}", pd.DataFrame({"kv": k, "time": taken})
-    for chip, dtype, ep in (("a100", "bf16", 1), ("h100_sxm", "fp8", 8)):
-        taken = fastflow.predict_experts(m, 4096, 1024, 64, 6, 1, ep, 1.2, chip, dtype)
-        yield f"predict_experts-{chip}", pd.DataFrame({"tokens": m, "time": taken})
-    size, ranks = np.repeat(2.0 ** np.arange(10, 31), 3), np.tile([2, 4, 8], 21)
-    for kind in ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "point-to-point"):
-        systems = ("dgx_a100", "superpod_h100", "torus", "mcm")
-        taken = {
-            system: fastflow.predict_collective(kind, size, ranks, f"system={system}") for system in systems
-        }
-        yield f"predict_collective-{kind}", pd.DataFrame({"size": size, "ranks": ranks, **taken})
-    layouts = {
-        "lstm": ["tech=n7", "parallel.strategy=RC-4-2-d32-p2", "parallel.softmax=RC-1-64"],
-        "transformer": ["model=llama3_8b", "system=dgx_h100", "parallel.strategy=TP-2-c2-d2"],
-        "mixture": ["model=mixtral_8x7b", "system=dgx_h100", "parallel.strategy=TP-1-e8-d8"],
-    }
-    for name, asked in layouts.items():
-        yield f"explain_layout-{name}", fastflow.explain_layout(*asked)
-    served = ("serve=continuous", "server=vllm", "model=llama3_8b", "system=dgx_h100")
-    yield "evaluate", fastflow.evaluate(tech=["n12", "n7", "n3"], mem=["hbm2", "hbm3"], chip__tdp="300 W")
-    yield "evaluate-served", fastflow.evaluate(*served, serve__concurrency=[4, 64])
-    yield "rank_strategies", fastflow.rank_strategies("tech=n7", "mem=hbm3", "system.devices=16")
-    yield "chances", fastflow.chances("uncertainty=on", tech=["n5", "n3"], mem=["hbm3", "hbm4"])
 
 
 class Comparison:
@@ -427,9 +375,8 @@ def main(arguments: list[str] | None = None) -> int:
     comparer.add_argument("--renames", type=Path)
     comparer.add_argument("--only", default="", help="names of commands, a regular expression")
     comparer.add_argument("--values", action="store_true")
-    commands.add_parser("functions")
     given = vars(parser.parse_args(arguments))
-    return {"record": record, "compare": compare, "functions": functions}[given.pop("command")](**given)
+    return {"record": record, "compare": compare}[given.pop("command")](**given)
 
 
 if __name__ == "__main__":
