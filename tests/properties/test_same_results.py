@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 SCRIPT = runpy.run_path(str(ROOT / "bench" / "same_results.py"))
 COLUMNS = {"point": [0, 1, 2], "time_s": [1.0, None, -0.0], "reason": [None, "too large", "a DIGEST"]}
 METADATA = {"fastflow.version": "0.1.0", "fastflow.fingerprint": "12ab", "fastflow.axes": '["tech"]'}
