@@ -21,10 +21,10 @@ R = TypeVar("R")
 
 
 MODEL = (
-    "_jit", "column.py", "columns", "cost", "crossflow.py", "distinct.py", "errors.py", "explanation.py",
-    "hardware", "iteration", "kernel_times.py", "limits.py", "network", "optimize", "parallelism",
-    "prediction.py", "results.py", "served_results.py", "serving", "stacked_results.py", "tables.py",
-    "timelines.py", "timing", "workload", "yaml_file.py",
+    "_jit", "admission.py", "column.py", "columns", "cost", "crossflow.py", "distinct.py", "errors.py",
+    "explanation.py", "hardware", "iteration", "kernel_times.py", "limits.py", "network", "optimize",
+    "parallelism", "partial_predictions.py", "prediction.py", "results.py", "served_results.py", "serving",
+    "stacked_results.py", "tables.py", "timelines.py", "timing", "workload", "yaml_file.py",
 )  # fmt: skip
 """The rooms of the model: all that a result may follow from besides its inputs, and every kernel."""
 
