@@ -25,11 +25,11 @@ PARTS = range(4, 124, 6)
 # stage, and the functions (file, name) whose cumulative times make it up
 STAGES = (
     ("decode points to input columns", [("grid.py", "inputs"), ("runner.py", "_fitting")]),
-    ("generate chips (4)", [("crossflow.py", "_generate")]),
+    ("generate chips (4)", [("admission.py", "generate_chips")]),
     ("compute graphs (3.2)", [("__init__.py", "build_graph")]),
     ("layouts, cut, stages, footprint (3.3, 5.1)", [
-        ("crossflow.py", "_parallelise"), ("crossflow.py", "_microbatches"), ("supergraph.py", "cut"),
-        ("stages.py", "pipeline"), ("footprint.py", "footprint"),
+        ("admission.py", "_read_strategies"), ("admission.py", "_count_microbatches"),
+        ("supergraph.py", "cut"), ("stages.py", "pipeline"), ("footprint.py", "footprint"),
     ]),
     ("tiling search (6.2)", [("roofline.py", "_search")]),
     ("roofline of every kernel (6.1)", [("roofline.py", "time_kernels")]),

@@ -35,12 +35,12 @@ def test_place_512_devices_in_all_orders(benchmark: BenchmarkFixture, shape: str
 
 def test_double_binary_tree_of_512_devices(benchmark: BenchmarkFixture) -> None:
     network = topology(512, 8, "switch", "1d", "torus", "2d", 1, 1.0)
-    load = benchmark(reach, *network, 512, *group_of([(512, 1)]).arrays(), TREES, 0)
+    load = benchmark(reach, network, 512, *group_of([(512, 1)]).arrays(), TREES, 0)
     assert load[0] > 0.0
 
 
 @pytest.mark.parametrize("degree", [512, 510], ids=["by factors", "pair by pair"])
 def test_all_pairs_of_512_devices(benchmark: BenchmarkFixture, degree: int) -> None:
     network = topology(512, 1, "switch", "1d", "torus", "16x32", 1, 1.0)
-    load = benchmark(reach, *network, degree, *group_of([(degree, 1)]).arrays(), ALL_PAIRS, 0)
+    load = benchmark(reach, network, degree, *group_of([(degree, 1)]).arrays(), ALL_PAIRS, 0)
     assert load[1] > 0.0

@@ -97,7 +97,7 @@ def predict_collective(
     collective: str, size: ArrayLike, ranks: ArrayLike, overrides: tuple[str, ...]
 ) -> NDArray[np.float64]:
     """Predict collectives on one system; see `fastflow.predict_collective`."""
-    from fastflow.performance import crossflow
+    from fastflow.performance import partial_predictions
     from fastflow.physics.workload.graph import COLLECTIVES
 
     if text_of("collective", collective) not in COLLECTIVES[1:]:
@@ -121,7 +121,7 @@ def predict_collective(
         if wrong.any():
             raise InputError(key, column[wrong][0], allowed)
     with explaining(composer, run):
-        time = crossflow.time_collectives(
+        time = partial_predictions.time_collectives(
             inputs, COLLECTIVES.index(collective), sizes.ravel(), among.astype(np.int64).ravel()
         )
     return time.reshape(sizes.shape)
@@ -185,7 +185,7 @@ def _predict_alone(
 
     more: overrides; derived: returns inputs that follow from those given.
     """
-    from fastflow.performance import crossflow
+    from fastflow.performance import partial_predictions
     from fastflow.performance.precompile import compile_ahead
 
     sizes = numbers_of(given)
@@ -201,7 +201,7 @@ def _predict_alone(
         inputs |= derived(columns)
     with explaining(composer, run):
         compile_ahead(inputs)
-        time, reason = crossflow.time_alone(inputs)
+        time, reason = partial_predictions.time_alone(inputs)
     if (reason != "").any():
         raise CompositionError(f"no time can be predicted: {reason[reason != ''][0]}")
     return time.reshape(shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.tables import Inputs
@@ -10,7 +12,7 @@ from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
 from fastflow.physics.parallelism.layer_memory import LayerMemory, offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
-from fastflow.physics.parallelism.stage_times import Stacks, run_stacks, streamed
+from fastflow.physics.parallelism.stage_times import BlockSources, Stacks, run_stacks, streamed
 from fastflow.physics.schedule.layer_times import GRADIENTS, Overlap, walk_layers
 from fastflow.physics.schedule.overlap import MOST_TAKEN
 from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
@@ -23,13 +25,23 @@ from fastflow.physics.workload.precision import Precision
 OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 
 
-def scheduled(
-    inputs: Inputs, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
-    stacks: Stacks | None,
-) -> tuple[Timeline, TimedKernels | None, PipelinePlan | None]:  # fmt: skip
-    """Return the phases of every point, and the kernels that were scheduled and how, unless blocks were."""
+class Iterations(NamedTuple):
+    """The scheduled iteration of every point: of kernels, or of blocks where layers stand for several."""
+
+    timeline: Timeline
+    kernels: TimedKernels | None = None  # what was scheduled
+    plan: PipelinePlan | None = None
+    stacks: Stacks | None = None  # in place of both: the blocks
+
+
+def schedule_iterations(
+    inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
+    layers: LayerMemory | None, numbers: Precision,
+) -> Iterations:  # fmt: skip
+    """Return the iteration of every point; layers: what each keeps, where it stands for several."""
+    stacks = _stacks(inputs, chip, graph, pipe, timing, communication, layers, numbers)
     if stacks is not None:
-        return stacks.timeline.without_rounding(), None, None
+        return Iterations(stacks.timeline.without_rounding(), stacks=stacks)
     kernels, plan = _timed(graph, pipe, timing, communication), _plan(inputs, pipe)
     timeline = schedule(kernels, plan)
     if (plan.slots > 1).any():
@@ -40,7 +52,7 @@ def scheduled(
         shorter = in_turn.total < timeline.total
         plan = plan._replace(slots=np.where(shorter, serial.slots, plan.slots))
         timeline = Timeline(*(np.where(shorter, *pair) for pair in zip(in_turn, timeline, strict=True)))
-    return timeline.without_rounding(), kernels, plan
+    return Iterations(timeline.without_rounding(), kernels, plan)
 
 
 def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
@@ -53,18 +65,18 @@ def _plan(inputs: Inputs, pipe: Pipeline) -> PipelinePlan:
     )
 
 
-def stacked(
+def _stacks(
     inputs: Inputs, chip: Chip, graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication,
-    held: LayerMemory | None, numbers: Precision,
+    memory: LayerMemory | None, numbers: Precision,
 ) -> Stacks | None:  # fmt: skip
     """Return the iteration in blocks of points whose layers stand for several."""
     took = communication.exchanges
-    if pipe.chunks is None or communication.waits is None or held is None:
+    if pipe.chunks is None or communication.waits is None or memory is None:
         return None
     overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
     taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MOST_TAKEN)
     overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"], taken)
-    layers = walk_layers(graph.numbers, held.first, timing.time, communication.waits, overlap)
+    layers = walk_layers(graph.numbers, memory.first, timing.time, communication.waits, overlap)
     plan = BlockPlan(
         order=pipe.order,
         stages=pipe.stages,
@@ -75,10 +87,16 @@ def stacked(
         overlaps_gathers=overlaps["data"],
         taken=taken,
     )
-    moved = streamed(held, offload_of(inputs), numbers, zero_stage(inputs))
-    send_s = graph.repeat * took.send_s
-    reduce_s = np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s)
-    return run_stacks(graph, pipe.chunks, layers, plan, send_s, reduce_s, moved, copies_embedding(inputs))
+    sources = BlockSources(
+        chunks=pipe.chunks,
+        layers=layers,
+        plan=plan,
+        streamed=streamed(memory, offload_of(inputs), numbers, zero_stage(inputs)),
+        send_s=graph.repeat * took.send_s,
+        reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, took.gradient_s),
+        copies=copies_embedding(inputs),
+    )
+    return run_stacks(graph, sources)
 
 
 def _timed(graph: Graph, pipe: Pipeline, timing: Timing, communication: Communication) -> TimedKernels:

@@ -12,7 +12,7 @@ from fastflow.core.dedupe import kinds, look_up, vocabulary
 from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import is_repeated, take
 from fastflow.engine.grid.plan import plan
-from fastflow.performance import crossflow
+from fastflow.performance import admission, crossflow
 from fastflow.performance.results import summary
 from tests.conftest import columns_of
 from tests.support.checks import cases
@@ -58,13 +58,13 @@ def test_two_chips_among_a_thousand_points_are_generated_twice(compose, monkeypa
     inputs = take(columns_of([compose("tech=n7"), compose("tech=n3")]), rows)
     inputs["model.hidden"] = np.arange(1000) + 1024
     generated = []
-    generate = crossflow.generate
+    generate = admission.generate
 
     def counting(inputs):
         generated.append(inputs["chip.tdp"].size)
         return generate(inputs)
 
-    monkeypatch.setattr(crossflow, "generate", counting)
+    monkeypatch.setattr(admission, "generate", counting)
     prediction = crossflow.predict(inputs)
     assert generated == [2]
     assert prediction.chip.bundles.size == 1000

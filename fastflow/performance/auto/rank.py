@@ -16,7 +16,8 @@ from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Texts, ta
 from fastflow.performance.auto.no_fit import LEAST, least_of
 from fastflow.performance.auto.transformer import Search, best_layouts
 from fastflow.performance.auto.transformer import fits as layouts_fit
-from fastflow.performance.crossflow import predict, weigh
+from fastflow.performance.crossflow import predict
+from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import Strategy, every_strategy
@@ -73,7 +74,7 @@ def fits(inputs: Inputs) -> bool:
         return layouts_fit(inputs)
     (space,) = spaces_of(inputs)
     many = take(dict(inputs), np.zeros(len(space), dtype=np.int64))
-    found = weigh(many | {_KEY: np.array([str(one) for one in space])})
+    found = lower_bounds(many | {_KEY: np.array([str(one) for one in space])})
     return bool(((found.reason == "") & (found.memory <= found.capacity)).any())
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from fastflow.core.tables import Columns, Inputs, Ints, take
 from fastflow.performance.auto.no_fit import least_of
-from fastflow.performance.crossflow import Weights, predict, weigh
+from fastflow.performance.crossflow import predict
+from fastflow.performance.partial_predictions import LowerBounds, lower_bounds
 from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.options import AUTO
@@ -49,7 +50,7 @@ def best_layouts(inputs: Inputs) -> Search:
     layouts = every_layout(inputs)
     count = next(iter(layouts.values())).size
     of = partial(_of, inputs, layouts)
-    reason, least, memory, capacity = _weighed(inputs, layouts)
+    reason, least, memory, capacity = _bounds(inputs, layouts)
     can = reason == ""
     enough = can & (memory <= capacity)
     rows = np.flatnonzero(enough if enough.any() else can)
@@ -79,15 +80,15 @@ def best_layouts(inputs: Inputs) -> Search:
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has a layout that has a time, and enough memory; inputs: of one point, (1,)."""
-    reason, _, memory, capacity = _weighed(inputs, every_layout(inputs))
+    reason, _, memory, capacity = _bounds(inputs, every_layout(inputs))
     return bool(((reason == "") & (memory <= capacity)).any())
 
 
-def _weighed(inputs: Inputs, layouts: Columns) -> Weights:
+def _bounds(inputs: Inputs, layouts: Columns) -> LowerBounds:
     """Weigh the layouts of a point."""
     count = next(iter(layouts.values())).size
-    parts = [weigh(_of(inputs, layouts, rows)) for rows in _batches(np.arange(count), AT_ONCE)]
-    return Weights(*map(np.concatenate, zip(*parts, strict=True)))
+    parts = [lower_bounds(_of(inputs, layouts, rows)) for rows in _batches(np.arange(count), AT_ONCE)]
+    return LowerBounds(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _of(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:

@@ -13,9 +13,10 @@ import numpy as np
 
 from fastflow.core.dedupe import kinds, vocabulary
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Floats, Inputs, Ints, Texts, take
+from fastflow.core.tables import Floats, Inputs, Ints, Texts
+from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import CHOICES
-from fastflow.physics.network.collectives.cost import KINDS, cheapest, price
+from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
 from fastflow.physics.network.collectives.custom_all_reduce import (
     check_exchange,
     exchange_of,
@@ -23,7 +24,7 @@ from fastflow.physics.network.collectives.custom_all_reduce import (
     ways_of,
 )
 from fastflow.physics.network.collectives.nccl import check_choice, price_library
-from fastflow.physics.network.cost_table import Prices, Wires, prices_of
+from fastflow.physics.network.cost_table import Prices, Wires, prices_of, wires_of
 from fastflow.physics.network.exposed import waits_of
 from fastflow.physics.network.moe_dispatch import WAY, Dispatch, dispatch_of, sent_once
 from fastflow.physics.network.routes import Route, neighbours, routes_of
@@ -71,37 +72,51 @@ class _Edges(NamedTuple):
     level: Ints
 
 
+class _Traffic(NamedTuple):
+    """What one kind of cross-edge sends; shape (kernels,)."""
+
+    collective: Ints
+    bytes: Floats
+    group: Ints
+    times: Ints  # launches in an iteration
+
+
 @kernel
 def _time_edges(
-    offset: Ints,
-    collective: Ints,
-    size: Floats,
-    group: Ints,
-    often: Ints,
-    order_row: Ints,
-    wanted: Ints,
-    prices: Prices,
-    sent: Floats,
+    offset: Ints, traffic: _Traffic, order_row: Ints, wanted: Ints, prices: Prices, sent: Floats
 ) -> _Edges:
     """Time every cross-edge of a kind, by the algorithm that is wanted and offered, or by the fastest.
 
-    often: launches of every kernel in an iteration. Adds to what a point sends on either level [B],
-    (2, points).
+    Adds to what a point sends on either level [B], (2, points).
     """
-    time, by = np.zeros(collective.size), np.zeros(collective.size, dtype=np.int64)
-    level = np.ones(collective.size, dtype=np.int64)
+    kernels = traffic.collective.size
+    time, by = np.zeros(kernels), np.zeros(kernels, dtype=np.int64)
+    level = np.ones(kernels, dtype=np.int64)
     slots, latency, per_byte = prices.slots, prices.latency, prices.per_byte
     for p in range(offset.size - 1):
         order, first, recipe = order_row[p], prices.first_price[p], prices.first_recipe[p]
         for row in range(offset[p], offset[p + 1]):
-            what = collective[row]
-            if what == NO_EXCHANGE or slots[order, group[row]] < 0:
+            collective, size = traffic.collective[row], traffic.bytes[row]
+            if collective == NO_EXCHANGE or slots[order, traffic.group[row]] < 0:
                 continue
-            slot = slots[order, group[row]]
-            time[row], way = cheapest(latency, per_byte, first + slot, what, size[row], wanted[p])
+            slot = slots[order, traffic.group[row]]
+            time[row], way = cheapest(latency, per_byte, first + slot, collective, size, wanted[p])
             by[row], level[row] = way + 1, prices.level[recipe + slot]
-            sent[level[row], p] += often[row] * prices.sent[recipe + slot, what, way] * size[row]
+            sent[level[row], p] += traffic.times[row] * prices.sent[recipe + slot, collective, way] * size
     return _Edges(time, by, level)
+
+
+class _Network(NamedTuple):
+    """The cross-edges of all points, and what they cost under any order of placement."""
+
+    graph: Graph
+    shards: Supergraph
+    pipe: Pipeline
+    sums: Ints  # how often every kernel's gradients are summed in an iteration, (kernels,)
+    wanted: Ints  # algorithm that is asked for, less 1, (points,)
+    send: tuple[Ints, Ints]  # of edges to other stages: the collective, and how often, (kernels,)
+    prices: Prices
+    dispatch: Dispatch | None  # exchanges of experts that are no collectives
 
 
 class _Timed(NamedTuple):
@@ -114,112 +129,132 @@ class _Timed(NamedTuple):
     sent: Floats  # of all stages in an iteration, on either level [B], (2, points)
 
 
-def _time_all(
-    graph: Graph,
-    shards: Supergraph,
-    pipe: Pipeline,
-    launches: Ints,
-    sums: Ints,
-    order_row: Ints,
-    wanted: Ints,
-    prices: Prices,
-    dispatch: Dispatch | None,
-) -> _Timed:
-    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,).
+def _time_kind(
+    network: _Network, order_row: Ints, edges: CrossEdges, collective: Ints, times: Ints, sent: Floats
+) -> _Edges | None:
+    """Time one kind of cross-edge under one order a point; None where no kernel has any.
 
-    sums: how often every kernel's gradients are summed in an iteration, (kernels,); dispatch: exchanges of
-    experts that are no collectives.
+    collective, times (in an iteration): of every kernel. Adds to what points send, (2, points).
     """
-    sent = np.zeros((2, wanted.size))
+    if not collective.any():
+        return None
+    direct = None
+    if network.dispatch is not None and edges is not network.shards.relayout:
+        direct = sent_once(network.dispatch, edges, order_row, network.prices.slots)
+        collective = collective.copy()
+        collective[direct.rows] = NO_EXCHANGE
+    traffic = _Traffic(collective, edges.bytes, edges.group, times)
+    timed = _time_edges(network.graph.offset, traffic, order_row, network.wanted, network.prices, sent)
+    if direct is not None:
+        timed.time[direct.rows], timed.by[direct.rows] = direct.time, WAY
+        for level, moved in enumerate((direct.within, direct.between)):
+            np.add.at(sent[level], network.graph.point[direct.rows], times[direct.rows] * moved)
+    return timed
 
-    once = np.ones_like(launches)
-    nothing = _Edges(np.zeros(once.size), np.zeros_like(once), once)
 
-    def timed(edges: CrossEdges, collective: Ints, often: Ints) -> _Edges:
-        if not collective.any():
-            return nothing
-        direct = None
-        if dispatch is not None and edges is not shards.relayout:
-            direct = sent_once(dispatch, edges, order_row, prices.slots)
-            collective = collective.copy()
-            collective[direct.rows] = NO_EXCHANGE
-        result = _time_edges(
-            graph.offset, collective, edges.bytes, edges.group, often, order_row, wanted, prices, sent
-        )
-        if direct is not None:
-            result.time[direct.rows], result.by[direct.rows] = direct.time, WAY
-            for level, moved in enumerate((direct.within, direct.between)):
-                np.add.at(sent[level], graph.point[direct.rows], often[direct.rows] * moved)
-        return result
-
-    crossing, crossed = shards.send.collective, once
-    if crossing.any():
-        crossing = np.where(pipe.crosses > 0, crossing, NO_EXCHANGE)
-        crossed = graph.repeat * pipe.microbatches[graph.point] * pipe.crosses
-    fetches = launches
-    if shards.fetch.collective.any():  # once for what is computed again and the backward pass
-        fetches = all_launches(graph, pipe.microbatches)
-    each = [fetches if edges is shards.fetch else launches for edges in shards.syncs]
-    syncs = [timed(edges, edges.collective, often) for edges, often in zip(shards.syncs, each, strict=True)]
-    gradient = timed(shards.gradient, shards.gradient.collective, sums)
-    replicas = timed(shards.replicas, shards.replicas.collective, sums)
-    if replicas is not nothing:
-        gradient = _in_turn([gradient, replicas])
-    send = timed(shards.send, crossing, crossed)
-    spent = sums * gradient.time
-    for edges, often in zip(syncs, each, strict=True):
-        spent = spent if edges is nothing else spent + often * edges.time
-    if send is not nothing:
-        spent = spent + crossed * send.time
+def _time_all(network: _Network, order_row: Ints) -> _Timed:
+    """Time every cross-edge of every point under the orders given, rows of prices.slots, (points,)."""
+    graph, shards, pipe, sums = network[:4]
+    sent = np.zeros((2, network.wanted.size))
+    zeros = np.zeros_like(pipe.launches)
+    nothing = _Edges(np.zeros(zeros.size), zeros, np.ones_like(zeros))
+    waited, syncs = [], []
+    for edges in shards.syncs:
+        # weights are gathered once for what is computed again and the backward pass
+        times = all_launches(graph, pipe.microbatches) if edges is shards.fetch else pipe.launches
+        timed = _time_kind(network, order_row, edges, edges.collective, times, sent)
+        syncs.append(timed or nothing)
+        waited += [times * timed.time] if timed else []
+    gradient = _time_kind(network, order_row, shards.gradient, shards.gradient.collective, sums, sent)
+    replicas = _time_kind(network, order_row, shards.replicas, shards.replicas.collective, sums, sent)
+    gradient = _in_turn([gradient or nothing, replicas]) if replicas else gradient or nothing
+    spent = sum(waited, start=sums * gradient.time)
+    send = _time_kind(network, order_row, shards.send, *network.send, sent)
+    if send:
+        spent = spent + network.send[1] * send.time
     total = pipe.most_of_a_stage(graph, spent)
-    return _Timed(syncs=syncs, gradient=gradient, send=send, total=total, sent=sent)
+    return _Timed(syncs=syncs, gradient=gradient, send=send or nothing, total=total, sent=sent)
+
+
+def _time_best(network: _Network) -> tuple[_Timed, Ints]:
+    """Time every cross-edge under the order of each point that communicates least, and return its row."""
+    first = best_row = network.prices.first_order
+    timed = _time_all(network, first)
+    least, orders = timed.total, network.prices.orders
+    for number in range(1, int(orders.max(initial=1))):
+        row = first + np.minimum(number, orders - 1)
+        total = _time_all(network, row).total
+        best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
+    if (best_row != first).any():
+        timed = _time_all(network, best_row)
+    return timed, best_row
 
 
 def communicate(
     inputs: Inputs,
-    wires: Wires,
-    libraries: Floats,
+    chip: Chip,
     graph: Graph,
     shards: Supergraph,
     pipe: Pipeline,
-    launches: Ints,
     strategies: Strategies,
     layouts: Layouts,
 ) -> Communication:
     """Place every point on its network, and time its cross-edges.
 
-    inputs: columns of `system`, `placement`, `parallel` and `model`; libraries: that wires refer to; launches
-    of every kernel in an iteration, shape (kernels,), as graph and shards; the others of shape (points,).
+    inputs: columns of `system`, `net`, `placement`, `parallel` and `model`.
     """
+    wires, libraries = wires_of(inputs, chip)
     routes, of_point = routes_of(inputs, strategies, layouts, shards.groups)
-    prices = prices_of(
-        routes, of_point, wires, libraries, layouts.assignment.shape[1] * len(shards.groups.sets)
+    columns = layouts.assignment.shape[1]
+    prices = prices_of(routes, of_point, wires, libraries, columns * len(shards.groups.sets))
+    each = sums_each_microbatch(inputs, strategies.lp)
+    network = _Network(
+        graph=graph,
+        shards=shards,
+        pipe=pipe,
+        sums=graph.times * np.where(each, pipe.microbatches, 1)[graph.point] if each.any() else graph.times,
+        wanted=_wanted(inputs),
+        send=_sends(graph, shards, pipe),
+        prices=prices,
+        dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
     )
-    names, place_of = vocabulary(inputs["system.collective"])
-    wanted = np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[place_of]
-
-    each, sums = sums_each_microbatch(inputs, strategies.lp), graph.times
-    if each.any():
-        sums = sums * np.where(each, pipe.microbatches, 1)[graph.point]
-    first = best_row = prices.first_order
-    dispatch = dispatch_of(inputs, routes, of_point, wires, libraries, graph)
-    best = _time_all(graph, shards, pipe, launches, sums, first, wanted, prices, dispatch)
-    least = best.total
-    for number in range(1, int(prices.orders.max(initial=1))):
-        row = first + np.minimum(number, prices.orders - 1)
-        total = _time_all(graph, shards, pipe, launches, sums, row, wanted, prices, dispatch).total
-        best_row, least = np.where(total < least, row, best_row), np.minimum(total, least)
-    if (best_row != first).any():
-        best = _time_all(graph, shards, pipe, launches, sums, best_row, wanted, prices, dispatch)
-
-    syncs, gradient, send, total, sent = best
+    timed, order_row = _time_best(network)
     waits = None
     if pipe.chunks is not None:
-        waited = [(one.time, one.level) for one in best.syncs]
-        summed = np.where(each[graph.point], gradient.time, 0.0)
-        waits = waits_of(graph, shards, waited, summed, layouts.assignment.shape[1])
-    sync = _in_turn(syncs)
-    exchanges = Exchanges(
+        summed = np.where(each[graph.point], timed.gradient.time, 0.0)
+        waits = waits_of(graph, shards, [(one.time, one.level) for one in timed.syncs], summed, columns)
+    bandwidth, hops = _neighbours(routes, of_point, order_row - prices.first_order, wires)
+    orders = np.array([name for route in routes for name in route.orders], dtype=np.str_)
+    return Communication(
+        exchanges=_exchanges(timed),
+        order=orders[order_row],
+        total=timed.total,
+        sent=(timed.sent[0], timed.sent[1]),
+        bandwidth=bandwidth,
+        hops=hops,
+        waits=waits,
+    )
+
+
+def _sends(graph: Graph, shards: Supergraph, pipe: Pipeline) -> tuple[Ints, Ints]:
+    """Return the collective of what every kernel sends to another stage, and how often in an iteration."""
+    collective = shards.send.collective
+    if not collective.any():
+        return collective, collective
+    times = graph.repeat * pipe.microbatches[graph.point] * pipe.crosses
+    return np.where(pipe.crosses > 0, collective, NO_EXCHANGE), times
+
+
+def _wanted(inputs: Inputs) -> Ints:
+    """Return the algorithm that every point asks for, as `cheapest` takes it, (points,)."""
+    names, place = vocabulary(inputs["system.collective"])
+    return np.array([CHOICES.index(name) - 1 for name in names], dtype=np.int64)[place]
+
+
+def _exchanges(timed: _Timed) -> Exchanges:
+    """Return the time of cross-edges by what follows them; those that a launch waits for take turns."""
+    sync, gradient, send = _in_turn(timed.syncs), timed.gradient, timed.send
+    return Exchanges(
         sync_s=sync.time,
         sync_level=sync.level,
         sync_by=sync.by,
@@ -228,18 +263,6 @@ def communicate(
         gradient_by=gradient.by,
         send_s=send.time,
         send_level=send.level,
-    )
-    whom, place = kinds([of_point, best_row - first, wires.intra, wires.inter], of_point.size)
-    bandwidth, hops = take(_neighbours(routes, *take((of_point, best_row - first, wires), whom)), place)
-    orders = np.array([name for one in routes for name in one.orders], dtype=np.str_)
-    return Communication(
-        exchanges=exchanges,
-        order=orders[best_row],
-        total=total,
-        sent=(sent[0], sent[1]),
-        bandwidth=bandwidth,
-        hops=hops,
-        waits=waits,
     )
 
 
@@ -263,46 +286,42 @@ def _neighbours(routes: list[Route], of_point: Ints, order: Ints, wires: Wires) 
 
     order: of each point, counted from its route's first. Without neighbours: NaN and 0.
     """
-    most = max((len(one.orders) for one in routes), default=1)
+    first, place = kinds([of_point, order, wires.intra, wires.inter], of_point.size)
+    most = max((len(route.orders) for route in routes), default=1)
     load, hops = np.zeros((2, len(routes), most, len(AXES), 2))
-    for number, one in enumerate(routes):
-        load[number, : len(one.orders)], hops[number, : len(one.orders)] = one.load, one.hops
-    used = load[of_point, order]
-    links = np.stack([wires.intra, wires.inter], axis=1)[:, None, :]
+    for number, route in enumerate(routes):
+        load[number, : len(route.orders)], hops[number, : len(route.orders)] = route.load, route.hops
+    used = load[of_point[first], order[first]]
+    links = np.stack([wires.intra[first], wires.inter[first]], axis=1)[:, None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         of_level = np.where(used > 0.0, links / used, np.inf)
     bandwidth = of_level.min(axis=2)
-    return np.where(np.isinf(bandwidth), np.nan, bandwidth), hops[of_point, order].sum(axis=2).astype(
-        np.int64
-    )
+    bandwidth = np.where(np.isinf(bandwidth), np.nan, bandwidth)
+    return bandwidth[place], hops[of_point[first], order[first]].sum(axis=2).astype(np.int64)[place]
 
 
-def collective_times(
-    inputs: Inputs, wires: Wires, libraries: Floats, collective: int, size: Floats, ranks: Ints
-) -> Floats:
+def collective_times(inputs: Inputs, chip: Chip, collective: int, size: Floats, ranks: Ints) -> Floats:
     """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
 
-    inputs, wires: of one point; libraries: that wires refer to; size [B], ranks: shape (collectives,).
-    Raises InputError for no network, or for an algorithm asked of a library.
+    inputs, chip: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network, or
+    for an algorithm asked of a library.
     """
+    wires, libraries = wires_of(inputs, chip)
     name = str(inputs["system.collective"][0])
     library = str(inputs["system.library"][0])
     check_choice(library, name)
     check_exchange(library, str(exchange_of(inputs)[0]))
     wanted = CHOICES.index(name) - 1
-    intra, inter, latency0, latency1, memory, overhead = (float(column[0]) for column in wires[:-1])
+    links = DeviceLinks(*(float(column[0]) for column in wires[:-1]))
     time = np.empty(size.size)
     for among in np.unique(ranks):
         made = neighbours(inputs, int(among))
         latency, per_byte = np.empty((2, 1, KINDS, ways_of(libraries)))
         if libraries.size:
-            price_library(made.spread, libraries[0], intra, inter, memory, latency[0], per_byte[0])
-            price_peers(made.spread, libraries[0], intra, latency[0], per_byte[0])
+            price_library(made.spread, libraries[0], links, latency[0], per_byte[0])
+            price_peers(made.spread, libraries[0], links.intra, latency[0], per_byte[0])
         else:
-            price(
-                made.offered, made.offset, made.phases,
-                intra, inter, latency0, latency1, memory, overhead, latency[0], per_byte[0],
-            )  # fmt: skip
+            price(made.offered, made.offset, made.phases, links, latency[0], per_byte[0])
         for i in np.flatnonzero(ranks == among):
             time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], wanted)
     return time

@@ -8,10 +8,16 @@ import numpy as np
 
 from fastflow.core.dedupe import kinds
 from fastflow.core.jit import kernel
-from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
+from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import WAYS
-from fastflow.physics.network.collectives.cost import KINDS, LOAD1, TOUCHED, price
-from fastflow.physics.network.collectives.custom_all_reduce import ALL_WAYS, price_peers, ways_of
+from fastflow.physics.network.collectives.cost import KINDS, LOAD1, TOUCHED, DeviceLinks, price
+from fastflow.physics.network.collectives.custom_all_reduce import (
+    ALL_WAYS,
+    libraries_of,
+    price_peers,
+    ways_of,
+)
 from fastflow.physics.network.collectives.nccl import Spread, price_library
 from fastflow.physics.network.routes import Route
 
@@ -26,6 +32,21 @@ class Wires(NamedTuple):
     memory: Floats  # that reductions read and write [B/s]
     overhead: Floats  # of calling a collective [s]
     library: Ints  # row of its scalars, -1 for none: collectives are the paper's algorithms
+
+
+def wires_of(inputs: Inputs, chip: Chip) -> tuple[Wires, Floats]:
+    """Return what a device's links give its collectives (6.4), and the scalars of their libraries."""
+    library, scalars = libraries_of(inputs)
+    wires = Wires(
+        intra=chip.intra.bandwidth * inputs["net.intra.utilization"],
+        inter=chip.inter.bandwidth * inputs["net.inter.utilization"],
+        intra_latency=inputs["net.intra.latency"],
+        inter_latency=inputs["net.inter.latency"],
+        memory=chip.dram.bandwidth * inputs["chip.dram_utilization"],
+        overhead=inputs["net.inter.collective_overhead"],
+        library=library,
+    )
+    return wires, scalars
 
 
 class _Recipes(NamedTuple):
@@ -71,13 +92,13 @@ def _price(
     (prices, collectives, ways).
     """
     for link in range(route.size):
+        links = DeviceLinks(
+            wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
+            wires.memory[link], wires.overhead[link],
+        )  # fmt: skip
         for which in range(first[link + 1] - first[link]):
             one, at = recipes.first[route[link]] + which, first[link] + which
-            price(
-                recipes.offered[one], recipes.offset[one], recipes.phases,
-                wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
-                wires.memory[link], wires.overhead[link], latency[at], per_byte[at],
-            )  # fmt: skip
+            price(recipes.offered[one], recipes.offset[one], recipes.phases, links, latency[at], per_byte[at])
 
 
 @kernel
@@ -92,20 +113,20 @@ def _price_libraries(
 ) -> None:
     """Write the same, in place of it, of every kind of link that has a library.
 
-    libraries: scalars, a row each, as peer.libraries returns them.
+    libraries: scalars, a row each, as peer.libraries_of returns them.
     """
     for link in range(route.size):
-        if wires.library[link] >= 0:
-            for which in range(first[link + 1] - first[link]):
-                one, at = recipes.first[route[link]] + which, first[link] + which
-                price_library(
-                    recipes.spread[one], libraries[wires.library[link]],
-                    wires.intra[link], wires.inter[link], wires.memory[link], latency[at], per_byte[at],
-                )  # fmt: skip
-                price_peers(
-                    recipes.spread[one], libraries[wires.library[link]], wires.intra[link],
-                    latency[at], per_byte[at],
-                )  # fmt: skip
+        if wires.library[link] < 0:
+            continue
+        library = libraries[wires.library[link]]
+        links = DeviceLinks(
+            wires.intra[link], wires.inter[link], wires.intra_latency[link], wires.inter_latency[link],
+            wires.memory[link], wires.overhead[link],
+        )  # fmt: skip
+        for which in range(first[link + 1] - first[link]):
+            spread, at = recipes.spread[recipes.first[route[link]] + which], first[link] + which
+            price_library(spread, library, links, latency[at], per_byte[at])
+            price_peers(spread, library, links.intra, latency[at], per_byte[at])
 
 
 class Prices(NamedTuple):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.network.routing.contention import add_up, link_flows, planes
+from fastflow.physics.network.routing.patterns import Edges
 from fastflow.physics.network.routing.topology import FULL, LINE, RING, TREE, Topology
 
 
@@ -26,12 +27,12 @@ class LinkLoads(NamedTuple):
     load: Floats  # messages over the link's share of a device's bandwidth on its level
 
 
-def link_loads(topology: Topology, source: Ints, target: Ints, weight: Floats) -> LinkLoads:
-    """Return what every link carries when `source` sends `weight` messages to `target`; shapes (edges,)."""
+def link_loads(topology: Topology, edges: Edges) -> LinkLoads:
+    """Return what every link carries under some messages."""
     rows = sum(planes(kind, size) for kind, size in zip(topology.kind, topology.size, strict=True))
     devices = np.arange(int(topology.size.prod()))
     flow = np.zeros((rows, devices.size))
-    link_flows(0, topology.kind.size, *topology[:3], topology.leaf, source, target, weight, flow)
+    link_flows(topology, 0, topology.kind.size, edges, flow)
     none = np.zeros(0, dtype=np.int64)
     parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none * 0.0, none * 0.0)]
     plane, stride = 0, 1

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.dedupe import kinds
-from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.network.collectives.algorithms import HIERARCHICAL
 from fastflow.physics.network.collectives.nccl import (
     INSIDE,
@@ -122,24 +122,38 @@ def dispatch_of(
         return None
     rows = np.flatnonzero(once[graph.point] & (graph.part == EXPERTS))
     first = np.cumsum([0, *(len(route.recipes) for route in routes)])[of_point]
+    routing, shares = _shares(inputs, once, spread)
+    fixed = _latency(wires, libraries)
+    return Dispatch(rows, graph.point[rows], first, spread, routing, shares, wires, fixed)
+
+
+def _shares(inputs: Inputs, once: Bools, spread: Floats) -> tuple[Ints, Floats]:
+    """Return how every point's tokens choose experts, and which share of their copies goes where.
+
+    As in Dispatch; once: whether a token goes once to each machine, (points,).
+    """
     columns = [inputs[f"model.{name}"] for name in ("experts", "topk", "expert_groups", "topk_groups")]
-    some, place = kinds([once, *columns], once.size)
-    shares = np.ones((some.size, len(spread), 2))
-    for number, one in enumerate(some.tolist()):
-        if once[one]:
-            experts, topk, groups, topk_groups = (int(column[one]) for column in columns)
+    first, place = kinds([once, *columns], once.size)
+    shares = np.ones((first.size, len(spread), 2))
+    for number, row in enumerate(first.tolist()):
+        if once[row]:
+            experts, topk, groups, topk_groups = (int(column[row]) for column in columns)
             routing = Routing(experts, topk, max(groups, 1), topk_groups if groups else 1)
             shares[number] = [
                 [expected_parts(routing, int(where[name])) / topk for name in (RANKS, MACHINES)]
                 for where in spread
             ]
-    library = wires.library
+    return place, shares
+
+
+def _latency(wires: Wires, libraries: Floats) -> Floats:
+    """Return what an exchange takes beside its bytes: a launch, and a step on either level [s], (points,)."""
     fixed = wires.overhead + wires.intra_latency + wires.inter_latency
-    if libraries.size:
-        scalars = libraries[np.maximum(library, 0)]
-        of_library = scalars[:, LAUNCH] + scalars[:, SIMPLE0] + scalars[:, SIMPLE1]
-        fixed = np.where(library >= 0, of_library, fixed)
-    return Dispatch(rows, graph.point[rows], first, spread, place, shares, wires, fixed)
+    if not libraries.size:
+        return fixed
+    scalars = libraries[np.maximum(wires.library, 0)]
+    of_library = scalars[:, LAUNCH] + scalars[:, SIMPLE0] + scalars[:, SIMPLE1]
+    return np.where(wires.library >= 0, of_library, fixed)
 
 
 def sent_once(dispatch: Dispatch, edges: CrossEdges, order_row: Ints, slots: Ints) -> Sent:

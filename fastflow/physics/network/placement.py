@@ -90,6 +90,6 @@ def neighbour_cost(topology: Topology, devices: int, degree: int, stride: int, i
     """
     ranks = Group((degree,), (stride,)).arrays()
     if not is_pipeline:
-        return reach(*topology, devices, *ranks, NEIGHBOURS, 0)
-    forwards, backwards = (reach(*topology, devices, *ranks, way, 0) for way in (FORWARD, BACKWARD))
+        return reach(topology, devices, *ranks, NEIGHBOURS, 0)
+    forwards, backwards = (reach(topology, devices, *ranks, way, 0) for way in (FORWARD, BACKWARD))
     return worse(forwards, backwards)

@@ -205,33 +205,40 @@ def network_faults(inputs: Inputs, stages: Ints, layouts: Layouts) -> Texts:
 
     Or why its collectives cannot be run as it says.
     """
-    points = inputs["placement"].size
-    reason = Reasons(points)
-    differ = layouts.differ & (stages > 1)
+    reason = Reasons(inputs["placement"].size)
+    stages_stay = layouts.differ & (stages > 1)
     names = (*SYSTEM, "system.library", "system.collective", "placement")
     columns = [*(inputs[key] for key in names), exchange_of(inputs)]
-    first, place_of = kinds(columns, points)
-    for number, one in enumerate(first.tolist()):
-        *system, library, collective, placement, exchange = (column[one].item() for column in columns)
-        alike = np.flatnonzero(place_of == number)
+    first, place_of = kinds(columns, inputs["placement"].size)
+    for number, row in enumerate(first.tolist()):
+        *system, library, collective, placement, exchange = (column[row].item() for column in columns)
+        alike = np.flatnonzero(place_of == number).tolist()
         try:
             _network(*system)
             check_choice(library, collective)
             check_exchange(library, exchange)
             order = read_order(placement) if placement != AUTO else None
         except InputError as error:
-            for i in alike.tolist():
+            for i in alike:
                 reason.add(i, str(error))
             continue
         if order is None:
             continue
-        for i in alike.tolist():
-            mesh = _mesh(layouts.degrees[i].tolist())
-            if set(order) != set(mesh):
-                axes = ", ".join(AXES[axis] for axis in mesh)
-                allowed = f"auto, or {axes} in any order: the strategy's axes"
-                reason.add(i, str(InputError("placement", placement, allowed)))
-            elif differ[i] and not _has_stages_at_an_end(order):
-                allowed = "an order with lp first or last, since layers have different cuts"
+        for i in alike:
+            if allowed := _order_fault(order, layouts.degrees[i].tolist(), bool(stages_stay[i])):
                 reason.add(i, str(InputError("placement", placement, allowed)))
     return reason.texts()
+
+
+def _order_fault(order: Order, degrees: Sequence[Sequence[int]], stages_stay: bool) -> str:
+    """Return what placement may be where an order does not suit a point's layouts, "" where it does.
+
+    degrees: of every column of the layouts; stages_stay: whether stages have the same devices in all of them.
+    """
+    mesh = _mesh(degrees)
+    if set(order) != set(mesh):
+        axes = ", ".join(AXES[axis] for axis in mesh)
+        return f"auto, or {axes} in any order: the strategy's axes"
+    if stages_stay and not _has_stages_at_an_end(order):
+        return "an order with lp first or last, since layers have different cuts"
+    return ""

@@ -27,7 +27,7 @@ class Bottleneck(NamedTuple):
 
 
 def bottleneck(
-    graph: Graph, pipe: Pipeline, stacks: Stacks | None, copies: Bools, launches: Ints, kernel_s: Floats
+    graph: Graph, pipe: Pipeline, stacks: Stacks | None, copies: Bools, kernel_s: Floats
 ) -> Bottleneck:
     """Return the stage of every point that sets the pace.
 
@@ -35,8 +35,9 @@ def bottleneck(
     for; else the one whose kernels take longest.
 
     copies: whether the last one of several stages has a copy of the first layer's weights, (points,);
-    launches: of every kernel in an iteration, on all stages, kernel_s: what one takes [s], (kernels,).
+    kernel_s: what a launch of every kernel takes [s], (kernels,).
     """
+    launches = pipe.launches
     several = bool((pipe.stages > 1).any())
     if stacks is None or pipe.chunks is None:
         if not several:

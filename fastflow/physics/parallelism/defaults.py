@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.tables import Bools, Inputs, Ints
 from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
 from fastflow.physics.workload import in_blocks
+
+
+class ParallelOptions(NamedTuple):
+    """How points share batch and weights out, beside their layouts; (points,)."""
+
+    stages: Ints  # of the pipeline
+    microbatches: Ints
+    zero: Ints  # stage of ZeRO: what devices with the same weights have parts of
+    reshards: Bools  # whether ZeRO's stage 3 gives weights up between forward and backward pass
+    copies: Bools  # whether the last one of several stages has a copy of the first one's embedding
+
+
+def parallel_options(inputs: Inputs, stages: Ints, microbatches: Ints) -> ParallelOptions:
+    """Return the options of every point; inputs: `parallel.zero`, `.reshard` and columns of `model`."""
+    return ParallelOptions(
+        stages=stages,
+        microbatches=microbatches,
+        zero=zero_stage(inputs),
+        reshards=np.array(inputs["parallel.reshard"]),  # a column that kernels take
+        copies=copies_embedding(inputs) & (stages > 1),
+    )
 
 
 def zero_stage(inputs: Inputs) -> Ints:

@@ -77,11 +77,15 @@ def kept_of_kernel(graph: Graph, shards: Supergraph, row: int, in_parts: bool) -
     return float(1.0 * graph.repeat[row] * graph.batch[row] * kept)
 
 
-def layer_memory(graph: Graph, shards: Supergraph, chunks: Chunks, copies: Bools) -> LayerMemory:
-    """Return what every layer of every point owns and keeps.
+def layer_memory(
+    graph: Graph, shards: Supergraph, chunks: Chunks | None, copies: Bools
+) -> LayerMemory | None:
+    """Return what every layer of every point owns and keeps, None where layers do not stand for several.
 
     copies: whether the last one of several stages has a copy of the embedding's table, (points,).
     """
+    if chunks is None:
+        return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
     return _layer_memory(graph.numbers, shards.numbers, chunks, first, copies)
 

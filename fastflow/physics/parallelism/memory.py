@@ -47,16 +47,29 @@ class _Stages(NamedTuple):
     stage: Ints
 
 
+class _Sizes(NamedTuple):
+    """Bytes that a device has of an element; (points,)."""
+
+    weight: Floats  # of every weight of its stage
+    part: Floats  # of every weight in the device's part of them, beside that
+    activation: Floats
+
+
+class _Fullest(NamedTuple):
+    """The stage of every point that needs most, and what its device stores; (points,) [elements]."""
+
+    stage: Ints
+    weights: Floats
+    parts: Floats  # of them, where devices with the same weights have a part each
+    activations: Floats
+    recomputed: Floats  # what the largest layer keeps that is computed again, while it is
+    offloaded: Floats  # activations that lie with the host
+
+
 @kernel
-def _fullest_stage(
-    graph: Graph, shards: Supergraph, pipeline: _Stages, a_whole: Floats, a_part: Floats, activation: Floats
-) -> tuple[Floats, Floats, Floats, Ints]:
-    """Return weights, a device's part of them, and kept activations of the stage that needs most [elements],
-    and which it is. a_whole, a_part: bytes that a device has of every weight, and of one in its part.
-    """
+def _fullest_stage(graph: Graph, shards: Supergraph, pipeline: _Stages, sizes: _Sizes, out: _Fullest) -> None:
+    """Write the stages that need most, where each layer has its kernels."""
     points = graph.offset.size - 1
-    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
-    fullest = np.zeros(points, dtype=np.int64)
     most = 1
     for p in range(points):
         most = max(most, pipeline.stages[p])
@@ -72,12 +85,12 @@ def _fullest_stage(
         needed = -1.0
         for stage in range(stages):
             kept = of_stage[1, stage] * in_flight(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            total = of_stage[0, stage] * a_whole[p] + of_stage[2, stage] * a_part[p]
-            total += kept * activation[p]
+            total = of_stage[0, stage] * sizes.weight[p] + of_stage[2, stage] * sizes.part[p]
+            total += kept * sizes.activation[p]
             if total > needed:
-                needed, fullest[p] = total, stage
-                weights[p], parts[p], activations[p] = of_stage[0, stage], of_stage[2, stage], kept
-    return weights, parts, activations, fullest
+                needed, out.stage[p] = total, stage
+                out.weights[p], out.parts[p] = of_stage[0, stage], of_stage[2, stage]
+                out.activations[p] = kept
 
 
 @lean_kernel
@@ -90,58 +103,88 @@ def _two_largest(largest: tuple[float, float], value: float, count: int) -> tupl
     return largest
 
 
+class _Stored(NamedTuple):
+    """What the device of one stage stores, as in `_Fullest` [elements]."""
+
+    weights: float
+    parts: float
+    activations: float
+    recomputed: float
+    offloaded: float
+
+
+@lean_kernel
+def _largest_border(layers: LayerMemory, p: int) -> float:
+    """Return what a stage of a point receives, the largest of what its layers read."""
+    border = 0.0
+    for layer in range(layers.first[p], layers.first[p + 1]):
+        border = max(border, layers.border[layer])
+    return border
+
+
+@lean_kernel
+def _store(
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, p: int, stage: int, border: float, offloads: bool
+) -> _Stored:
+    """Return what a stage of a point stores.
+
+    border: what it receives; offloads: whether activations of hidden layers lie with the host, of which the
+    device has what two layers keep.
+    """
+    first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
+    per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
+    weights, parts, kept, recomputed, movable = 0.0, 0.0, 0.0, 0.0, 0.0
+    on_device = (0.0, 0.0)  # what the two largest hidden layers keep
+    if stage + 1 == stages > 1:
+        weights, parts = layers.copied[p], layers.copied_parts[p]
+    for chunk in range(per_stage):
+        virtual = chunk * stages + stage
+        for layer in range(count):
+            at, own = chunks.at[p] + virtual * count + layer, first + layer
+            held, again = chunks.held[at], chunks.again[at]
+            weights += held * layers.weights[own]
+            parts += held * layers.parts[own]
+            of_layer = (held - again) * layers.kept[own] + again * layers.border[own]
+            kept += of_layer
+            if again > 0:
+                recomputed = max(recomputed, layers.whole[own])
+            if layers.hidden[own]:
+                movable += of_layer
+                on_device = _two_largest(on_device, layers.border[own], again)
+                on_device = _two_largest(on_device, layers.kept[own], held - again)
+        # what a layer reads counts with the one that made it, but a stage keeps what it received
+        if virtual == 0 and per_stage * stages > 1:
+            kept -= border
+        if virtual + 1 == per_stage * stages > 1:
+            kept += border
+    flying = chunks_in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
+    flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
+    kept *= flying / per_stage
+    offloaded = 0.0
+    if offloads:
+        offloaded = max(movable * flying / per_stage - on_device[0] - on_device[1], 0.0)
+    return _Stored(weights, parts, kept - offloaded, recomputed, offloaded)
+
+
 @kernel
 def _fullest_chunked(
-    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, streams: Bools, a_whole: Floats, a_part: Floats,
-    activation: Floats,
-) -> tuple[Floats, Floats, Floats, Ints, Floats, Floats]:  # fmt: skip
-    """Return the same where layers stand for several, what the largest layer keeps that is computed again,
-    while it is, and what of activations lies with the host [elements].
+    layers: LayerMemory, pipeline: _Stages, chunks: Chunks, offloads: Bools, sizes: _Sizes, out: _Fullest
+) -> None:
+    """Write the stages that need most, where layers stand for several.
 
-    streams: whether activations do, (points,). Of hidden layers' the device has what two of them keep.
+    offloads: whether activations lie with the host, (points,).
     """
-    points = streams.size
-    weights, parts, activations = np.zeros(points), np.zeros(points), np.zeros(points)
-    worked, hosted, fullest = np.zeros(points), np.zeros(points), np.zeros(points, dtype=np.int64)
-    for p in range(points):
-        first, count, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
-        parted, border, needed = (chunks.offset[p + 1] - chunks.offset[p]) // stages, 0.0, -1.0
-        for layer in range(first, layers.first[p + 1]):
-            border = max(border, layers.border[layer])
-        for stage in range(stages):
-            whole, part, kept, largest, movable = 0.0, 0.0, 0.0, 0.0, 0.0
-            here = (0.0, 0.0)
-            if stage + 1 == stages > 1:
-                whole, part = layers.copied[p], layers.copied_parts[p]
-            for c in range(parted):
-                for layer in range(count):
-                    at, own = chunks.at[p] + (c * stages + stage) * count + layer, first + layer
-                    held, again = chunks.held[at], chunks.again[at]
-                    whole += held * layers.weights[own]
-                    part += held * layers.parts[own]
-                    of_layer = (held - again) * layers.kept[own] + again * layers.border[own]
-                    kept += of_layer
-                    if again > 0:
-                        largest = max(largest, layers.whole[own])
-                    if layers.hidden[own]:
-                        movable += of_layer
-                        here = _two_largest(here, layers.border[own], again)
-                        here = _two_largest(here, layers.kept[own], held - again)
-                # what a layer reads counts with the one that made it, but a stage keeps what it received
-                if c * stages + stage == 0 and parted * stages > 1:
-                    kept -= border
-                if c * stages + stage + 1 == parted * stages > 1:
-                    kept += border
-            flying = chunks_in_flight(pipeline.order[p], stages, stage, parted, pipeline.microbatches[p])
-            flying += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-            kept *= flying / parted
-            away = max(movable * flying / parted - here[0] - here[1], 0.0) if streams[p] else 0.0
-            total = whole * a_whole[p] + part * a_part[p] + (kept - away) * activation[p]
-            if total > needed:
-                needed, fullest[p] = total, stage
-                weights[p], parts[p], activations[p] = whole, part, kept - away
-                worked[p], hosted[p] = largest, away
-    return weights, parts, activations, fullest, worked, hosted
+    for p in range(offloads.size):
+        most, border = -1.0, _largest_border(layers, p)
+        for stage in range(pipeline.stages[p]):
+            here = _store(layers, pipeline, chunks, p, stage, border, offloads[p])
+            needed = here.weights * sizes.weight[p] + here.parts * sizes.part[p]
+            needed += here.activations * sizes.activation[p]
+            if needed > most:
+                most, out.stage[p] = needed, stage
+                out.weights[p], out.parts[p] = here.weights, here.parts
+                out.activations[p], out.offloaded[p] = here.activations, here.offloaded
+                out.recomputed[p] = here.recomputed
 
 
 def footprint(
@@ -171,27 +214,24 @@ def footprint(
     for is_part, size in zip(sharded, by_stage, strict=True):
         whole += np.where(is_part, 0.0, size)
         part += np.where(is_part, size, 0.0)
-    worked = hosted = np.zeros(zero.size)
     kept = precision.activation
+    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((5, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        weights, parts, activations, stage = _fullest_stage(
-            graph.numbers, shards.numbers, stages, whole, part, kept
-        )
+        _fullest_stage(graph.numbers, shards.numbers, stages, _Sizes(whole, part, kept), fullest)
     else:
         kept = np.where(inputs["model.training"], kept, 0.0)  # of layers; else no backward pass reads them
-        weights, parts, activations, stage, worked, hosted = _fullest_chunked(
-            layers, stages, pipeline.chunks, offload.activations, whole, part, kept
-        )
-    held = [np.where(is_part, parts, weights) for is_part in sharded]
+        sizes = _Sizes(whole, part, kept)
+        _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
+    held = [np.where(is_part, fullest.parts, fullest.weights) for is_part in sharded]
     return Footprint(
         weights=held[2] * weight + held[0] * master,
         gradients=held[1] * gradient,
         optimizer=held[0] * state,
-        activations=activations * kept,
-        stage=stage,
-        buffers=_buffers(graph, shards, zero) + worked * kept,
-        host=held[0] * (precision.master - master + precision.state - state) + hosted * kept,
+        activations=fullest.activations * kept,
+        stage=fullest.stage,
+        buffers=_buffers(graph, shards, zero) + fullest.recomputed * kept,
+        host=held[0] * (precision.master - master + precision.state - state) + fullest.offloaded * kept,
     )
 
 

@@ -12,6 +12,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Reasons, Texts
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.sharding.layout import Layouts
+from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.parallelism.virtual_stages import (
     BALANCED,
@@ -41,12 +42,11 @@ class Pipeline(NamedTuple):
     order: Ints  # GPIPE or ONE_F_ONE_B
     stage: Ints  # of every kernel, (kernels,)
     crosses: Ints  # from how many of its layers what a kernel makes goes to another stage, (kernels,)
+    launches: Ints  # of every kernel in an iteration, with those for what is computed again, (kernels,)
     busiest: Floats  # what the kernels of the stage that has most to do take in an iteration [s]
     # where layers of the graph stand for several
     chunks: Chunks | None = None  # what stages hold
-    again: Ints | None = (
-        None  # launches of every kernel in an iteration, for what is computed again, (kernels,)
-    )
+    again: Ints | None = None  # launches for what is computed again, (kernels,)
 
     def most_of_a_stage(self, graph: Graph, values: Floats) -> Floats:
         """Return the sum of a quantity of kernels over the stage that has most of it, (points,)."""
@@ -180,17 +180,17 @@ def _split(
 
 def pipeline(
     inputs: Inputs, graph: Graph, dealing: Dealing | None, strategies: Strategies, microbatched: Ints,
-    launches: Ints, kernel_s: Floats,
+    kernel_s: Floats,
 ) -> Pipeline:  # fmt: skip
     """Cut the layers of every point into stages, so that the slowest one takes as little as it can.
 
     Layers that stand for several are dealt to chunks of stages instead (`parallelism.chunks`).
 
     inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; dealing: of their models' layers,
-    where some stand for several; strategies, microbatched (micro-batches): (points,); launches of every
-    kernel in an iteration, kernel_s: what one takes [s], (kernels,).
+    where some stand for several; strategies, microbatched (micro-batches): (points,); kernel_s: what a launch
+    of every kernel takes [s], (kernels,).
     """
-    stages = strategies.lp
+    stages, launches = strategies.lp, all_launches(graph, microbatched)
     order = look_up(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if dealing is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
@@ -199,9 +199,10 @@ def pipeline(
         again = launched_again(graph.numbers, chunks, microbatched)
         none = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)
-        busiest = most_of_chunks(graph.numbers, chunks, stages, (launches + again) * kernel_s)
-        return Pipeline(stages, microbatched, order, none, crosses, busiest, chunks, again)
+        launches = launches + again
+        busiest = most_of_chunks(graph.numbers, chunks, stages, launches * kernel_s)
+        return Pipeline(stages, microbatched, order, none, crosses, launches, busiest, chunks, again)
     spent = launches * kernel_s
     stage, crosses = _split(graph.offset, graph.phase, graph.layer, graph.sends_cols, stages, spent)
     busiest = most_of_a_stage(graph.offset, stage, stages, spent)
-    return Pipeline(stages, microbatched, order, stage, crosses, busiest)
+    return Pipeline(stages, microbatched, order, stage, crosses, launches, busiest)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel
+from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.layer_memory import LayerMemory, Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
@@ -60,19 +60,23 @@ def streamed(memory: LayerMemory, offload: Offload, numbers: Precision, zero: In
     return Streamed(states[point] * owned, kept[point] * memory.kept, kept[point] * memory.border)
 
 
-def run_stacks(
-    graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed, copies: Bools,
-) -> Stacks:  # fmt: skip
-    """Return the iteration of every point.
+class BlockSources(NamedTuple):
+    """What the blocks of all points are made of."""
 
-    send_s: of what a kernel makes, to the next stage; reduce_s: of its weight gradients, once an iteration
-    [s], both of one layer, (kernels,); streamed: what layers move between device and host; copies: whether
-    the last one of several stages has a copy of the first layer's weights, (points,).
-    """
-    virtual = int(chunks.offset[-1])
+    chunks: Chunks
+    layers: LayerTimes
+    plan: BlockPlan
+    streamed: Streamed
+    send_s: Floats  # of what a kernel makes, to the next stage, of one layer [s], (kernels,)
+    reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
+    copies: Bools  # whether the last one of several stages has a copy of the first layer's weights, (points,)
+
+
+def run_stacks(graph: Graph, sources: BlockSources) -> Stacks:
+    """Return the iteration of every point."""
+    virtual = int(sources.chunks.offset[-1])
     blocks = Blocks(
-        offset=chunks.offset,
+        offset=sources.chunks.offset,
         forward_s=np.zeros(virtual),
         input_s=np.zeros(virtual),
         weight_s=np.zeros(virtual),
@@ -82,9 +86,18 @@ def run_stacks(
         gather_s=np.zeros(virtual),
         tail_s=np.zeros(virtual),
     )
-    own = _hold(graph.numbers, chunks, layers, plan, send_s, reduce_s, streamed, copies, blocks)
-    stage, waits, update, idle, offload = _wait(chunks, layers, plan, copies, own)
-    return Stacks(blocks, plan, schedule_blocks(blocks, plan), update, stage, idle, waits, offload)
+    busiest = _wait(sources, _hold(graph.numbers, sources, blocks))
+    times = schedule_blocks(blocks, sources.plan)
+    return Stacks(blocks, sources.plan, times, *busiest)
+
+
+class _Layers(NamedTuple):
+    """What the kernels of one point's layers add up to; (layers,)."""
+
+    send_s: Floats
+    reduce_s: Floats
+    hidden: Bools
+    embedding: Bools  # whose gradients are ready last
 
 
 class _Stages(NamedTuple):
@@ -97,98 +110,158 @@ class _Stages(NamedTuple):
 
 
 @kernel
-def _hold(
-    graph: Graph, chunks: Chunks, layers: LayerTimes, plan: BlockPlan, send_s: Floats, reduce_s: Floats,
-    streamed: Streamed, copies: Bools, blocks: Blocks,
-) -> _Stages:  # fmt: skip
-    """Write the blocks of every virtual stage, and return what else it takes."""
-    own = np.zeros((4, blocks.forward_s.size))
-    work, beside, update, states = own
-    for p in range(chunks.layers.size):
-        count, stages, split = chunks.layers[p], plan.stages[p], plan.order[p] == ZERO_BUBBLE
-        reduced, sent, hidden = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.bool_)
-        table = np.zeros(count, dtype=np.bool_)  # whose gradients are ready last
-        for row in range(graph.offset[p], graph.offset[p + 1]):
-            layer = graph.layer[row]
-            reduced[layer] += reduce_s[row]
-            hidden[layer] |= graph.layer_kind[row] == HIDDEN
-            table[layer] |= graph.layer_kind[row] == EMBEDDING
-            if graph.sends_cols[row] > 0 and graph.phase[row] == FORWARD:
-                sent[layer] = send_s[row]
-        for v in range(chunks.offset[p], chunks.offset[p + 1]):
-            j, held_layers, moved = v - chunks.offset[p], 0, 0.0
-            stage, begin = chunks.offset[p] + j % stages, chunks.at[p] + j * count
-            for layer in range(count):
-                held, again = chunks.held[begin + layer], chunks.again[begin + layer]
-                at = layers.first[p] + layer
-                core = held - again if chunks.core[p] else 0
-                # weights are gathered once for what is computed again and the backward pass, in that
-                recomputed = layers.forward[at] - layers.waits[FORWARD, WEIGHTS, at]
-                blocks.forward_s[v] += held * layers.forward[at]
-                blocks.input_s[v] += held * layers.backward[at] + again * recomputed
-                blocks.input_s[v] += core * layers.core[at]
-                blocks.weight_s[v] += held * layers.weight[at]
-                if table[layer]:
-                    blocks.tail_s[v] += held * reduced[layer]
-                else:
-                    blocks.reduce_s[v] += held * reduced[layer]
-                blocks.gather_s[v] += held * layers.gather[at]
-                update[stage] += held * layers.update[at]
-                states[stage] += held * streamed.states[at]
-                if hidden[layer]:
-                    moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
-                held_layers += held * hidden[layer]
-            blocks.layers[v] = max(held_layers, 1)
-            blocks.send_s[v] = sent[chunks.last[v]]
-            # out beside the forward block, in beside the backward one
-            later = max(0.0, moved - blocks.forward_s[v])
-            blocks.forward_s[v] += later
-            slower = max(0.0, moved - blocks.input_s[v] - blocks.weight_s[v])
-            blocks.input_s[v] += slower
-            beside[stage] += plan.microbatches[p] * (later + slower)
-            work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
-            if not split:
-                blocks.input_s[v] += blocks.weight_s[v]
-                blocks.weight_s[v] = 0.0
-        if copies[p] and stages > 1:
-            last, first = chunks.offset[p + 1] - 1, layers.first[p]
-            blocks.reduce_s[last] += reduced[0]
-            blocks.gather_s[last] += layers.gather[first]
-            update[chunks.offset[p] + stages - 1] += layers.update[first]
-            states[chunks.offset[p] + stages - 1] += streamed.states[first]
-    return _Stages(work, beside, update, states)
+def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _Layers:
+    """Return the sums of a point's kernels by layer."""
+    count = sources.chunks.layers[p]
+    out = _Layers(
+        send_s=np.zeros(count),
+        reduce_s=np.zeros(count),
+        hidden=np.zeros(count, dtype=np.bool_),
+        embedding=np.zeros(count, dtype=np.bool_),
+    )
+    for row in range(graph.offset[p], graph.offset[p + 1]):
+        layer = graph.layer[row]
+        out.reduce_s[layer] += sources.reduce_s[row]
+        out.hidden[layer] |= graph.layer_kind[row] == HIDDEN
+        out.embedding[layer] |= graph.layer_kind[row] == EMBEDDING
+        if graph.sends_cols[row] > 0 and graph.phase[row] == FORWARD:
+            out.send_s[layer] = sources.send_s[row]
+    return out
+
+
+@lean_kernel
+def _add_layers(
+    sources: BlockSources, own: _Layers, p: int, v: int, blocks: Blocks, stages: _Stages
+) -> float:
+    """Add up what a virtual stage of a point holds; returns how long its activations move to the host [s]."""
+    chunks, layers, streamed = sources.chunks, sources.layers, sources.streamed
+    j, count, moved, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
+    stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.at[p] + j * count
+    for layer in range(count):
+        held, again = chunks.held[begin + layer], chunks.again[begin + layer]
+        at = layers.first[p] + layer
+        core = held - again if chunks.core[p] else 0
+        # weights are gathered once for what is computed again and the backward pass, in that
+        recomputed = layers.forward[at] - layers.waits[FORWARD, WEIGHTS, at]
+        blocks.forward_s[v] += held * layers.forward[at]
+        blocks.input_s[v] += held * layers.backward[at] + again * recomputed
+        blocks.input_s[v] += core * layers.core[at]
+        blocks.weight_s[v] += held * layers.weight[at]
+        if own.embedding[layer]:
+            blocks.tail_s[v] += held * own.reduce_s[layer]
+        else:
+            blocks.reduce_s[v] += held * own.reduce_s[layer]
+        blocks.gather_s[v] += held * layers.gather[at]
+        stages.update[stage] += held * layers.update[at]
+        stages.states[stage] += held * streamed.states[at]
+        if own.hidden[layer]:
+            moved += (held - again) * streamed.kept[at] + again * streamed.border[at]
+            hidden += held
+    blocks.layers[v] = max(hidden, 1)
+    blocks.send_s[v] = own.send_s[chunks.last[v]]
+    return moved
+
+
+@lean_kernel
+def _wait_for_host(blocks: Blocks, v: int, moved: float) -> float:
+    """Lengthen blocks until activations have moved: out beside the forward block, in beside the backward one.
+
+    Returns by how much, of one micro-batch [s].
+    """
+    later = max(0.0, moved - blocks.forward_s[v])
+    blocks.forward_s[v] += later
+    slower = max(0.0, moved - blocks.input_s[v] - blocks.weight_s[v])
+    blocks.input_s[v] += slower
+    return float(later + slower)
+
+
+@lean_kernel
+def _add_copy(sources: BlockSources, reduce_s: float, p: int, blocks: Blocks, stages: _Stages) -> None:
+    """Add the copy of the first layer's weights that the last one of several stages has."""
+    chunks, layers = sources.chunks, sources.layers
+    last, first = chunks.offset[p + 1] - 1, layers.first[p]
+    stage = chunks.offset[p] + sources.plan.stages[p] - 1
+    blocks.reduce_s[last] += reduce_s
+    blocks.gather_s[last] += layers.gather[first]
+    stages.update[stage] += layers.update[first]
+    stages.states[stage] += sources.streamed.states[first]
 
 
 @kernel
-def _wait(
-    chunks: Chunks, layers: LayerTimes, plan: BlockPlan, copies: Bools, own: _Stages
-) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-    """Return the stage of every point that has most to do, its waits, the update, how long the stage is idle
-    in that, and what the host adds to the stage [s].
-    """
+def _hold(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stages:
+    """Write the blocks of every virtual stage, and return what else it takes."""
+    chunks, plan = sources.chunks, sources.plan
+    virtual = blocks.forward_s.size
+    stages = _Stages(np.zeros(virtual), np.zeros(virtual), np.zeros(virtual), np.zeros(virtual))
+    for p in range(chunks.layers.size):
+        own = _sum_kernels(graph, sources, p)
+        for v in range(chunks.offset[p], chunks.offset[p + 1]):
+            stage = chunks.offset[p] + (v - chunks.offset[p]) % plan.stages[p]
+            moved = _add_layers(sources, own, p, v, blocks, stages)
+            stages.beside[stage] += plan.microbatches[p] * _wait_for_host(blocks, v, moved)
+            stages.work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
+            if plan.order[p] != ZERO_BUBBLE:
+                blocks.input_s[v] += blocks.weight_s[v]
+                blocks.weight_s[v] = 0.0
+        if sources.copies[p] and plan.stages[p] > 1:
+            _add_copy(sources, own.reduce_s[0], p, blocks, stages)
+    return stages
+
+
+class _Busiest(NamedTuple):
+    """The stage of every point that has most to do; (points,), as in `Stacks`."""
+
+    update: Floats
+    stage: Ints
+    idle: Floats
+    waits: Floats
+    offload: Floats
+
+
+@kernel
+def _wait(sources: BlockSources, stages: _Stages) -> _Busiest:
+    """Return the stage of every point that has most to do, and what it waits for."""
+    chunks, layers, plan = sources.chunks, sources.layers, sources.plan
     points, kinds = plan.stages.size, layers.waits.shape[1]
-    waits, (update, idle, offload) = np.zeros((kinds, points)), np.zeros((3, points))
-    found = np.zeros(points, dtype=np.int64)
+    out = _Busiest(
+        update=np.zeros(points),
+        stage=np.zeros(points, dtype=np.int64),
+        idle=np.zeros(points),
+        waits=np.zeros((kinds, points)),
+        offload=np.zeros(points),
+    )
     for p in range(points):
-        begin, end, stages = chunks.offset[p], chunks.offset[p + 1], plan.stages[p]
-        most, busiest = -1.0, 0
-        for stage in range(stages):
-            updated, states = own.update[begin + stage], own.states[begin + stage]
-            update[p] = max(update[p], updated, states)
-            if own.work[begin + stage] > most:
-                most, busiest = own.work[begin + stage], stage
-        updated, states = own.update[begin + busiest], own.states[begin + busiest]
-        found[p], idle[p] = busiest, update[p] - max(updated, states)
-        offload[p] = own.beside[begin + busiest] + max(0.0, states - updated)
-        count = chunks.layers[p]
-        for j in range(busiest, end - begin, stages):
-            for layer in range(count):
-                at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
-                held, again = chunks.held[which], chunks.again[which]
-                copied = copies[p] and stages > 1 and j == end - begin - 1 and layer == 0
-                for kind in range(kinds):
-                    run = held if kind == WEIGHTS else held + again
-                    turn = run * layers.waits[FORWARD, kind, at] + held * layers.waits[BACKWARD, kind, at]
-                    waits[kind, p] += plan.microbatches[p] * turn
-                    waits[kind, p] += (held + copied) * layers.waits[UPDATE, kind, at]
-    return found, waits, update, idle, offload
+        begin, virtual = chunks.offset[p], chunks.offset[p + 1] - chunks.offset[p]
+        most = -1.0
+        for stage in range(plan.stages[p]):
+            at = begin + stage
+            out.update[p] = max(out.update[p], stages.update[at], stages.states[at])
+            if stages.work[at] > most:
+                most, out.stage[p] = stages.work[at], stage
+        busiest = begin + out.stage[p]
+        updated, states = stages.update[busiest], stages.states[busiest]
+        out.idle[p] = out.update[p] - max(updated, states)
+        out.offload[p] = stages.beside[busiest] + max(0.0, states - updated)
+        for j in range(out.stage[p], virtual, plan.stages[p]):
+            has_copy = sources.copies[p] and plan.stages[p] > 1 and j == virtual - 1
+            _add_waits(sources, p, j, has_copy, out.waits)
+    return out
+
+
+@lean_kernel
+def _add_waits(sources: BlockSources, p: int, j: int, has_copy: bool, waits: Floats) -> None:
+    """Add what a virtual stage of a point waits for in an iteration [s], (waits, points).
+
+    has_copy: whether it has one of the first layer's weights.
+    """
+    chunks, layers, microbatches = sources.chunks, sources.layers, sources.plan.microbatches[p]
+    count = chunks.layers[p]
+    for layer in range(count):
+        at, which = layers.first[p] + layer, chunks.at[p] + j * count + layer
+        held, again = chunks.held[which], chunks.again[which]
+        copied = has_copy and layer == 0
+        for kind in range(waits.shape[0]):
+            run = held if kind == WEIGHTS else held + again
+            turn = run * layers.waits[FORWARD, kind, at] + held * layers.waits[BACKWARD, kind, at]
+            waits[kind, p] += microbatches * turn
+            waits[kind, p] += (held + copied) * layers.waits[UPDATE, kind, at]

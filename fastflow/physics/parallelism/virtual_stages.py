@@ -97,8 +97,10 @@ class Dealing(NamedTuple):
     virtual: Ints  # stages times chunks
 
 
-def dealing_of(graph: Graph, order: Order, strategies: Strategies) -> Dealing:
-    """Count the layers of every point."""
+def dealing_of(graph: Graph, order: Order | None, strategies: Strategies) -> Dealing | None:
+    """Count the layers of every point; None where a graph has each layer of its model (order: None)."""
+    if order is None:
+        return None
     kind, first = layer_kinds(graph)
     points = order.offset.size - 1
     point = np.repeat(np.arange(points), np.diff(order.offset))

@@ -99,7 +99,7 @@ def shared_edges(
     edges: Floats | None = None
     ranks = Group((degree,), (stride,)).arrays()
     for pattern in (FORWARD, BACKWARD) if is_pipeline else (NEIGHBOURS,):
-        links = link_loads(network, *logical_edges(devices, *ranks, pattern, 0))
+        links = link_loads(network, logical_edges(devices, *ranks, pattern, 0))
         one = links.load / (network.share[links.dimension] * WEIGHT[pattern])
         edges = one if edges is None else np.maximum(edges, one)
     assert edges is not None

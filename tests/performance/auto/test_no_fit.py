@@ -12,7 +12,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import take
 from fastflow.performance.auto.no_fit import with_devices
 from fastflow.performance.auto.transformer import best_layouts
-from fastflow.performance.crossflow import weigh
+from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.physics.parallelism.candidates import every_layout
 from fastflow.schema import INPUTS
 from tests.conftest import columns_of
@@ -74,7 +74,7 @@ def test_the_least_of_all_layouts(compose):
     inputs = columns_of([compose("model=llama3_405b", "system=dgx_h100", "model.batch=64", AUTO)])
     layouts = every_layout(inputs)
     count = layouts["parallel.strategy"].size
-    found = weigh(take(dict(inputs), np.zeros(count, np.int64)) | layouts)
+    found = lower_bounds(take(dict(inputs), np.zeros(count, np.int64)) | layouts)
     text = best_layouts(inputs).least
     assert float(NEEDS.search(text)[1]) == pytest.approx(
         found.memory[found.reason == ""].min() / 1e9, rel=1e-3

@@ -11,7 +11,7 @@ from fastflow.analysis.measurements.csv_file import Given
 from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.core.tables import Columns, Ints
 from fastflow.engine.grid.grid import Grid
-from fastflow.performance.crossflow import memory_bandwidth
+from fastflow.performance.partial_predictions import memory_bandwidth
 from fastflow.physics.workload.precision import precision
 
 SIZES = {

@@ -78,7 +78,7 @@ class Collectives(Measurements):
 
     def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
         """Predict some rows; raises InputError where there are more ranks than devices."""
-        from fastflow.performance import crossflow
+        from fastflow.performance.partial_predictions import time_collectives
 
         inputs = grid.first_inputs()
         devices = int(inputs["system.devices"][0])
@@ -89,8 +89,8 @@ class Collectives(Measurements):
         for name in np.unique(self.collective[rows]).tolist():
             some = self.collective[rows] == name
             number = COLLECTIVES.index(name)
-            time[some] = crossflow.time_collectives(inputs, number, size[some], ranks[some])
-            latency[some] = crossflow.time_collectives(inputs, number, np.zeros(int(some.sum())), ranks[some])
+            time[some] = time_collectives(inputs, number, size[some], ranks[some])
+            latency[some] = time_collectives(inputs, number, np.zeros(int(some.sum())), ranks[some])
         alone = ranks < 2
         columns: dict[str, NDArray[Any]] = {
             "time_s": np.where(alone, np.nan, time),

@@ -11,6 +11,8 @@ for an all-to-all what one rank holds and distributes; else the message.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
@@ -20,6 +22,17 @@ from fastflow.physics.workload.graph import COLLECTIVES
 
 KINDS = len(COLLECTIVES)
 LOAD0, LOAD1, HOPS0, HOPS1, TOUCHED = range(len(Phase._fields))
+
+
+class DeviceLinks(NamedTuple):
+    """What one device's links and memory give its collectives."""
+
+    intra: float  # bandwidth within the package, one direction, as payload [B/s]
+    inter: float  # the same between packages [B/s]
+    intra_latency: float  # of a hop [s]
+    inter_latency: float
+    memory: float  # what a kernel reaches of main memory's bandwidth [B/s]
+    overhead: float  # of a call [s]
 
 
 @kernel
@@ -32,21 +45,14 @@ def price(
     offered: Bools,
     offset: Ints,
     phases: Floats,
-    bandwidth0: float,
-    bandwidth1: float,
-    latency0: float,
-    latency1: float,
-    memory: float,
-    overhead: float,
+    links: DeviceLinks,
     latency: Floats,
     per_byte: Floats,
 ) -> None:
     """Write the latency [s] and the time per byte of S [s/B] of every algorithm of every collective.
 
-    offered, offset, phases: a Recipe's. bandwidth0, bandwidth1: of a device's links within the package and
-    off it, one direction, as payload [B/s]; latency0, latency1: of a hop [s]; memory: what a kernel reaches
-    of main memory's bandwidth [B/s]; overhead: of a call [s]. latency, per_byte: shape (collectives,
-    algorithms); infinite where not offered, zero where nothing is exchanged.
+    offered, offset, phases: a Recipe's. latency, per_byte: shape (collectives, algorithms); infinite where
+    not offered, zero where nothing is exchanged.
     """
     for collective in range(KINDS):
         for algorithm in range(WAYS):
@@ -55,13 +61,13 @@ def price(
                 continue
             first = offset[collective * WAYS + algorithm]
             last = offset[collective * WAYS + algorithm + 1]
-            fixed, moving = overhead if last > first else 0.0, 0.0
+            fixed, moving = links.overhead if last > first else 0.0, 0.0
             for row in range(first, last):
-                fixed += phases[row, HOPS0] * latency0 + phases[row, HOPS1] * latency1
+                fixed += phases[row, HOPS0] * links.intra_latency + phases[row, HOPS1] * links.inter_latency
                 moving += max(
-                    _moving(phases[row, LOAD0], bandwidth0), _moving(phases[row, LOAD1], bandwidth1)
+                    _moving(phases[row, LOAD0], links.intra), _moving(phases[row, LOAD1], links.inter)
                 )
-                moving += phases[row, TOUCHED] / memory
+                moving += phases[row, TOUCHED] / links.memory
             latency[collective, algorithm] = fixed
             per_byte[collective, algorithm] = moving
 

@@ -62,7 +62,7 @@ def check_exchange(library: str, exchange: str) -> None:
         raise InputError(EXCHANGE, exchange, f"{LIBRARY}; peer takes system.library=nccl")
 
 
-def libraries(inputs: Inputs) -> tuple[Ints, Floats]:
+def libraries_of(inputs: Inputs) -> tuple[Ints, Floats]:
     """Return the row of every point's scalars, -1 where no library is meant, and the rows.
 
     Shapes (points,) and (libraries, SCALARS): nccl.KEYS, KEYS, and OFFERS. Raises KeyError where a network
@@ -93,9 +93,9 @@ def ways_of(libraries: Floats) -> int:
 def price_peers(where: Floats, library: Floats, bandwidth: float, latency: Floats, per_byte: Floats) -> None:
     """Write the latency [s] and the time per byte of S [s/B] of these ways, beside those of NCCL.
 
-    where: an nccl.Spread; library: scalars as `libraries` returns them; bandwidth: of a device's links within
-    the package, one direction [B/s]; latency, per_byte: shape (collectives, ALL_WAYS), or fewer ways where
-    nobody has these. Writes nothing where they are not offered, and nothing for a single rank.
+    where: an nccl.Spread; library: scalars as `libraries_of` returns them; bandwidth: of a device's links
+    within the package, one direction [B/s]; latency, per_byte: shape (collectives, ALL_WAYS), or fewer ways
+    where nobody has these. Writes nothing where they are not offered, and nothing for a single rank.
     """
     ranks = where[RANKS]
     if library[OFFERS] == 0.0 or ranks == 1.0 or where[MACHINES] > 1.0 or where[REACHES] == 0.0:

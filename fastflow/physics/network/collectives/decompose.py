@@ -111,7 +111,7 @@ def _patterns(topology: Topology, devices: int, group: Group) -> Patterns:
     """Return the cost of the patterns of a whole group."""
 
     def cost(pattern: int, step: int = 0) -> Cost:
-        return reach(*topology, devices, *rows, pattern, step)
+        return reach(topology, devices, *rows, pattern, step)
 
     ranks, rows = group.ranks, group.arrays()
     return Patterns(
@@ -138,6 +138,6 @@ def _dimensions(topology: Topology, devices: int, group: Group) -> list[Dimensio
     for dimension, degree, stride in factors.tolist() if aligned else []:
         direct = bool(topology.kind[dimension] == FULL)  # every rank has a link of its own to every other
         pattern = ALL_PAIRS if direct else NEIGHBOURS
-        cost = reach(*topology, devices, *Group((degree,), (stride,)).arrays(), pattern, 0)
+        cost = reach(topology, devices, *Group((degree,), (stride,)).arrays(), pattern, 0)
         found.append(Dimension(ranks=degree, level=int(topology.level[dimension]), direct=direct, cost=cost))
     return found

@@ -35,6 +35,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats
 from fastflow.physics.network.collectives.algorithms import WAYS, Patterns
+from fastflow.physics.network.collectives.cost import DeviceLinks
 from fastflow.physics.network.routing.contention import reach, split
 from fastflow.physics.network.routing.patterns import NEIGHBOURS, Group
 from fastflow.physics.network.routing.topology import FULL, SWITCH, Topology
@@ -119,7 +120,7 @@ def spread(topology: Topology, devices: int, group: Group, patterns: Patterns) -
     ring1 = 0.0
     if machines > 1:
         across = Group((machines,), (int(packages[1] - packages[0]) * package,))
-        ring1 = reach(*topology, devices, *across.arrays(), NEIGHBOURS, 0)[1] / inside
+        ring1 = reach(topology, devices, *across.arrays(), NEIGHBOURS, 0)[1] / inside
     return Spread(
         ranks=group.ranks,
         inside=inside,
@@ -165,19 +166,12 @@ def _put_both(
 
 @kernel
 def price_library(
-    where: Floats,
-    library: Floats,
-    bandwidth0: float,
-    bandwidth1: float,
-    memory: float,
-    latency: Floats,
-    per_byte: Floats,
+    where: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
 ) -> None:
     """Write the latency [s] and the time per byte of S [s/B] of every way of NCCL, of every collective.
 
-    where: a Spread; library: scalars as KEYS; bandwidths and memory as `collectives.price` takes them.
-    latency, per_byte: shape (collectives, ALL_WAYS), or more ways; infinite where not offered, zero where
-    nothing is exchanged.
+    where: a Spread; library: scalars as KEYS. latency, per_byte: shape (collectives, ALL_WAYS), or more
+    ways; infinite where not offered, zero where nothing is exchanged.
     """
     latency[:, :], per_byte[:, :] = np.inf, np.inf
     _put(latency, per_byte, NO_EXCHANGE, RING, 0.0, 0.0)
@@ -187,20 +181,20 @@ def price_library(
         if ranks == 1.0:
             _put(latency, per_byte, collective, RING, 0.0, 0.0)
         elif collective in (ALL_TO_ALL, POINT_TO_POINT):
-            _price_direct(where, library, bandwidth0, bandwidth1, memory, step, collective, latency, per_byte)
+            _price_direct(where, library, links, step, collective, latency, per_byte)
         else:
-            _price_rings(where, library, bandwidth0, bandwidth1, memory, collective, latency, per_byte)
+            _price_rings(where, library, links, collective, latency, per_byte)
     if ranks > 1.0:
-        _price_trees(where, library, bandwidth0, bandwidth1, latency, per_byte)
+        _price_trees(where, library, links, latency, per_byte)
 
 
 @kernel
 def _price_direct(
-    where: Floats, library: Floats, bandwidth0: float, bandwidth1: float, memory: float, step: Floats,
-    collective: int, latency: Floats, per_byte: Floats,
+    where: Floats, library: Floats, links: DeviceLinks, step: Floats, collective: int, latency: Floats,
+    per_byte: Floats,
 ) -> None:  # fmt: skip
     ranks, load0, load1 = where[RANKS], where[PAIRS0], where[PAIRS1]
-    share, own = 1.0 / ranks, OWN / ranks / memory
+    share, own = 1.0 / ranks, OWN / ranks / links.memory
     near = where[INSIDE] - 1.0
     far = ranks - where[INSIDE]
     if collective == POINT_TO_POINT:
@@ -208,7 +202,7 @@ def _price_direct(
         share, own = 1.0, 0.0
         near = 1.0 if where[MACHINES] == 1.0 else 0.0
         far = 1.0 - near
-    moving = _slower(load0 * share, bandwidth0, load1 * share, bandwidth1)
+    moving = _slower(load0 * share, links.intra, load1 * share, links.inter)
     every = library[PEER] * (near * library[LL0] + far * library[LL1])
     fixed = library[LAUNCH] * library[SEND] + step[0] + every
     _put_both(
@@ -220,17 +214,16 @@ def _price_direct(
 
 @kernel
 def _price_rings(
-    where: Floats, library: Floats, bandwidth0: float, bandwidth1: float, memory: float,
-    collective: int, latency: Floats, per_byte: Floats,
-) -> None:  # fmt: skip
+    where: Floats, library: Floats, links: DeviceLinks, collective: int, latency: Floats, per_byte: Floats
+) -> None:
     ranks, machines = where[RANKS], where[MACHINES]
     passes = 2.0 if collective == ALL_REDUCE else 1.0
     steps0, steps1 = passes * (ranks - machines), passes * (machines - 1.0)
-    own = OWN / ranks / memory
+    own = OWN / ranks / links.memory
     piece, times = 1.0 / ranks, steps0 + steps1
     if collective == BROADCAST:  # pieces follow each other, all of S over every link
         piece, times, own = 1.0, 1.0, 0.0
-    link = _slower(where[RING0], bandwidth0, where[RING1], bandwidth1)
+    link = _slower(where[RING0], links.intra, where[RING1], links.inter)
     moving = times * piece * link
     launch = library[LAUNCH]
     fixed = launch + steps0 * library[LL0] + steps1 * library[LL1]
@@ -246,13 +239,13 @@ def _price_rings(
 
 @kernel
 def _price_trees(
-    where: Floats, library: Floats, bandwidth0: float, bandwidth1: float, latency: Floats, per_byte: Floats
+    where: Floats, library: Floats, links: DeviceLinks, latency: Floats, per_byte: Floats
 ) -> None:
     inside, machines, ring1 = where[INSIDE], where[MACHINES], where[RING1]
     launch = library[LAUNCH]
     height = np.ceil(np.log2(machines)) * library[TREE_STEP]
     if machines > 1.0:
-        moving = 2.0 * _slower(where[RING0], bandwidth0, ring1, bandwidth1)
+        moving = 2.0 * _slower(where[RING0], links.intra, ring1, links.inter)
         chain = inside - 1.0
         fixed = launch + 2.0 * (chain * library[LL0] + height * library[LL1])
         _put(latency, per_byte, ALL_REDUCE, TREE, fixed, LL * moving)
@@ -262,7 +255,7 @@ def _price_trees(
         _put(latency, per_byte, ALL_REDUCE, TREE + 2, fixed, moving)
     if inside > 2.0 and where[HAS_SWITCH] > 0.0 and library[REDUCE] > 0.0:
         sending = (1.0 + 1.0 / inside) / library[REDUCE]
-        moving = _slower(sending, bandwidth0, 2.0 * ring1, bandwidth1)
+        moving = _slower(sending, links.intra, 2.0 * ring1, links.inter)
         fixed = launch * library[LAUNCH_SIMPLE] + 2.0 * height * library[SIMPLE1]
         _put(latency, per_byte, ALL_REDUCE, NVLS, fixed, moving)
 

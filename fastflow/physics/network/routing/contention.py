@@ -10,13 +10,15 @@ give every link's load. So a message costs the same however many hops it takes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.network.routing.all_pairs import all_pairs
-from fastflow.physics.network.routing.patterns import ALL_PAIRS, SHIFT, logical_edges
-from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE
+from fastflow.physics.network.routing.patterns import ALL_PAIRS, SHIFT, Edges, logical_edges
+from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE, Topology
 
 _ONE = np.ones(1, dtype=np.int64)  # read, not written out: Numba would compile callees for a literal as well
 
@@ -33,27 +35,29 @@ def _coordinates(devices: int, size: int, stride: int) -> Ints:
     return coordinate
 
 
+class _Messages(NamedTuple):
+    """Messages on their way, dimension by dimension; shape (edges,)."""
+
+    at: Ints  # the device where each is
+    target: Ints
+    weight: Floats
+    hops: Ints  # that it took on this level
+
+
 @kernel
 def _lay_line(
-    is_ring: bool,
-    size: int,
-    stride: int,
-    coordinate: Ints,
-    at: Ints,
-    to: Ints,
-    weight: Floats,
-    hops: Ints,
-    flow: Floats,
+    is_ring: bool, size: int, stride: int, coordinate: Ints, messages: _Messages, flow: Floats
 ) -> int:
     """Lay messages along a line or ring: flow[0] upwards, flow[1] downwards; return the most hops.
 
     An entry of flow is what the link above a device carries more than the one before it; a ring's
     last link closes it.
     """
+    at, target, weight, hops = messages
     most = 0
     for edge in range(at.size):
         here = coordinate[at[edge]]
-        ahead = coordinate[to[edge]] - here
+        ahead = coordinate[target[edge]] - here
         if ahead == 0:
             continue
         way, length, wraps = int(ahead < 0), abs(ahead), False
@@ -75,25 +79,17 @@ def _lay_line(
 
 
 @kernel
-def _lay_switch(
-    leaf: int,
-    stride: int,
-    coordinate: Ints,
-    at: Ints,
-    to: Ints,
-    weight: Floats,
-    hops: Ints,
-    flow: Floats,
-) -> int:
+def _lay_switch(leaf: int, stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
     """Lay messages through a switch, or through leaf switches and a spine; return the most hops.
 
     leaf: devices of a leaf switch. flow: a device's up-link and down-link, and of a tree also those
     of a leaf switch, at its first device.
     """
+    at, target, weight, hops = messages
     most = 0
     for edge in range(at.size):
         begin = at[edge]
-        here, there = coordinate[begin], coordinate[to[edge]]
+        here, there = coordinate[begin], coordinate[target[edge]]
         if here == there:
             continue
         end = begin + (there - here) * stride
@@ -110,13 +106,12 @@ def _lay_switch(
 
 
 @kernel
-def _lay_full(
-    stride: int, coordinate: Ints, at: Ints, to: Ints, weight: Floats, hops: Ints, flow: Floats
-) -> int:
+def _lay_full(stride: int, coordinate: Ints, messages: _Messages, flow: Floats) -> int:
     """Lay messages over direct links, flow[receiver's coordinate, sender]; return the most hops."""
+    at, target, weight, hops = messages
     most = 0
     for edge in range(at.size):
-        here, there = coordinate[at[edge]], coordinate[to[edge]]
+        here, there = coordinate[at[edge]], coordinate[target[edge]]
         if here != there:
             flow[there, at[edge]] += weight[edge]
             at[edge] += (there - here) * stride
@@ -126,28 +121,15 @@ def _lay_full(
 
 
 @kernel
-def _lay(
-    kind: int,
-    size: int,
-    leaf: int,
-    stride: int,
-    at: Ints,
-    to: Ints,
-    weight: Floats,
-    hops: Ints,
-    flow: Floats,
-) -> int:
-    """Move every message along one dimension; return the most hops of any on this level so far.
-
-    at: where messages are, and afterwards where they went on; hops: of each on this level.
-    """
+def _lay(kind: int, size: int, leaf: int, stride: int, messages: _Messages, flow: Floats) -> int:
+    """Move every message along one dimension; return the most hops of any on this level so far."""
     coordinate = _coordinates(flow.shape[1], size, stride)
     if kind == FULL:
-        return _lay_full(stride, coordinate, at, to, weight, hops, flow)
+        return _lay_full(stride, coordinate, messages, flow)
     if kind in (SWITCH, TREE):
         below = leaf if kind == TREE else size
-        return _lay_switch(below, stride, coordinate, at, to, weight, hops, flow)
-    return _lay_line(kind == RING, size, stride, coordinate, at, to, weight, hops, flow)
+        return _lay_switch(below, stride, coordinate, messages, flow)
+    return _lay_line(kind == RING, size, stride, coordinate, messages, flow)
 
 
 @kernel
@@ -168,30 +150,21 @@ def add_up(size: int, stride: int, flow: Floats) -> None:
 
 
 @kernel
-def link_flows(
-    first: int,
-    last: int,
-    kind: Ints,
-    size: Ints,
-    level: Ints,
-    leaf: Ints,
-    source: Ints,
-    target: Ints,
-    weight: Floats,
-    flow: Floats,
-) -> tuple[int, int]:
+def link_flows(network: Topology, first: int, last: int, edges: Edges, flow: Floats) -> tuple[int, int]:
     """Route messages, add the entries that they make to `flow`, and return the most hops of each level.
 
     first, last: the dimensions that the devices' numbers count. flow: shape (planes of these,
     devices), see `_lay_line`, `_lay_switch` and `_lay_full`.
     """
-    at, hops = source.copy(), np.zeros(source.size, dtype=np.int64)
+    kind, size, level, leaf = network.kind, network.size, network.level, network.leaf
+    hops = np.zeros(edges.source.size, dtype=np.int64)
+    messages = _Messages(edges.source.copy(), edges.target, edges.weight, hops)
     inside, outside, plane, stride = 0, 0, 0, _ONE[0]
     for j in range(first, last):
         if j > first and level[j] != level[j - 1]:
             hops[:] = 0
         end = plane + planes(kind[j], size[j])
-        most = _lay(kind[j], size[j], leaf[j], stride, at, target, weight, hops, flow[plane:end])
+        most = _lay(kind[j], size[j], leaf[j], stride, messages, flow[plane:end])
         inside, outside = (max(inside, most), outside) if level[j] == 0 else (inside, max(outside, most))
         plane, stride = end, stride * size[j]
     return inside, outside
@@ -208,18 +181,9 @@ def _most(flow: Floats, plane: int, end: int) -> float:
 
 
 @kernel
-def _busiest(
-    first: int,
-    last: int,
-    kind: Ints,
-    size: Ints,
-    level: Ints,
-    share: Floats,
-    leaf: Ints,
-    taper: Floats,
-    flow: Floats,
-) -> tuple[float, float]:
+def _busiest(network: Topology, first: int, last: int, flow: Floats) -> tuple[float, float]:
     """Return each level's largest load of a link, after `link_flows`."""
+    kind, size, level, share, leaf, taper = network
     load0, load1, plane, stride = 0.0, 0.0, 0, _ONE[0]
     for j in range(first, last):
         end = plane + planes(kind[j], size[j])
@@ -267,14 +231,13 @@ def split(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[Ints,
 
 
 @kernel
-def _all_pairs(
-    kind: Ints, size: Ints, level: Ints, share: Floats, leaf: Ints, taper: Floats, devices: int, factors: Ints
-) -> tuple[float, float, float, float]:
+def _all_pairs(network: Topology, devices: int, factors: Ints) -> tuple[float, float, float, float]:
     """Return `reach` of ALL_PAIRS in a product of factors.
 
     The pairs of one factor's ranks are those of the group, once for every rank of the others: a message
     comes from any rank of the outer factors' sides and goes to any of the inner ones'.
     """
+    kind, size, level, share, leaf, taper = network
     load0, load1, hops0, hops1 = 0.0, 0.0, 0.0, 0.0
     group = 1
     for row in range(factors.shape[0]):
@@ -320,24 +283,13 @@ def _region(size: Ints, devices: int, degrees: Ints, strides: Ints) -> tuple[int
 
 @kernel
 def reach(
-    kind: Ints,
-    size: Ints,
-    level: Ints,
-    share: Floats,
-    leaf: Ints,
-    taper: Floats,
-    devices: int,
-    degrees: Ints,
-    strides: Ints,
-    pattern: int,
-    step: int,
+    network: Topology, devices: int, degrees: Ints, strides: Ints, pattern: int, step: int
 ) -> tuple[float, float, float, float]:
     """Return what a pattern of all groups at once costs: load and load, hops and hops, of both levels.
 
-    kind to taper: a Topology's columns. devices: those in use, from 0 on, in whole groups. degrees,
-    strides: a Group's. load: messages on the level's busiest link over its share of the device's
-    bandwidth, so that b bytes a message take b * load / bandwidth [s]; hops: the most of any
-    message on the level.
+    devices: those in use, from 0 on, in whole groups. degrees, strides: a Group's. load: messages on the
+    level's busiest link over its share of the device's bandwidth, so that b bytes a message take
+    b * load / bandwidth [s]; hops: the most of any message on the level.
     """
     ranks = 1
     for degree in degrees:
@@ -345,29 +297,28 @@ def reach(
     if ranks == 1:
         return 0.0, 0.0, 0.0, 0.0
     if pattern == ALL_PAIRS:
-        factors, aligned = split(size, devices, degrees, strides)
+        factors, aligned = split(network.size, devices, degrees, strides)
         if aligned:
-            return _all_pairs(kind, size, level, share, leaf, taper, devices, factors)
-    first, last, unit, used = _region(size, devices, degrees, strides)
+            return _all_pairs(network, devices, factors)
+    first, last, unit, used = _region(network.size, devices, degrees, strides)
     apart = strides // unit
-    if last - first == 1 and kind[first] in (SWITCH, FULL):
+    if last - first == 1 and network.kind[first] in (SWITCH, FULL):
         # devices are all as near, and groups never share a link: one of them, side by side
         used, degrees, apart = ranks, np.full(1, ranks), np.ones(1, dtype=np.int64)
-    rows, inner, size = 0, 1, size.copy()
+    rows, inner, size = 0, 1, network.size.copy()
     for j in range(first, last):
-        if j == last - 1 and kind[j] != RING:
+        if j == last - 1 and network.kind[j] != RING:
             size[j] = min(size[j], -(-used // inner))  # what lies beyond the devices in use stays idle
-        rows, inner = rows + planes(kind[j], size[j]), inner * size[j]
+        rows, inner = rows + planes(network.kind[j], size[j]), inner * size[j]
+    cropped = Topology(network.kind, size, network.level, network.share, network.leaf, network.taper)
 
     flow = np.zeros((rows, inner))
     hops0, hops1 = 0, 0
     # all pairs in rounds, so that memory does not grow with their number
-    one, rounds = (SHIFT, ranks) if pattern == ALL_PAIRS else (pattern, 2)
+    in_turn, rounds = (SHIFT, ranks) if pattern == ALL_PAIRS else (pattern, 2)
     for shift in range(1, rounds):
-        source, target, weight = logical_edges(
-            used, degrees, apart, one, shift if pattern == ALL_PAIRS else step
-        )
-        inside, outside = link_flows(first, last, kind, size, level, leaf, source, target, weight, flow)
+        edges = logical_edges(used, degrees, apart, in_turn, shift if pattern == ALL_PAIRS else step)
+        inside, outside = link_flows(cropped, first, last, edges, flow)
         hops0, hops1 = max(hops0, inside), max(hops1, outside)
-    load0, load1 = _busiest(first, last, kind, size, level, share, leaf, taper, flow)
+    load0, load1 = _busiest(cropped, first, last, flow)
     return load0, load1, float(hops0), float(hops1)

@@ -41,6 +41,14 @@ class Group(NamedTuple):
         return np.array(self.degrees, dtype=np.int64), np.array(self.strides, dtype=np.int64)
 
 
+class Edges(NamedTuple):
+    """Messages between devices; shape (edges,)."""
+
+    source: Ints
+    target: Ints
+    weight: Floats  # bytes of the message over those of the pattern
+
+
 def group_of(rows: Iterable[tuple[int, int]]) -> Group:
     """Return the group whose ranks are the product of rows of equidistant devices: (degree, stride) each.
 
@@ -151,12 +159,10 @@ def pairs(pattern: int, step: int, ranks: int) -> tuple[Ints, Ints]:
 
 
 @kernel
-def logical_edges(
-    devices: int, degrees: Ints, strides: Ints, pattern: int, step: int
-) -> tuple[Ints, Ints, Floats]:
-    """Return the sending device, the receiving device and the weight of all that moves at once.
+def logical_edges(devices: int, degrees: Ints, strides: Ints, pattern: int, step: int) -> Edges:
+    """Return all messages that move at once.
 
-    devices: those in use, 0 to devices - 1, whole groups; shapes (edges,). degrees, strides: a Group's, such
+    devices: those in use, 0 to devices - 1, whole groups. degrees, strides: a Group's, such
     that groups tile the devices: a stride times its degree divides the next stride.
     """
     ranks = 1
@@ -188,4 +194,4 @@ def logical_edges(
                 at += 1
             first += 1
         base = first
-    return source, target, weight
+    return Edges(source, target, weight)

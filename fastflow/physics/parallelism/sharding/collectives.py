@@ -13,6 +13,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import REPLICAS, SHARDS
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Supergraph
 from fastflow.physics.parallelism.sharding.propagation import READ, SHARED, SUMMED
@@ -45,14 +46,11 @@ class Shares(NamedTuple):
     assignment: Ints
     row_shards: Ints
     ranks: Ints  # devices that share the rows of a layer
-    microbatches: Ints  # (points,)
-    zero: Ints  # stage of ZeRO: what devices with the same weights have parts of, (points,)
-    reshards: Bools  # whether in stage 3 weights are given up between forward and backward pass, (points,)
+    options: ParallelOptions
     replicas: Ints  # of all weights, whose devices have parts of them under ZeRO, (points,)
     weight: Floats  # bytes of a number by its role, (points,)
     activation: Floats
     gradient: Floats
-    stages: Ints  # (points,)
     differ: Bools  # whether not all kinds of layer are laid out alike, (points,)
 
 
@@ -98,7 +96,7 @@ def write_sync(graph: Graph, slot: Slot, shares: Shares, out: CrossEdges) -> Non
             cols += graph.read_cols[row]
         elif slot.of[k] == SHARED:
             cols += graph.shared_cols[row]
-        rows = ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.microbatches[p])
+        rows = ceil_div(graph.rows[row], shares.ways[here + slot.rows_by[k]] * shares.options.microbatches[p])
         cols = ceil_div(cols, shares.ways[here + slot.cols_by[k]])
         out.collective[row], out.ranks[row] = collective, ranks
         out.bytes[row] = shares.activation[p] * graph.batch[row] * rows * cols
@@ -124,6 +122,52 @@ def _missing(maker: int, reader: int, whole: bool, gathered: bool) -> float:
     return (turned if maker > reader else 0.0) + (reader - 1.0)
 
 
+class _Border(NamedTuple):
+    """A kernel at the border of its layer with another layer, its peer."""
+
+    cut: int  # of the kernel, as a row of Cuts
+    peer_cut: int  # the same as the peer's layout would have it
+    ranks: int  # devices that share a block of rows
+    peer_ranks: int
+
+
+class _Move(NamedTuple):
+    """What moves over a border."""
+
+    cols: int  # of the tensor
+    missing: float  # what a device lacks of it, over the part that it has; 0: nothing moves
+    gathers: bool  # whether each device is to have the parts of its group
+
+
+@lean_kernel
+def _move_activation(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
+    """Return what moves of an activation, from the layer that makes it to the one that reads it."""
+    is_read = cuts.reads[border.cut] > 0
+    if not is_read and graph.sends_cols[row] == 0:
+        return _Move(0, 0.0, False)
+    cols = graph.read_cols[row] + cuts.travels[border.cut] if is_read else graph.sends_cols[row]
+    whole = cuts.whole[border.peer_cut] > 0
+    # for the layer's own next step
+    gathered = cuts.whole[border.cut] > 0 and border.ranks > 1 and graph.repeat[row] > 1
+    missing = _missing(border.ranks, border.peer_ranks, whole, gathered)
+    return _Move(cols, missing, whole and not gathered and border.ranks <= border.peer_ranks)
+
+
+@lean_kernel
+def _move_gradient(graph: Graph, cuts: Cuts, row: int, border: _Border) -> _Move:
+    """Return what moves of the gradient of an activation, back to the layer that made it."""
+    cols = graph.sends_cols[row]
+    if cols == 0:
+        return _Move(0, 0.0, False)
+    whole = cuts.whole[border.peer_cut] > 0  # the product that made it needs all of its gradient
+    missing = 0.0
+    if cuts.partial[border.cut] == 0 or border.ranks < border.peer_ranks:
+        missing = _missing(border.ranks, border.peer_ranks, whole, False)
+    elif whole:  # the sum over this layer's group ends where it is wanted
+        missing = border.peer_ranks - 1.0
+    return _Move(cols, missing, whole and border.ranks <= border.peer_ranks)
+
+
 @kernel
 def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out: CrossEdges) -> None:
     """Write what moves an activation, or its gradient, between layers that are laid out differently.
@@ -131,41 +175,26 @@ def write_relayout(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
     A gather where each device is to have its group's parts, else all-to-all within the larger group.
     """
     for row in range(graph.point.size):
-        p, own, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
-        if not shares.differ[p] or _alike(shares, p, own, peer):
+        p, layer, peer = graph.point[row], graph.layer_kind[row], graph.peer_kind[row]
+        if graph.phase[row] > BACKWARD or not shares.differ[p] or _alike(shares, p, layer, peer):
             continue
-        here, there = shares.ranks[p, own], shares.ranks[p, peer]
-        k, other = shares.first[shares.columns * p + own] + row, shares.first[shares.columns * p + peer] + row
-        cols, lacks, gathers = 0, 0.0, False
-        if graph.phase[row] == FORWARD and (cuts.reads[k] > 0 or graph.sends_cols[row] > 0):
-            reads = cuts.reads[k] > 0
-            cols = graph.read_cols[row] + cuts.travels[k]
-            cols = cols if reads else graph.sends_cols[row]
-            whole = cuts.whole[other] > 0
-            gathered = (
-                cuts.whole[k] > 0 and here > 1 and graph.repeat[row] > 1
-            )  # for the layer's own next step
-            lacks = _missing(here, there, whole, gathered)
-            gathers = whole and not gathered and here <= there
-        elif graph.phase[row] == BACKWARD and graph.sends_cols[row] > 0:
-            cols = graph.sends_cols[row]
-            whole = cuts.whole[other] > 0  # the product that made it needs all of its gradient
-            if cuts.partial[k] == 0 or here < there:
-                lacks = _missing(here, there, whole, False)
-            elif whole:  # the sum over this layer's group ends where it is wanted
-                lacks = there - 1.0
-            gathers = whole and here <= there
-        if lacks == 0.0:
+        first = shares.columns * p
+        border = _Border(
+            shares.first[first + layer] + row, shares.first[first + peer] + row,
+            shares.ranks[p, layer], shares.ranks[p, peer],
+        )  # fmt: skip
+        if graph.phase[row] == FORWARD:
+            move = _move_activation(graph, cuts, row, border)
+        else:
+            move = _move_gradient(graph, cuts, row, border)
+        if move.missing == 0.0:
             continue
-        group = peer if gathers or there > here else own
-        ranks = shares.ranks[p, group]
-        part = shares.activation[p] * graph.batch[row] * local.rows[row] * ceil_div(cols, here)
-        out.collective[row] = ALL_GATHER if gathers else ALL_TO_ALL
-        out.bytes[row] = part * lacks * ranks / (ranks - 1.0)  # of which a rank keeps its own share
-        out.ranks[row], out.group[row] = (
-            ranks,
-            shares.columns * cuts.lies_cols[shares.first[shares.columns * p + group] + row] + group,
-        )
+        larger = peer if move.gathers or border.peer_ranks > border.ranks else layer
+        ranks = shares.ranks[p, larger]
+        part = shares.activation[p] * graph.batch[row] * local.rows[row] * ceil_div(move.cols, border.ranks)
+        out.collective[row], out.ranks[row] = ALL_GATHER if move.gathers else ALL_TO_ALL, ranks
+        out.bytes[row] = part * move.missing * ranks / (ranks - 1.0)  # of which a rank keeps its own share
+        out.group[row] = shares.columns * cuts.lies_cols[shares.first[first + larger] + row] + larger
 
 
 @lean_kernel
@@ -191,7 +220,7 @@ def write_gradient(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, 
         tokens = 1.0 * ceil_div(graph.rows[row], ranks)  # of all micro-batches
         gathered = shares.gradient[p] * ranks * tokens * local.activation_cols[row]
         passes = 2.0  # of the table, to sum it for everyone
-        if shares.zero[p] > 0:
+        if shares.options.zero[p] > 0:
             collective, passes = REDUCE_SCATTER, 1.0
         if graph.gradient[row] == SPARSE and gathered < passes * size:
             collective, size = ALL_GATHER, gathered
@@ -205,10 +234,10 @@ def write_fetch(graph: Graph, cuts: Cuts, shares: Shares, local: Supergraph, out
     Once after their update; in stage 3, where none keeps the whole, for each pass that uses them, and nothing
     hides that. Not a kernel: few points have any.
     """
-    zero, here = shares.zero[graph.point], shares.columns * graph.point + graph.layer_kind
+    zero, here = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer_kind
     k = shares.first[here] + np.arange(here.size)
     updates = (graph.phase == UPDATE) & (cuts.travels[k] == 0)  # norms have statistics
-    uses = (graph.weights > 0) | ((graph.kind == INPUT_GRADIENT) & shares.reshards[graph.point])
+    uses = (graph.weights > 0) | ((graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point])
     rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
     out.group[rows] = (shares.columns * cuts.sharing[k] + graph.layer_kind)[rows]
@@ -279,19 +308,17 @@ def write_heads(
     )
 
 
-def write_copies(
-    graph: Graph, shares: Shares, local: Supergraph, pipeline: int, copies: Bools, out: CrossEdges
-) -> None:
+def write_copies(graph: Graph, shares: Shares, local: Supergraph, pipeline: int, out: CrossEdges) -> None:
     """Write the sum of the gradients of an embedding of which the last stage has a copy, once an iteration.
 
     An all-reduce of two moves all of it both ways at once. It is done before the norm of the gradients: the
     first kernel of the update is that of the table's. pipeline: the number of its set of axes.
     """
-    update = np.flatnonzero((graph.phase == UPDATE) & copies[graph.point])
+    update = np.flatnonzero((graph.phase == UPDATE) & shares.options.copies[graph.point])
     rows = update[np.unique(graph.point[update], return_index=True)[1]]
     p = graph.point[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
-    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
+    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
     out.group[rows] = shares.columns * pipeline + graph.layer_kind[rows]
     out.bytes[rows] = shares.gradient[p] * weights
 
@@ -304,11 +331,11 @@ def write_send(
     pipeline: the number of its set of axes. Not a kernel: few rows have any, and it would take a second to
     compile.
     """
-    rows = np.flatnonzero((shares.stages[graph.point] > 1) & (graph.sends_cols > 0))
+    rows = np.flatnonzero((shares.options.stages[graph.point] > 1) & (graph.sends_cols > 0))
     p, own = graph.point[rows], graph.layer_kind[rows]
     here = shares.columns * p + own
     ways = shares.ways[shares.sets * here + cuts.lies_cols[shares.first[here] + rows]]
     cols = -(-graph.sends_cols[rows] // ways)
-    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.stages[p]
+    out.collective[rows], out.ranks[rows] = POINT_TO_POINT, shares.options.stages[p]
     out.group[rows] = shares.columns * pipeline + own
     out.bytes[rows] = shares.activation[p] * graph.batch[rows] * local.activation_rows[rows] * cols

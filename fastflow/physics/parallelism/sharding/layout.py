@@ -114,60 +114,90 @@ def lay_out(inputs: Inputs, strategies: Strategies) -> tuple[Layouts, Texts]:
     that has no data parallelism, the devices that the cut leaves share the batch. `parallel.layers`, in place
     of these, as `parse_layers` takes it. `parallel.shards`. Raises InputError.
     """
-    names, kinds, place = known = sections(inputs)
-    cuts, degrees = (np.repeat(column[:, None], kinds.shape[1], axis=1) for column in strategies[:2])
-    layouts = Layouts(cuts, degrees, np.ones_like(place))
-    tensor = np.flatnonzero(strategies.assignment == TENSOR)
-    ways = (
-        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
-        ~inputs["parallel.expert_tensor"],
-    )  # fmt: skip
-    first, alike = kinds_of([way[tensor] for way in ways], tensor.size)
-    for number, one in enumerate(tensor[first].tolist()):
-        sequence, ulysses, dealing, whole = (way[one].item() for way in ways)
-        assignment = number_of(tensor_parallel(sequence, ulysses, dealing, whole))
-        layouts.assignment[tensor[alike == number]] = assignment
-    reason = Reasons(strategies.assignment.size)
-    every_stages, there = strategies.lp.tolist(), (strategies.devices // strategies.lp).tolist()
-    for i, columns, own, key, text in _own_cuts(inputs, known):
-        available, cut = there[i], own.devices // own.dp
-        if own.dp == 1 and available % cut == 0:
-            own = own._replace(dp=available // cut)
-        devices = "one device" if available == 1 else f"{available} devices"
-        if key == LAYERS and not columns.any():
-            reason.add(i, str(InputError(key, text, _layers(names[place[i]]))))
-        elif own.devices != available:
-            allowed = f"a cut that uses the {devices} of a layer under the strategy"
-            reason.add(i, str(InputError(key, text, allowed)))
-        elif own.ep > 1:  # experts are dealt out for all layers alike
-            reason.add(i, str(InputError(key, text, "a cut without e, which parallel.strategy has")))
-        layouts.assignment[i, columns] = own.kernel
-        layouts.degrees[i, columns] = own._replace(lp=every_stages[i]).degrees
-    for p in np.flatnonzero(layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)).tolist():
-        allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
-        keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
-        key = next(key for key in keys if inputs[key][p] != SAME)
-        reason.add(p, str(InputError(key, inputs[key][p], allowed)))
+    columns, reason = sections(inputs), Reasons(strategies.assignment.size)
+    layouts = _same_for_all(strategies, columns)
+    _write_tensor_parallel(inputs, strategies, layouts)
+    _write_layer_cuts(inputs, strategies, columns, layouts, reason)
+    _refuse_mixed_cuts(inputs, layouts, reason)
     for p in np.flatnonzero(inputs["parallel.per_layer"]).tolist():  # nothing has chosen
         allowed = "false, unless parallel.strategy=auto and parallel.layout=null"
         reason.add(p, str(InputError("parallel.per_layer", "true", allowed)))
-    for p, path in enumerate(inputs.get(FILE, ())):
-        given, every = read_layout(str(path)), names[place[p]]
-        layouts.assignment[p] = np.array(given.kinds)[kinds[place[p]]]
-        for name, number in given.layers.items():
-            layouts.assignment[p, every == name] = number
-            if name not in every:
-                allowed = f"a file whose layers are {_layers(every)}, not {shown(name)}"
-                reason.add(p, str(InputError(FILE, path, allowed)))
-    _replicate(inputs["parallel.shards"], layouts, layouts.differ | (FILE in inputs), reason)
+    _write_files(inputs, columns, layouts, reason)
+    _write_replicas(inputs["parallel.shards"], layouts, layouts.differ | (FILE in inputs), reason)
     return layouts, reason.texts()
 
 
-def _replicate(shards: Ints, layouts: Layouts, own: Bools, reason: Reasons) -> None:
+def _same_for_all(strategies: Strategies, columns: Sections) -> Layouts:
+    """Return layouts as the strategies have them, the same for all layers."""
+    count = columns.kinds.shape[1]
+    assignment, degrees = (np.repeat(column[:, None], count, axis=1) for column in strategies[:2])
+    return Layouts(assignment, degrees, np.ones_like(columns.place))
+
+
+def _write_tensor_parallel(inputs: Inputs, strategies: Strategies, layouts: Layouts) -> None:
+    """Write the assignment of each point with tensor parallelism, which its options decide."""
+    rows = np.flatnonzero(strategies.assignment == TENSOR)
+    options = (
+        _cuts_tokens(inputs, strategies), inputs["parallel.context"] == ALL_TO_ALL, strategies.dealing,
+        ~inputs["parallel.expert_tensor"],
+    )  # fmt: skip
+    first, place = kinds_of([option[rows] for option in options], rows.size)
+    for number, point in enumerate(rows[first].tolist()):
+        assignment = tensor_parallel(*(option[point].item() for option in options))
+        layouts.assignment[rows[place == number]] = number_of(assignment)
+
+
+def _write_layer_cuts(
+    inputs: Inputs, strategies: Strategies, columns: Sections, layouts: Layouts, reason: Reasons
+) -> None:
+    """Write the cuts that kinds of layers, or layers, have in place of their strategy's."""
+    stages, per_stage = strategies.lp, strategies.devices // strategies.lp
+    for cut in _layer_cuts(inputs, columns):
+        p, strategy, devices = cut.point, cut.strategy, int(per_stage[cut.point])
+        sharded = strategy.devices // strategy.dp
+        if strategy.dp == 1 and devices % sharded == 0:
+            strategy = strategy._replace(dp=devices // sharded)
+        if cut.key == LAYERS and not cut.columns.any():
+            reason.add(p, str(InputError(cut.key, cut.text, _layers(columns.names[columns.place[p]]))))
+        elif strategy.devices != devices:
+            count = "one device" if devices == 1 else f"{devices} devices"
+            allowed = f"a cut that uses the {count} of a layer under the strategy"
+            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
+        elif strategy.ep > 1:  # experts are dealt out for all layers alike
+            allowed = "a cut without e, which parallel.strategy has"
+            reason.add(p, str(InputError(cut.key, cut.text, allowed)))
+        layouts.assignment[p, cut.columns] = strategy.kernel
+        layouts.degrees[p, cut.columns] = strategy._replace(lp=int(stages[p])).degrees
+
+
+def _refuse_mixed_cuts(inputs: Inputs, layouts: Layouts, reason: Reasons) -> None:
+    """Say where layers are cut differently, and not all of them in the ways that can meet."""
+    mixed = layouts.differ & (layouts.assignment > COLUMN_ROW).any(axis=1)
+    keys = (*(f"parallel.{name}" for name in LAYER_KINDS), LAYERS)
+    for p in np.flatnonzero(mixed).tolist():
+        allowed = "same for all layers, but where all are cut by RC, by CR or not at all"
+        key = next(key for key in keys if inputs[key][p] != SAME)
+        reason.add(p, str(InputError(key, inputs[key][p], allowed)))
+
+
+def _write_files(inputs: Inputs, columns: Sections, layouts: Layouts, reason: Reasons) -> None:
+    """Write the layouts of points that have them in a file."""
+    for p, path in enumerate(inputs.get(FILE, ())):
+        layout, structure = read_layout(str(path)), columns.place[p]
+        names = columns.names[structure]
+        layouts.assignment[p] = np.array(layout.kinds)[columns.kinds[structure]]
+        for name, number in layout.layers.items():
+            layouts.assignment[p, names == name] = number
+            if name not in names:
+                allowed = f"a file whose layers are {_layers(names)}, not {shown(name)}"
+                reason.add(p, str(InputError(FILE, path, allowed)))
+
+
+def _write_replicas(shards: Ints, layouts: Layouts, by_layer: Bools, reason: Reasons) -> None:
     """Write how many times a stage's devices have all weights.
 
-    shards: devices that have parts of one, 0 for all; own: whether a point's layers have cuts of their own,
-    (points,).
+    shards: devices that have parts of a weight, 0 for all; by_layer: whether a point's layers have cuts of
+    their own, (points,).
     """
     if not shards.any():
         return
@@ -175,9 +205,9 @@ def _replicate(shards: Ints, layouts: Layouts, own: Bools, reason: Reasons) -> N
     some = np.where((shards > 0) & (shards < sharing), shards, sharing)
     replicas = sharing // some
     wrong = (sharing % some > 0) | (layouts.degrees[:, 0, DATA] % replicas > 0)
-    for p in np.flatnonzero(wrong | (own & (replicas > 1))).tolist():
+    for p in np.flatnonzero(wrong | (by_layer & (replicas > 1))).tolist():
         allowed = f"0, or a divisor of the {sharing[p]} devices along dp, cp and ep that cp and ep divide"
-        if own[p]:
+        if by_layer[p]:
             allowed = "0, where layers have cuts of their own"
         reason.add(p, str(InputError("parallel.shards", int(shards[p]), allowed)))
         replicas[p] = 1
@@ -243,16 +273,27 @@ def _layers(names: Texts) -> str:
     return f"layers of the model: {listed(dict.fromkeys(names.tolist()))}"
 
 
-def _own_cuts(inputs: Inputs, known: Sections) -> Iterator[tuple[int, Bools, Strategy, str, str]]:
-    """Yield every own cut: the point, the columns of layouts that it is of, the cut, its key and value."""
+class _LayerCut(NamedTuple):
+    """What some layers of a point have in place of the strategy's cut."""
+
+    point: int
+    columns: Bools  # of layouts, those layers
+    strategy: Strategy
+    key: str  # where it is asked for, and how
+    text: str
+
+
+def _layer_cuts(inputs: Inputs, columns: Sections) -> Iterator[_LayerCut]:
+    """Yield the cuts of kinds of layers, then those of layers."""
     for kind, name in enumerate(LAYER_KINDS):
         key = f"parallel.{name}"
         for i in np.flatnonzero(inputs[key] != SAME).tolist():
             text = str(inputs[key][i])
-            yield i, known.kinds[known.place[i]] == kind, parse_layout(text, key), key, text
+            yield _LayerCut(i, columns.kinds[columns.place[i]] == kind, parse_layout(text, key), key, text)
     for i, text in enumerate(inputs.get(LAYERS, ())):
-        for name, own in parse_layers(str(text)).items():
-            yield i, known.names[known.place[i]] == name, own, LAYERS, f"{name}: {own}"
+        for name, strategy in parse_layers(str(text)).items():
+            here = columns.names[columns.place[i]] == name
+            yield _LayerCut(i, here, strategy, LAYERS, f"{name}: {strategy}")
 
 
 @lru_cache(maxsize=4096)

@@ -11,10 +11,13 @@ divide evenly, the largest shard counts.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Bools, Ints
+from fastflow.core.tables import Ints
+from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import devices_along
 from fastflow.physics.parallelism.sharding.collectives import (
     Shares,
@@ -31,7 +34,7 @@ from fastflow.physics.parallelism.sharding.collectives import (
 )
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, FusedShares, Supergraph
-from fastflow.physics.parallelism.sharding.tables import STAGES, Cuts, Slot, tables_of
+from fastflow.physics.parallelism.sharding.tables import STAGES, Cuts, Slot, Tables, tables_of
 from fastflow.physics.workload.graph import (
     BATCHED,
     FORWARD,
@@ -65,7 +68,7 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
     """Write every kernel's local dimensions."""
     for row in range(graph.point.size):
         p, kind, own, peer = graph.point[row], graph.kind[row], graph.layer_kind[row], graph.peer_kind[row]
-        rows, turns, ways = graph.rows[row], shares.microbatches[p], shares.ways
+        rows, turns, ways = graph.rows[row], shares.options.microbatches[p], shares.ways
         here, there = shares.columns * p + own, shares.columns * p + peer
         k, other = shares.first[here] + row, shares.first[there] + row
         here, there = shares.sets * here, shares.sets * there
@@ -92,7 +95,7 @@ def _cut_sizes(graph: Graph, cuts: Cuts, shares: Shares, out: Supergraph) -> Non
             out.elements[row] = 1.0 * rows * activation_cols
         elif kind == ON_WEIGHTS:
             out.elements[row] = 1.0 * out.batch[row] * inner * cols
-            if shares.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its part
+            if shares.options.zero[p] > 0 and graph.phase[row] == UPDATE:  # each device updates its part
                 out.elements[row] = np.ceil(
                     out.elements[row] * shares.replicas[p] / ways[here + cuts.sharing[k]]
                 )
@@ -109,39 +112,79 @@ def _cut(graph: Graph, cuts: Cuts, slot: Slot, shares: Shares, out: Supergraph) 
     write_gradient(graph, cuts, shares, out, out.gradient)
 
 
-def cut(
-    graph: Graph, layouts: Layouts, stages: Ints, microbatches: Ints, zero: Ints, reshards: Bools,
-    precision: Precision, copies: Bools,
-) -> Supergraph:  # fmt: skip
-    """Cut every kernel of the graph as its point's strategy says.
+class _Present(NamedTuple):
+    """Which exchanges some point has; most have none of these."""
 
-    stages, microbatches, zero (its stage), reshards (whether stage 3 gives weights up after the forward
-    pass), copies (whether the last stage has one of the first one's embedding): shape (points,).
-    """
+    relayout: bool
+    fetch: bool
+    replicas: bool
+    send: bool
+
+
+def cut(graph: Graph, layouts: Layouts, options: ParallelOptions, precision: Precision) -> Supergraph:
+    """Cut every kernel of the graph as its point's strategy says."""
+    replicated = bool((layouts.replicas > 1).any())
     used = np.flatnonzero(np.bincount(layouts.assignment.ravel()))
     used = used if used.size else np.zeros(1, dtype=np.int64)
-    replicated = layouts.replicas > 1
-    tables = tables_of(graph.structures, tuple(used.tolist()), bool(replicated.any()))
-    sets, place = tables.groups.sets, np.searchsorted(used, layouts.assignment)
-    shares = Shares(
+    tables = tables_of(graph.structures, tuple(used.tolist()), replicated)
+    shares = _shares(graph, layouts, options, precision, tables, np.searchsorted(used, layouts.assignment))
+    crowded, copied = crowds_heads(graph, tables.cuts, shares), bool(options.copies.any())
+    differ = bool(shares.differ.any())
+    present = _Present(
+        relayout=differ or copied or bool(crowded.any()),
+        fetch=bool((options.zero > 0).any()),
+        replicas=replicated,
+        send=bool((options.stages > 1).any()),
+    )
+    out = _allocate(graph.point.size, tables, present)
+    kernels_of, local, sets = graph.numbers, out.numbers, tables.groups.sets
+    _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
+    for slot, further in zip(tables.slots[1:], out.further, strict=True):
+        write_sync(kernels_of, slot, shares, further)
+    if differ:
+        write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
+    if present.fetch:
+        write_fetch(graph, tables.cuts, shares, out, out.fetch)
+    if present.replicas:
+        write_replicas(graph, shares, sets, out)
+    if crowded.any():
+        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(crowded), out.relayout)
+    if copied:
+        write_copies(graph, shares, out, sets.index(STAGES), out.relayout)
+    if present.send:
+        write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
+    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
+
+
+def _shares(
+    graph: Graph,
+    layouts: Layouts,
+    options: ParallelOptions,
+    precision: Precision,
+    tables: Tables,
+    place: Ints,
+) -> Shares:
+    """Return how layouts cut kernels; place: of assignments in the tables, (points, columns)."""
+    sets = tables.groups.sets
+    return Shares(
         first=(tables.first[graph.structure[:, None], place] - graph.offset[:-1, None]).ravel(),
-        ways=np.stack([devices_along(layouts.degrees, one) for one in sets], axis=2).ravel(),
+        ways=np.stack([devices_along(layouts.degrees, axes) for axes in sets], axis=2).ravel(),
         sets=len(sets),
         columns=layouts.assignment.shape[1],
         assignment=layouts.assignment,
         row_shards=layouts.row_shards,
         ranks=layouts.ranks,
-        microbatches=microbatches,
-        zero=np.array(zero),  # columns that kernels take
-        reshards=np.array(reshards),
+        options=options,
         replicas=layouts.replicas,
         weight=precision.weight,
         activation=precision.activation,
         gradient=precision.gradient,
-        stages=stages,
         differ=layouts.differ,
     )
-    kernels = graph.point.size
+
+
+def _allocate(kernels: int, tables: Tables, present: _Present) -> Supergraph:
+    """Return tables to write one device's shares to; exchanges that no point has share columns of zeros."""
 
     def column() -> Ints:
         return np.empty(kernels, dtype=np.int64)
@@ -152,15 +195,12 @@ def cut(
     zeros, no_bytes = np.zeros(kernels, dtype=np.int64), np.zeros(kernels)
     nothing = CrossEdges(collective=zeros, bytes=no_bytes, ranks=zeros, group=zeros)
 
-    def rare(is_written: np.bool_) -> CrossEdges:
-        """Return edges of nothing; those that are not written share their columns."""
-        if not is_written:
+    def rare(is_present: bool) -> CrossEdges:
+        if not is_present:
             return nothing
         return CrossEdges(zeros.copy(), no_bytes.copy(), zeros.copy(), zeros.copy())
 
-    crowded = crowds_heads(graph, tables.cuts, shares)
-    moves, stacked, shared = shares.differ.any(), (stages > 1).any(), (zero > 0).any()
-    out = Supergraph(
+    return Supergraph(
         m=column(),
         k=column(),
         n=column(),
@@ -172,35 +212,18 @@ def cut(
         activation_rows=column(),
         activation_cols=column(),
         owners=column(),
-        fetch=rare(shared),
+        fetch=rare(present.fetch),
         read_rows=column(),
         read_cols=column(),
         sync=edges(),
-        relayout=rare(moves | copies.any() | crowded.any()),
+        relayout=rare(present.relayout),
         gradient=edges(),
-        replicas=rare(replicated.any()),
+        replicas=rare(present.replicas),
         further=tuple(edges() for _ in tables.slots[1:]),
-        send=rare(stacked),
+        send=rare(present.send),
         groups=tables.groups,
         fused=(),
     )
-    kernels_of, local = graph.numbers, out.numbers
-    _cut(kernels_of, tables.cuts, tables.slots[0], shares, local)
-    for slot, further in zip(tables.slots[1:], out.further, strict=True):
-        write_sync(kernels_of, slot, shares, further)
-    if moves:
-        write_relayout(kernels_of, tables.cuts, shares, local, out.relayout)
-    if shared:
-        write_fetch(graph, tables.cuts, shares, out, out.fetch)
-    if replicated.any():
-        write_replicas(graph, shares, sets, out)
-    if crowded.any():
-        write_heads(graph, tables.cuts, shares, out, np.flatnonzero(crowded), out.relayout)
-    if copies.any():
-        write_copies(graph, shares, out, sets.index(STAGES), copies, out.relayout)
-    if stacked:
-        write_send(graph, tables.cuts, shares, out, sets.index(STAGES), out.send)
-    return out._replace(fused=_fused(graph, tables.cuts, shares, out, precision))
 
 
 def _fused(
@@ -245,7 +268,7 @@ def _share(
         col_ways=shares.ways[shares.sets * here + cuts.cols[k]],
         group_ways=shares.ways[shares.sets * here + cuts.products[k]],
         elements=local.elements[rows],
-        turns=shares.microbatches[point],
+        turns=shares.options.microbatches[point],
         operand=precision.operand[point],
         output=np.where(
             graph.kind[rows] == WEIGHT_GRADIENT, precision.summed[point], precision.output[point]

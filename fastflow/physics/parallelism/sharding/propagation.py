@@ -202,36 +202,72 @@ def splits_of(structure: Structure, assignment: Assignment) -> tuple[Split, ...]
     return tuple(_split(facts, assignment) for facts in structure)
 
 
+class _Sides(NamedTuple):
+    """The axes that cut each side of a kernel, as bits."""
+
+    rows: int
+    inner: int
+    cols: int
+    groups: int
+
+
 @lru_cache(maxsize=4096)  # repeated layers are alike
 def _split(facts: Facts, assignment: Assignment) -> Split:
-    form, on_weights = facts.form, facts.kind == ON_WEIGHTS
-    rows, inner, cols, groups = (_along(assignment, form, side, (where,)) for where in SIDES)
-    forward = facts.phase == FORWARD
-    products = [one for one in facts.readers if one.type.kind == PRODUCT]
-    reader = products[0] if forward and products else Form(_READER, form.dims._replace(inner=form.dims.cols))
-    layout = read if forward else differentiated
-    needed = [{layout(cuts, one) for one in products} for _, cuts in assignment]
-    if forward:
-        whole = bool(products) and not any(COLS in one for one in needed)
-    else:
-        lies = [home(cuts, products[0] if products else form) for _, cuts in assignment]
-        whole = any(here == COLS and BROADCAST in one for here, one in zip(lies, needed, strict=True))
-    dealt, read_dealt = _along(assignment, form, made, _OF_ROWS), _along(assignment, form, read, (GROUPS,))
-    is_pass, is_batched = facts.kind == ON_ACTIVATIONS, form.type.kind == BATCHED
-    contracts = is_batched and form.operand > 0 and facts.phase == BACKWARD  # the rows of the other operand
+    form, products = facts.form, [one for one in facts.readers if one.type.kind == PRODUCT]
+    sides = _Sides(*(_along(assignment, form, side, (where,)) for where in SIDES))
+    local = _local_sides(facts, assignment, sides)
+    has_rows = facts.kind != ON_WEIGHTS
+    # a product that reads what the kernel makes; what none reads is kept as one would read it
+    reader = Form(_READER, form.dims._replace(inner=form.dims.cols))
+    if products and facts.phase == FORWARD:
+        reader = products[0]
     return Split(
-        rows=0 if on_weights or contracts else dealt if is_pass else rows,
-        inner=rows if contracts else inner,
-        cols=cols,
-        products=groups | cols if is_batched else (read_dealt & ~dealt) if is_pass else groups,
-        lies_rows=0 if on_weights else _along(assignment, form, home, _OF_ROWS),
+        rows=local.rows,
+        inner=local.inner,
+        cols=local.cols,
+        products=local.groups,
+        lies_rows=_along(assignment, form, home, _OF_ROWS) if has_rows else 0,
         lies_cols=_along(assignment, form, home, (COLS,)),
         read_rows=_along(assignment, reader, read, _OF_ROWS),
         read_cols=_along(assignment, reader, read, (COLS,)),
-        sharing=rows if form.type.gradient != NO_GRADIENT else 0,
+        sharing=sides.rows if form.type.gradient != NO_GRADIENT else 0,
         reads=int(bool(products)),
         travels=STATISTICS_IN_A_GATHER * facts.statistics,
-        whole=int(whole),
-        partial=int(facts.kind == INPUT_GRADIENT and cols > 0),
+        whole=int(_is_read_whole(facts, assignment, products)),
+        partial=int(facts.kind == INPUT_GRADIENT and sides.cols > 0),
         exchanges=tuple(_exchanges(facts, assignment)),
+    )
+
+
+def _local_sides(facts: Facts, assignment: Assignment, sides: _Sides) -> _Sides:
+    """Return the axes that cut the dimensions of one device's kernel, and those that deal its products out.
+
+    A kernel on weights has no rows, and a pass those of its tensor. What a batched product deals out are its
+    products; backward, one that contracts the rows of its other operand has them inside.
+    """
+    form, (rows, inner, cols, groups) = facts.form, sides
+    is_batched, is_pass = form.type.kind == BATCHED, facts.kind == ON_ACTIVATIONS
+    dealt = _along(assignment, form, made, _OF_ROWS) if is_pass else 0
+    if is_batched and form.operand > 0 and facts.phase == BACKWARD:
+        rows, inner = 0, rows
+    elif facts.kind == ON_WEIGHTS:
+        rows = 0
+    elif is_pass:
+        rows = dealt
+    if is_batched:
+        groups |= cols
+    elif is_pass:
+        groups = _along(assignment, form, read, (GROUPS,)) & ~dealt
+    return _Sides(rows, inner, cols, groups)
+
+
+def _is_read_whole(facts: Facts, assignment: Assignment, products: Sequence[Form]) -> bool:
+    """Say whether products that read a tensor, or its gradient, need all of its columns."""
+    if facts.phase == FORWARD:
+        needed = [{read(cuts, one) for one in products} for _, cuts in assignment]
+        return bool(products) and not any(COLS in one for one in needed)
+    maker = products[0] if products else facts.form
+    return any(
+        home(cuts, maker) == COLS and BROADCAST in {differentiated(cuts, one) for one in products}
+        for _, cuts in assignment
     )

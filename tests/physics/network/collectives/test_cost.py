@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.performance.crossflow import time_collectives
+from fastflow.performance.partial_predictions import time_collectives
 from fastflow.physics.network.collectives.algorithms import (
     ALGORITHMS,
     AUTO,
@@ -25,7 +25,7 @@ from fastflow.physics.network.collectives.algorithms import (
     phases,
     sent,
 )
-from fastflow.physics.network.collectives.cost import KINDS, WAYS, cheapest
+from fastflow.physics.network.collectives.cost import KINDS, WAYS, DeviceLinks, cheapest
 from fastflow.physics.network.collectives.cost import price as write_prices
 from fastflow.physics.network.collectives.decompose import recipe
 from fastflow.physics.network.placement import neighbour_cost, place
@@ -241,7 +241,9 @@ def priced(devices, package=1, inside="switch", outside="switch", shape="2d", gr
         devices, package, inside, "2d", outside, shape, tree.get("leaf", 1), tree.get("taper", 1.0)
     )
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
-    return price(made.offered, made.offset, made.phases, B0, B1, ALPHA0, ALPHA1, memory, OVERHEAD)
+    return price(
+        made.offered, made.offset, made.phases, DeviceLinks(B0, B1, ALPHA0, ALPHA1, memory, OVERHEAD)
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 64])
@@ -399,10 +401,15 @@ def all_reduce_errors(point, wanted):
     machine, errors = topology(8, 1, "switch", "1d", "switch", "1d", 1, 1.0), []
     for ranks in range(2, 9):
         made = recipe(machine, ranks, group_of([(ranks, 1)]))
-        latency, per_byte = price(
-            made.offered, made.offset, made.phases, inf, bandwidth, 0.0, point["net.intra.latency"],
-            memory, 8.4e-6,  # the base latency of a ring
-        )  # fmt: skip
+        links = DeviceLinks(
+            intra=inf,
+            inter=bandwidth,
+            intra_latency=0.0,
+            inter_latency=point["net.intra.latency"],
+            memory=memory,
+            overhead=8.4e-6,  # the base latency of a ring
+        )
+        latency, per_byte = price(made.offered, made.offset, made.phases, links)
         for row in rows:
             if int(row["ranks"]) == ranks:
                 time, _ = cheapest(latency[None], per_byte[None], 0, ALL_REDUCE, float(row["bytes"]), wanted)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.performance.crossflow import predict, time_collectives
+from fastflow.performance.crossflow import predict
+from fastflow.performance.partial_predictions import time_collectives
 from fastflow.performance.results import explain
 from fastflow.physics.network.collectives import custom_all_reduce as peer
 from fastflow.physics.network.collectives import nccl
@@ -17,7 +18,7 @@ from fastflow.physics.network.routing.topology import topology
 from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, COLLECTIVES
 from tests.conftest import columns_of
 from tests.naive import peer as naive
-from tests.physics.network.collectives.test_nccl import LINK, MEMORY, NETWORK, SCALARS, SMALL, STEPS, by_hand
+from tests.physics.network.collectives.test_nccl import LINK, LINKS, SCALARS, SMALL, STEPS, by_hand
 from tests.support.checks import cases, near
 
 START, LOAD = 2.5e-6, 0.4  # launch [s], share of the links
@@ -31,7 +32,7 @@ def prices(machines, inside, library=OFFERED, group=None, package="switch", shap
     network = topology(devices, inside, package, shape, "switch", "1d", 1, 1.0)
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
     latency, per_byte = np.empty((2, KINDS, peer.ALL_WAYS))
-    nccl.price_library(made.spread, library, LINK, NETWORK, MEMORY, latency, per_byte)
+    nccl.price_library(made.spread, library, LINKS, latency, per_byte)
     peer.price_peers(made.spread, library, LINK, latency, per_byte)
     return latency, per_byte
 
@@ -86,7 +87,7 @@ def test_the_library_alone_is_what_it_was(machines, inside, package):
         topology(devices, inside, package, "1d", "switch", "1d", 1, 1.0), devices, group_of([(devices, 1)])
     )
     plain = np.empty((2, KINDS, nccl.ALL_WAYS))
-    nccl.price_library(made.spread, SCALARS, LINK, NETWORK, MEMORY, *plain)
+    nccl.price_library(made.spread, SCALARS, LINKS, *plain)
     for got, expected in zip(prices(machines, inside, ALONE, package=package), plain, strict=True):
         assert np.array_equal(got[:, : nccl.ALL_WAYS], expected)
         assert np.isinf(got[:, nccl.ALL_WAYS :]).all()

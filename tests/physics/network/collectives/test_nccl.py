@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.performance.crossflow import predict, time_collectives
+from fastflow.performance.crossflow import predict
+from fastflow.performance.partial_predictions import time_collectives
 from fastflow.performance.results import explain
 from fastflow.physics.network.collectives import nccl
-from fastflow.physics.network.collectives.cost import KINDS, cheapest
+from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest
 from fastflow.physics.network.collectives.decompose import recipe
 from fastflow.physics.network.routing.patterns import group_of
 from fastflow.physics.network.routing.topology import topology
@@ -19,6 +20,7 @@ from tests.naive import nccl as naive
 from tests.support.checks import cases, near
 
 LINK, NETWORK, MEMORY = 240e9, 48e9, 1.6e12
+LINKS = DeviceLinks(LINK, NETWORK, intra_latency=0.0, inter_latency=0.0, memory=MEMORY, overhead=0.0)
 PROTOCOLS = ("ll", "ll128", "simple")
 STEPS = ({"ll": 0.9e-6, "ll128": 2.8e-6, "simple": 5e-6}, {"ll": 2.7e-6, "ll128": 4e-6, "simple": 14e-6})
 LIBRARY = {
@@ -40,7 +42,7 @@ def prices(machines, inside, group=None, package="switch", shape="1d", outside="
     )
     made = recipe(network, devices, group_of(group or [(devices, 1)]))
     latency, per_byte = np.empty((2, KINDS, nccl.ALL_WAYS))
-    nccl.price_library(made.spread, SCALARS, LINK, NETWORK, MEMORY, latency, per_byte)
+    nccl.price_library(made.spread, SCALARS, LINKS, latency, per_byte)
     return latency, per_byte
 
 

@@ -18,7 +18,7 @@ from fastflow.physics.network.link_loads import link_loads
 from fastflow.physics.network.placement import neighbour_cost, order_name, orders, place, read_order, strides
 from fastflow.physics.network.routing import patterns
 from fastflow.physics.network.routing.contention import reach, split
-from fastflow.physics.network.routing.patterns import Group, group_of, logical_edges, pairs
+from fastflow.physics.network.routing.patterns import Edges, Group, group_of, logical_edges, pairs
 from fastflow.physics.network.routing.topology import FULL, LINE, RING, SWITCH, TREE, Topology, topology
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import Strategy
@@ -68,7 +68,7 @@ def mesh(*sides):
 
 
 def reached(system, devices, group, pattern, step=0):
-    return reach(*make(system), devices, *group_of(group).arrays(), CODES[pattern], step)
+    return reach(make(system), devices, *group_of(group).arrays(), CODES[pattern], step)
 
 
 @st.composite
@@ -237,7 +237,7 @@ def test_links(scene):
     system, devices, group, pattern, step = scene
     edges = naive.edges(devices, group, pattern, step)
     source, target = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
-    table = link_loads(make(system), source, target, np.array([edge[2] for edge in edges], np.float64))
+    table = link_loads(make(system), Edges(source, target, np.array([edge[2] for edge in edges], np.float64)))
     carried, _ = naive.walk(system, edges)
     expected = defaultdict(float)
     for (j, *ends), weight in carried.items():
@@ -272,7 +272,7 @@ def test_what_one_stage_sends_to_the_next_is_the_worse_way(data):
 def test_every_link_is_there_once_whether_it_carries_anything_or_not(system):
     """Those that messages of everyone to everyone else take: figures draw all of them."""
     devices, nothing = prod(d["size"] for d in system), np.zeros(0, np.int64)
-    table = link_loads(make(system), nothing, nothing, np.zeros(0))
+    table = link_loads(make(system), Edges(nothing, nothing, np.zeros(0)))
     carried, _ = naive.walk(system, naive.edges(devices, [(devices, 1)], "all_pairs"))
     expected = [(j, *(name_of(system, j, end) for end in ends)) for j, *ends in carried]
     # a tree of one leaf switch has a spine that nobody needs

@@ -9,7 +9,7 @@ import yaml
 
 import fastflow
 from fastflow.core.errors import InputError
-from fastflow.performance.crossflow import time_collectives
+from fastflow.performance.partial_predictions import time_collectives
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.sharding.layout import LAYERS as KEY
 from fastflow.physics.parallelism.sharding.layout import parse_layers, parse_layout

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastflow.core.errors import InputError
+from fastflow.physics.parallelism.defaults import ParallelOptions
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along, members
 from fastflow.physics.parallelism.plans import NAMES
 from fastflow.physics.parallelism.sharding.layout import Layouts
@@ -181,7 +182,8 @@ def test_distributed_gemm(points):
     kernels = np.array([KERNELS[point[3]] for point in points])
     degrees = np.array([Strategy(0, kp1=one[4], kp2=one[5], dp=one[6]).degrees for one in points])
     layouts = Layouts(*(np.repeat(column[:, None], 3, axis=1) for column in (kernels, degrees)), once)
-    shards = cut(graph, layouts, once, once, 0 * once, once > 0, numbers, once < 0)
+    options = ParallelOptions(once, once, zero=0 * once, reshards=once > 0, copies=once < 0)
+    shards = cut(graph, layouts, options, numbers)
     for i, (m, k, n, kernel, kp1, kp2, dp) in enumerate(points):
         expected = sharding.cut(m, k, n, element, kernel, kp1, kp2, dp)
         for product, (size, (collective, bytes_, ranks)) in enumerate(expected):
@@ -223,10 +225,14 @@ def test_a_tables_gradient_is_exchanged_as_moves_fewer_bytes(
         np.tile(Strategy(kp1=kp1, kp2=kp2, dp=dp).degrees, (1, 3, 1)),
         np.array([1]),
     )
-    shards = cut(
-        graph, layouts, np.array([1]), np.array([microbatches]), np.array([0]), np.array([True]), numbers,
-        np.array([False]),
-    )  # fmt: skip
+    options = ParallelOptions(
+        stages=np.array([1]),
+        microbatches=np.array([microbatches]),
+        zero=np.array([0]),
+        reshards=np.array([True]),
+        copies=np.array([False]),
+    )
+    shards = cut(graph, layouts, options, numbers)
     (row,) = np.flatnonzero(graph.names[graph.label] == "embedding gradient")
     edges = shards.gradient
     got = COLLECTIVES[edges.collective[row]], edges.bytes[row], edges.ranks[row]

@@ -1,0 +1,167 @@
+"""Which points have a time, and why others have none: the checks before the model's stages and between them.
+
+`validate_points` drops the points whose budgets make no chip, or whose strategy does not suit the model or
+the system. Each `check_...` looks at what a stage of `crossflow.predict` has computed, and refuses points
+whose numbers went out of bounds there: the others are predicted again without them (`without_refused`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.dedupe import once_a_kind
+from fastflow.core.tables import Floats, Inputs, Ints, Texts, first_of, take
+from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.prediction import Parallelism, Prediction
+from fastflow.performance.validity import refuse, unnumbered, unschedulable, unsent, untimed
+from fastflow.physics.cost.rent import is_rented, unrented
+from fastflow.physics.hardware.chip import Chip, generate
+from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
+from fastflow.physics.network.collectives.custom_all_reduce import EXCHANGE
+from fastflow.physics.network.communication import Communication
+from fastflow.physics.network.routes import network_faults
+from fastflow.physics.parallelism.pipeline import microbatches, misordered
+from fastflow.physics.parallelism.sharding.layout import lay_out, names_layers, undivided
+from fastflow.physics.parallelism.sharding.local_graph import Supergraph
+from fastflow.physics.parallelism.sharding.tables import uncut
+from fastflow.physics.parallelism.strategy import misfit, parse_column
+from fastflow.physics.parallelism.virtual_stages import Dealing, undealt
+from fastflow.physics.timing.roofline import Timing
+from fastflow.physics.workload import STRUCTURE, count_layers, fewest_rows, trained_types, unsuited
+from fastflow.physics.workload.graph import Graph
+from fastflow.physics.workload.precision import Precision, precision, untrainable
+
+# what a strategy depends on, and data types
+STRATEGY = ("parallel.", "system.", EXCHANGE, "placement", "model.name", *STRUCTURE)
+LAYERS = ("model.",)  # what the names of layers depend on, beside a strategy
+TYPES = (
+    "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients",
+    "chip.rate.fp8",
+)  # fmt: skip
+
+
+class Points(NamedTuple):
+    """The points of a call that are timed, and what is known of them before their graphs; shape (points,)."""
+
+    rows: Ints  # which of all points they are
+    inputs: Inputs
+    chip: Chip
+    parallelism: Parallelism
+    microbatches: Ints
+    precision: Precision
+    by_layer: bool  # whether the strategy of some point of the call names layers
+
+
+class ValidatedPoints(NamedTuple):
+    """All points of a call, and those that are timed."""
+
+    parallelism: Parallelism  # of all points
+    reason: Texts  # why a point has no time; "" where it has
+    timed: Points
+
+
+def generate_chips(inputs: Inputs) -> tuple[Chip, Texts]:
+    """Generate every point's chip (4.2 to 4.4), and say why it cannot be used (or ""); (points,)."""
+    return once_a_kind(generate_chip, inputs, *HARDWARE, shown=True, kept=True)
+
+
+def generate_chip(inputs: Inputs) -> tuple[Chip, Texts]:
+    """Do the same for each point anew."""
+    chip = generate(inputs)
+    return chip, first_of(chip_faults(inputs, chip), unsupported_dtype(inputs))
+
+
+def validate_points(inputs: Inputs, chip: Chip, faults: Texts, refused: Texts) -> ValidatedPoints:
+    """Read the strategies of all points (3.3), and drop the points that have a reason to have no time.
+
+    chip, faults: as `generate_chips` returns them; refused: why a stage refused a point before (or "").
+    """
+    by_layer = names_layers(inputs)
+    read = (*STRATEGY, *LAYERS) if by_layer else STRATEGY
+    parallelism, invalid_strategy = once_a_kind(_read_strategies, inputs, *read)
+    count, invalid_batch = _count_microbatches(inputs, parallelism, invalid_strategy)
+    reason = first_of(
+        faults,
+        invalid_strategy,
+        invalid_batch,
+        unsuited(inputs),
+        undivided(inputs, parallelism.strategies),
+        once_a_kind(_untrainable, inputs, *TYPES, "model.name"),
+        refused,
+    )
+    if is_rented(inputs):
+        reason = first_of(reason, unrented(inputs))
+    rows = np.flatnonzero(reason == "")
+    timed = dict(inputs), chip, parallelism, count
+    timed = timed if rows.size == reason.size else take(timed, rows)
+    numbers = once_a_kind(precision, timed[0], *TYPES)
+    return ValidatedPoints(parallelism, reason, Points(rows, *timed, numbers, by_layer))
+
+
+def _read_strategies(inputs: Inputs) -> tuple[Parallelism, Texts]:
+    """Read strategies and their layouts, and say why one does not suit its system or its model (3.3)."""
+    strategies, printed = parse_column(inputs["parallel.strategy"], ~inputs["parallel.expert_tensor"])
+    invalid_strategy = misfit(strategies, printed, inputs["system.devices"], count_layers(inputs))
+    layouts, invalid_layout = lay_out(inputs, strategies)
+    return Parallelism(strategies, layouts, printed), first_of(
+        network_faults(inputs, strategies.lp, layouts), invalid_strategy, invalid_layout
+    )
+
+
+def _count_microbatches(inputs: Inputs, parallelism: Parallelism, invalid: Texts) -> tuple[Ints, Texts]:
+    """Return every point's micro-batches, 1 where its strategy is invalid, and why they cannot be (or "")."""
+    strategies, layouts, _ = parallelism
+    count, reason = microbatches(inputs, *fewest_rows(inputs), layouts, strategies.lp)
+    return np.where(invalid == "", count, 1), reason
+
+
+def _untrainable(inputs: Inputs) -> Texts:
+    return untrainable(inputs, trained_types(inputs))
+
+
+def check_graph(points: Points, graph: Graph) -> None:
+    """Refuse points whose layouts cannot cut their graphs, or whose iteration is too long to schedule."""
+    strategies, layouts, _ = points.parallelism
+    refuse(points.rows, uncut(graph, layouts))
+    refuse(points.rows, unschedulable(points.inputs, graph, strategies, points.microbatches))
+
+
+def check_kernels(points: Points, graph: Graph, shards: Supergraph, timing: Timing, rate: Floats) -> None:
+    """Refuse points with a kernel whose time is no number.
+
+    rate: peak of the units that a kernel computes on [flop/s], (kernels,).
+    """
+    refuse(points.rows, untimed(points.inputs, graph, rate, timing, shards.fused))
+
+
+def check_pipeline(points: Points, dealing: Dealing | None) -> None:
+    """Refuse points whose schedule does not suit the pipeline, or whose stages do not divide the layers.
+
+    dealing: of the layers to stages, where a layer of the graph stands for several.
+    """
+    strategies = points.parallelism.strategies
+    in_blocks = dealing is not None
+    refuse(points.rows, misordered(points.inputs, strategies, points.microbatches, in_blocks))
+    if dealing is not None:
+        refuse(points.rows, undealt(dealing, strategies, points.inputs))
+
+
+def check_communication(points: Points, graph: Graph, communication: Communication) -> None:
+    """Refuse points with a collective whose time is no number."""
+    refuse(points.rows, unsent(graph, communication.exchanges))
+
+
+def check_results(prediction: Prediction) -> None:
+    """Refuse points with a result that is no number."""
+    reason = unnumbered(
+        prediction.graph,
+        prediction.rate,
+        prediction.pipeline,
+        prediction.footprint,
+        prediction.communication,
+        prediction.timeline,
+        prediction.energy,
+    )
+    refuse(prediction.timed, reason)
