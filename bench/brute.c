@@ -12,7 +12,7 @@ typedef struct {
     double a, b, c, pass_c;                                 /* operands */
     double unit_m, unit_k, unit_n, weight, activation, output;
     double batch, flops, floor, access, instances;
-    int64_t top_k, levels, dealt, at, exponents, rows;
+    int64_t top_k, levels, dealt, exponents, rows;
 } problem;
 
 static inline double larger(double a, double b) { return a > b ? a : b; }
@@ -92,7 +92,7 @@ int64_t try_all(const problem *p, const double *bandwidth, const double *driven,
     while (level < levels) {
         const double *out = path + (level + 1) * PATH_COLUMNS;
         const double out_m = out[M], out_k = out[K], out_n = out[N];
-        const double serving = bandwidth[p->at + level + 1], of_serving = driven[p->at + level + 1];
+        const double serving = bandwidth[level + 1], of_serving = driven[level + 1];
         if (level > 0) {
             int64_t *now = turn + level * 2;
             if (++now[1] == 3) now[0]++, now[1] = 0;
@@ -112,7 +112,7 @@ int64_t try_all(const problem *p, const double *bandwidth, const double *driven,
         }
         const double per_m = out[PER_M], per_k = out[PER_K], per_n = out[PER_N];
         double outside = out[TIME], idle = out[IDLE], passes = out_k;
-        const double registers = bandwidth[p->at], of_registers = driven[p->at];
+        const double registers = bandwidth[0], of_registers = driven[0];
         int behind = moves_more(p, path, best);
         for (int64_t i = 0; i < count[0]; i++) {
             double k = larger(tile[K * rows + i], out_k);

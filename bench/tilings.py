@@ -23,6 +23,7 @@ from fastflow.physics.timing.tiling.search_space import (
     Hierarchies,
     Layout,
     Problem,
+    Rates,
     lay_gemm,
     new_layout,
 )
@@ -57,7 +58,7 @@ class _Problem(ctypes.Structure):
             "a", "b", "c", "pass_c", "unit_m", "unit_k", "unit_n", "weight", "activation", "output",
             "batch", "flops", "floor", "access", "instances",
         )),
-        *((name, ctypes.c_int64) for name in ("top_k", "levels", "dealt", "at", "exponents", "rows")),
+        *((name, ctypes.c_int64) for name in ("top_k", "levels", "dealt", "exponents", "rows")),
     ]  # fmt: skip
 
 
@@ -66,8 +67,7 @@ def _lay_first(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: L
     """Lay out the first GEMM on the first hierarchy with all of its tiles."""
     problem = lay_gemm(gemms, hierarchies, sets, LEVELS, 0, layout)
     for level in range(LEVELS):
-        own = hierarchies.tiles[level]
-        lay_tiles(problem, sets, own, 0, level, False, layout)
+        lay_tiles(problem, sets, hierarchies.tiles[level], 0, level, False, layout)
     return problem
 
 
@@ -78,35 +78,37 @@ def both_loops(
 
     Both return the number of tilings and leave the best one in the table that is returned too.
     """
-    layout = new_layout(gemms, hierarchies, sets, LEVELS)
+    layout, turn = new_layout(gemms, hierarchies, sets, LEVELS), np.empty((LEVELS, 2), dtype=np.int64)
     problem = _lay_first(gemms, hierarchies, sets, layout)
-    tables = (
-        hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent, layout.tile,
-        layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
-    )  # fmt: skip
+    rates = Rates(hierarchies.bandwidth[: LEVELS + 1], hierarchies.driven[: LEVELS + 1])
 
     def in_numba() -> int:
-        layout.best[0, TIME] = np.inf
-        return int(brute._try_all(problem, *tables))
+        layout.best.column[0, TIME] = np.inf
+        return int(brute._try_all(problem, rates, layout, turn))
 
     compiler = shutil.which("cc")
     if compiler is None:
-        return in_numba, None, layout.best
+        return in_numba, None, layout.best.column
     library = folder / "brute.so"
     source = Path(__file__).with_name("brute.c")
     flags = ["-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, "-o", str(library), str(source), "-lm"], check=True)
     try_all = ctypes.CDLL(str(library)).try_all
     try_all.restype = ctypes.c_int64
+    candidates = layout.candidates
     given = _Problem(
         *problem.whole, *problem.unit, problem.batch, problem.flops, problem.floor, problem.access,
-        problem.instances, problem.top_k, LEVELS, problem.dealt, problem.at,
-        layout.sides.shape[2], layout.exponent.shape[2],
+        problem.instances, problem.top_k, LEVELS, problem.dealt,
+        layout.sides.shape[2], candidates.exponent.shape[2],
+    )  # fmt: skip
+    tables = (
+        *rates, layout.sides, candidates.counts, candidates.exponent, candidates.column, turn, *layout.path,
+        *layout.best,
     )  # fmt: skip
     pointers = [ctypes.c_void_p(table.ctypes.data) for table in tables]
 
     def in_c() -> int:
-        layout.best[0, TIME] = np.inf
+        layout.best.column[0, TIME] = np.inf
         return int(try_all(ctypes.byref(given), *pointers))
 
-    return in_numba, in_c, layout.best
+    return in_numba, in_c, layout.best.column

@@ -69,6 +69,19 @@ class LayerTimes(NamedTuple):
     waits: Floats  # how much longer it is for what it waits for, [s], (3 phases, waits, layers)
 
 
+class _Rows(NamedTuple):
+    """The rows of one phase of a layer, and room for what they wait for."""
+
+    begin: int
+    end: int
+    last: int  # end of the point's
+    wait: Ints  # as `Graph` has it, (kernels,)
+    level: Ints  # as `Waits` has it, (kernels,)
+    launched: Floats  # all launches of a kernel [s], (kernels,)
+    waiting: Floats  # all launches, from `begin` on [s], (waits, rows)
+    due: Floats  # when what a row waits for is there, from `begin` on [s], (rows,)
+
+
 @lean_kernel
 def _laid_out(product: float, exchanged: float, ranks: int, taken: float) -> float:
     """Return what is waited for of an exchange behind a product in parts, laid out for fewer bundles [s].
@@ -81,29 +94,26 @@ def _laid_out(product: float, exchanged: float, ranks: int, taken: float) -> flo
     return min(hidden, exchanged)
 
 
-@kernel
-def _hide(
-    kind: Ints, wait: Ints, rows: tuple[int, int, int], waits: Waits, launched: Floats, taken: float,
-    lays_out: bool, waiting: Floats,
-) -> None:  # fmt: skip
+@lean_kernel
+def _hide(kind: Ints, rows: _Rows, hidden: int, waits: Waits, taken: float) -> None:
     """Take off what the rows of a layer wait for what hides behind a product, which has fewer bundles then.
 
-    rows: begin, end and the end of the point's; lays_out: whether the product has fewer in all its parts, or
-    while a part of the exchange runs; waiting: of one kind [s], (rows,).
+    kind: of kernels. hidden: TENSOR, whose product has fewer in all its parts, or CONTEXT, whose product has
+    while a part of the exchange runs.
     """
-    begin, end, last = rows
-    for row in range(begin, end):
-        time, collective = waiting[row - begin], waits.collective[row]
+    for row in range(rows.begin, rows.end):
+        time, collective = rows.waiting[hidden, row - rows.begin], waits.collective[row]
         if time == 0.0 or collective not in (REDUCE_SCATTER, ALL_GATHER):
             continue
-        product = row if collective == REDUCE_SCATTER else row + wait[row]
-        if product < last and kind[product] in PRODUCTS:
-            busy, ranks = launched[product], waits.ranks[row]
-            if lays_out:
-                waiting[row - begin] = _laid_out(busy, time, ranks, taken)
+        product = row if collective == REDUCE_SCATTER else row + rows.wait[row]
+        if product < rows.last and kind[product] in PRODUCTS:
+            busy, ranks = rows.launched[product], waits.ranks[row]
+            if hidden == TENSOR:
+                left = _laid_out(busy, time, ranks, taken)
             else:
                 part = 1.0 / ranks
-                waiting[row - begin] = part * time + (1.0 - part) * waited(busy, time, taken)
+                left = part * time + (1.0 - part) * waited(busy, time, taken)
+            rows.waiting[hidden, row - rows.begin] = left
 
 
 @lean_kernel
@@ -112,68 +122,52 @@ def _left(exchanged: float, busy: float, taken: float) -> float:
     return waited(busy, exchanged, taken) / exchanged if exchanged > 0.0 else 1.0
 
 
-@kernel
-def _walk(
-    wait: Ints,
-    level: Ints,
-    begin: int,
-    end: int,
-    launched: Floats,
-    waiting: Floats,
-    kinds_from: int,
-    due: Floats,
-) -> float:
-    """Return how long the rows of one layer and phase take [s].
-
-    waiting: (waits, rows), of which the kinds from `kinds_from` on count; due: room for when what a row waits
-    for is there, at least (rows,).
-    """
+@lean_kernel
+def _walk(rows: _Rows, kinds_from: int) -> float:
+    """Return how long the rows take [s], of whose waits the kinds from `kinds_from` on count."""
     now, tail, free, other = 0.0, 0.0, 0.0, 0.0
-    due[: end - begin] = 0.0
-    for row in range(begin, end):
-        i = row - begin
-        now = max(now, due[i]) + launched[row]
+    count, due = rows.end - rows.begin, rows.due
+    for i in range(count):
+        due[i] = 0.0
+    for i in range(count):
+        row = rows.begin + i
+        now = max(now, due[i]) + rows.launched[row]
         sent = 0.0
         for kind in range(kinds_from, _KINDS):
-            sent += waiting[kind, i]
+            sent += rows.waiting[kind, i]
         if sent > 0.0:
-            if level[row] == 0:
+            if rows.level[row] == 0:
                 free = done = max(free, now) + sent
             else:
                 other = done = max(other, now) + sent
-            if i + wait[row] < end - begin:
-                due[i + wait[row]] = max(due[i + wait[row]], done)
+            reader = i + rows.wait[row]
+            if reader < count:
+                due[reader] = max(due[reader], done)
             tail = max(tail, done)
     return float(max(now, tail))
 
 
-@kernel
-def _attribute(
-    wait: Ints, level: Ints, begin: int, end: int, launched: Floats, waiting: Floats, due: Floats,
-    waits: Floats,
-) -> float:  # fmt: skip
+@lean_kernel
+def _attribute(rows: _Rows, waits: Floats) -> float:
     """Return what `_walk` does of all waits, and add how much longer that is for each kind [s].
 
     Kinds are left out one after the other, so that kernels and waits add up to what rows take, whatever hides
     behind what. waits: by kind, (waits,).
     """
-    total = left = _walk(wait, level, begin, end, launched, waiting, 0, due)
+    total = left = _walk(rows, rows.begin - rows.begin)  # for a literal 0 Numba would compile it twice
     for kind in range(GRADIENTS):
-        if waiting[kind, : end - begin].any():
-            without = _walk(wait, level, begin, end, launched, waiting, kind + 1, due)
+        if rows.waiting[kind, : rows.end - rows.begin].any():
+            without = _walk(rows, kind + 1)
             waits[kind] += left - without
             left = without
     return total
 
 
 @kernel
-def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overlap: Overlap) -> LayerTimes:
-    """Return what every layer takes; first: where the layers of each point begin, (points + 1,).
-
-    kernel_s: one launch of every kernel [s], (kernels,).
-    """
+def _empty_layers(first: Ints) -> LayerTimes:
+    """Return what layers of points take so far: nothing."""
     layers = first[-1]
-    out = LayerTimes(
+    return LayerTimes(
         first=first,
         forward=np.zeros(layers),
         backward=np.zeros(layers),
@@ -183,8 +177,15 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
         core=np.zeros(layers),
         waits=np.zeros((3, _KINDS, layers)),
     )
-    launched = kernel_s * graph.repeat
-    most = 0
+
+
+@kernel
+def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overlap: Overlap) -> LayerTimes:
+    """Return what every layer takes; first: where the layers of each point begin, (points + 1,).
+
+    kernel_s: one launch of every kernel [s], (kernels,).
+    """
+    out, launched, most = _empty_layers(first), kernel_s * graph.repeat, 0
     for p in range(first.size - 1):
         most = max(most, graph.offset[p + 1] - graph.offset[p])
     due, waiting, sums = np.empty(most), np.empty((_KINDS, most)), np.empty(_KINDS)
@@ -195,6 +196,7 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             begin, layer, phase = row, layer_of[row], phases[row]
             while row < last and layer_of[row] == layer and phases[row] == phase:
                 row += 1
+            rows, count = _Rows(begin, row, last, wait, level, launched, waiting, due), row - begin
             at, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
             for i in range(begin, row):
                 busy += launched[i]
@@ -204,26 +206,21 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
                     waiting[kind, i - begin] = graph.repeat[i] * waits.time[kind, i]
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
                 if hides:
-                    _hide(
-                        graph.kind, wait, (begin, row, last), waits, launched, overlap.taken[p],
-                        kind == TENSOR, waiting[kind],
-                    )  # fmt: skip
+                    _hide(graph.kind, rows, kind, waits, overlap.taken[p])
             for kind in range(_KINDS):
-                sums[kind] = waiting[kind, : row - begin].sum()
+                sums[kind] = waiting[kind, :count].sum()
             if phase == UPDATE:
-                waiting[WEIGHTS, : row - begin] = 0.0  # gathers are beside the iteration after
+                waiting[WEIGHTS, :count] = 0.0  # gathers are beside the iteration after
                 out.gather[at] += sums[WEIGHTS]
-                out.update[at] += _attribute(
-                    wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at]
-                )
+                out.update[at] += _attribute(rows, out.waits[phase, :, at])
                 continue
             if overlap.expert[p]:
-                waiting[EXPERT, : row - begin] *= _left(sums[EXPERT], busy, overlap.taken[p])
+                waiting[EXPERT, :count] *= _left(sums[EXPERT], busy, overlap.taken[p])
             shared = sums[WEIGHTS] + sums[GRADIENTS]
             left = _left(shared, busy, overlap.taken[p]) if overlap.weights[p] else 1.0
-            waiting[WEIGHTS, : row - begin] *= left
-            waiting[GRADIENTS, : row - begin] = 0.0  # no row waits for them, but the end of the layer
-            total = _attribute(wait, level, begin, row, launched, waiting, due, out.waits[phase, :, at])
+            waiting[WEIGHTS, :count] *= left
+            waiting[GRADIENTS, :count] = 0.0  # no row waits for them, but the end of the layer
+            total = _attribute(rows, out.waits[phase, :, at])
             out.waits[phase, GRADIENTS, at] += left * sums[GRADIENTS]
             total += left * sums[GRADIENTS]
             if phase == FORWARD:

@@ -186,16 +186,15 @@ def end_of(start: float, work: float, gathered: float, taken: float) -> float:
 
 
 @lean_kernel
-def _walk(
-    times: Floats, weight_s: Floats, gathered: Floats, taken: float, chunk: Ints, ahead: Ints, group: int,
-    start: Floats, end: Floats, done: Ints, now: Floats,
-) -> None:  # fmt: skip
+def _walk(room: _Room, group: int, taken: float) -> None:
     """Write when each step starts, (2 phases, stages, steps), and when each stage is done, (stages,).
 
     A step's start is minus infinity until the block that it waits for has run, and then when its message is
     there, until the step itself runs. done: forward steps, backward steps, chunks begun, (3, stages). now:
     when a stage's last block is done, has been sent, and its wires are free, (4, stages).
     """
+    times, weight_s, gathered, chunk, ahead = room.times, room.weight_s, room.gathered, room.chunk, room.ahead
+    start, end, done, now = room.start, room.end, room.done, room.now
     _, stages, steps = start.shape
     last, final, left = stages - 1, gathered.size // stages - 1, stages
     start[:], done[:], now[:] = -np.inf, 0, 0.0
@@ -293,10 +292,7 @@ def run_point(
     group = group_of(plan.order[point], plan.stages[point], chunks, room.chunk.size // chunks)
     _time(blocks, plan, point, is_sent, room.times)
     _gather(blocks, plan, point, is_gathered, room.gathered)
-    _walk(
-        room.times, room.weight_s, room.gathered, plan.taken[point], room.chunk, room.ahead, group,
-        room.start, room.end, room.done, room.now,
-    )  # fmt: skip
+    _walk(room, group, plan.taken[point])
     turn, bare = room.start[BACKWARD, :, 0].min(), room.end.max()
     return turn, bare, _summed(blocks, plan, point, group, room)
 

@@ -306,15 +306,7 @@ def _repeated(dtype: str, row: bytes, times: int) -> NDArray[Any]:
 
 def sum_by_point(graph: Graph, values: Floats) -> Floats:
     """Return the sum of a quantity over the kernels of each point, shape (points,)."""
-    return _sum_by_point(graph.offset, values)
-
-
-@kernel
-def _sum_by_point(offset: Ints, values: Floats) -> Floats:
-    total = np.zeros(offset.size - 1)
-    for p in range(total.size):
-        for row in range(offset[p], offset[p + 1]):
-            total[p] += values[row]
+    total: Floats = np.bincount(graph.point, values, graph.offset.size - 1).astype(np.float64, copy=False)
     return total
 
 

@@ -45,6 +45,14 @@ class Machines(NamedTuple):
     parts: Ints  # most parts of the inner dimension
 
 
+class Memories(NamedTuple):
+    """The memories of one machine, from the registers outwards; as `Machines` has them."""
+
+    capacity: Floats  # (levels,)
+    bandwidth: Floats  # (levels + 1,)
+    driven: Floats
+
+
 def machines_of(device: Device, size: Floats, output: Floats, order: Floats, parts: Ints) -> Machines:
     """Return what the blocks of products run on; all of shape (points,), as `Machines` has it.
 

@@ -38,7 +38,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.device import Library
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, lay_product
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memories, Products, lay_product
 from fastflow.physics.timing.tile_catalogue import Catalogue
 from fastflow.physics.timing.tiling.boost import level_time, lift_of
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -72,6 +72,23 @@ class Launched(NamedTuple):
     busy: Floats  # share of the bundles that work, over all waves
     lift: Floats  # energy of an operation, over that with all bundles at work
     candidates: Ints  # blocks and parts that were compared
+
+
+class Block(NamedTuple):
+    """How a product may be run: in blocks of a x b of C."""
+
+    a: float
+    b: float
+    depth: float  # of the inner dimension that a block has
+    parts: float  # of the inner dimension
+    together: float  # blocks on a bundle at once
+
+
+class Costs(NamedTuple):
+    """Room for what one way to run a product takes, as `Launched` has it."""
+
+    times: Floats  # (levels + 3,)
+    moved: Floats  # bytes, (levels + 1,)
 
 
 @kernel
@@ -149,26 +166,81 @@ def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
 
 
 @lean_kernel
-def _time_blocks(
-    gemm: Gemm, a: float, b: float, depth: float, parts: float, together: float, capacity: Floats,
-    bandwidth: Floats, driven: Floats, times: Floats, moved: Floats, best: float,
-) -> float:  # fmt: skip
-    """Time a GEMM as blocks of a x b, each over `depth` of the inner dimension [s].
+def _time_compute(
+    gemm: Gemm, alone: float, rounds: float, side: float, parts: float, serving: float
+) -> float:
+    """Return what units take with all that stands in their way [s]; alone: with nothing in it.
 
-    together: on a bundle; capacity, bandwidth, driven: of the machine, (levels,) and (levels + 1,). Writes
-    `times` and `moved` as `Launched` has them. What cannot take as little as `best` is infinite, found out
-    early: the soft maximum and a lower clock only add to the longest time.
+    rounds: of blocks; side: of the square of C that is worked on; serving: bandwidth that C is written at.
     """
-    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
-    blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * parts
+    extra = gemm.strided + gemm.promotion
+    if gemm.miss > 0.0:
+        spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * gemm.size
+        extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
+    trips = 1.0 if gemm.persistent else rounds
+    time = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
+    if gemm.step > 0.0 and not gemm.persistent:
+        time += gemm.batch * gemm.m * gemm.n * gemm.output * parts / serving
+    return time
+
+
+@lean_kernel
+def _move_inside(
+    gemm: Gemm, block: Block, blocks: float, padded: float, flop: float, slabs: float, moved: Floats
+) -> None:
+    """Write the bytes that the bundles' levels serve to so many blocks, as `Costs` has them.
+
+    padded, flop: operations with and without padding; slabs: of A and B, of all blocks [B].
+    """
+    a, b, depth, size = block.a, block.b, block.depth, gemm.size
+    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
+    moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
+    if gemm.shared and gemm.dealt > 0:
+        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
+    for level in range(1, gemm.dealt + 1):
+        if gemm.shared:
+            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
+        else:
+            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
+
+
+@lean_kernel
+def _move_outside(
+    gemm: Gemm, block: Block, blocks: float, side: float, slabs: float, capacity: Floats, moved: Floats
+) -> None:
+    """Write the bytes that the levels of the whole chip serve to so many blocks, as `Costs` has them.
+
+    side: of the square of C that is worked on; slabs: of A and B, of all blocks [B].
+    """
+    a, b, dealt = block.a, block.b, gemm.dealt
+    c = gemm.batch * gemm.m * gemm.n * gemm.output
+    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
+    if block.parts > 1.0:
+        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
+    rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.size
+    for level in range(dealt + 2, gemm.levels + 1):
+        moved[level] = rows + columns + c
+        if (rows + columns) / gemm.batch > capacity[level - 1]:
+            moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
+
+
+@lean_kernel
+def _time_blocks(gemm: Gemm, block: Block, memories: Memories, costs: Costs, best: float) -> float:
+    """Return the time of a GEMM that is run in some way [s], and write its costs.
+
+    What cannot take as little as `best` is infinite, found out early: the soft maximum and a lower clock only
+    add to the longest time.
+    """
+    a, b, levels, dealt, times = block.a, block.b, gemm.levels, gemm.dealt, costs.times
+    blocks = np.ceil(gemm.m / a) * np.ceil(gemm.n / b) * gemm.batch * block.parts
     waves = np.ceil(blocks / gemm.bundles)
-    rounds, launch = np.ceil(waves / together), gemm.launch * (2.0 if parts > 1.0 else 1.0)
+    rounds, launch = np.ceil(waves / block.together), gemm.launch * (2.0 if block.parts > 1.0 else 1.0)
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
-    steps = rounds * np.ceil(depth * size / at_once) * gemm.step
+    steps = rounds * np.ceil(block.depth * gemm.size / at_once) * gemm.step
     if steps + launch > best:
         return np.inf
     idle = waves * gemm.bundles / blocks
-    padded, flop = 2.0 * a * b * depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
+    padded, flop = 2.0 * a * b * block.depth * blocks, 2.0 * gemm.m * gemm.k * gemm.n * gemm.batch
     slower = idle
     if gemm.headroom > 1.0:
         pace, _ = lift_of(idle, gemm.threshold, gemm.headroom)
@@ -176,37 +248,15 @@ def _time_blocks(
     alone = padded * slower / gemm.flops
     if alone + launch > best:
         return np.inf
-    running = min(blocks, gemm.bundles * together)
-    side = np.sqrt(running * a * b)  # of the square of C that is worked on
-    extra = gemm.strided + gemm.promotion
-    if gemm.miss > 0.0:
-        spanned = min(2.0 * side, gemm.m + gemm.n) * gemm.k * size
-        extra += gemm.miss * max(0.0, 1.0 - gemm.reach / spanned)
-    trips = 1.0 if gemm.persistent else rounds
-    times[0] = alone * (1.0 + extra) + trips * 2.0 * gemm.latency
-    if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += gemm.batch * gemm.m * gemm.n * gemm.output * parts / bandwidth[dealt + 1]
-    warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
-    slabs = blocks * (a + b) * depth * size
-    c = gemm.batch * gemm.m * gemm.n * gemm.output
-    moved[0] = flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
-    if gemm.shared and dealt > 0:
-        moved[0] = PARTIAL_SUM_BYTES * a * b * blocks
-    for level in range(1, dealt + 1):
-        if gemm.shared:
-            moved[level] = blocks * depth * size * sides_read(gemm, a, b, blocks)
-        else:
-            moved[level] = padded * size * (warp_m + warp_n) / (2.0 * warp_m * warp_n) + slabs
-    moved[dealt + 1] = slabs * (a + b / min(gemm.cluster, blocks)) / (a + b) + c
-    if parts > 1.0:
-        moved[dealt + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * parts
-    rows, columns = gemm.batch * gemm.m * gemm.k * size, gemm.batch * gemm.k * gemm.n * size
-    for level in range(dealt + 2, levels + 1):
-        moved[level] = rows + columns + c
-        if (rows + columns) / gemm.batch > capacity[level - 1]:
-            moved[level] = rows * max(1.0, gemm.n / side) + columns * max(1.0, gemm.m / side) + c
+    side = np.sqrt(min(blocks, gemm.bundles * block.together) * a * b)  # of the square of C worked on
+    serving = memories.bandwidth[dealt + 1]
+    times[0] = _time_compute(gemm, alone, rounds, side, block.parts, serving)
+    slabs = blocks * (a + b) * block.depth * gemm.size
+    _move_inside(gemm, block, blocks, padded, flop, slabs, costs.moved)
+    _move_outside(gemm, block, blocks, side, slabs, memories.capacity, costs.moved)
     for level in range(levels + 1):
-        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
+        served, driven = memories.bandwidth[level], memories.driven[level]
+        times[1 + level] = level_time(costs.moved[level], served, driven, idle)
     times[dealt + 2] = max(times[dealt + 2], steps)
     times[levels + 2] = launch
     for i in range(levels + 2):
@@ -246,13 +296,13 @@ def run_blocks(
     """
     gemms, levels = products.m.size, machines.capacity.shape[1]
     out = empty_launched(gemms, levels)
-    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
     for g in range(gemms):
         p = products.point[g]
         gemm = lay_product(products, machines, library, levels, g)
         rows = batched[p] if products.batch[g] > 1 else single[p]
-        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
-        slab, room = np.ceil(SLAB_BYTES / gemm.size), capacity[gemm.dealt]
+        memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
+        slab, room = np.ceil(SLAB_BYTES / gemm.size), memories.capacity[gemm.dealt]
         out.time[g], out.candidates[g] = np.inf, 0
         for row in range(catalogue.offset[rows], catalogue.offset[rows + 1]):
             a, b = catalogue.m[row], catalogue.n[row]
@@ -271,15 +321,13 @@ def run_blocks(
                 short = depth < SLABS_OF_A_PART * slab or depth * (parts - 1) >= gemm.k
                 if parts > 1 and short:
                     continue
-                total = _time_blocks(
-                    gemm, a, b, depth, float(parts), together, capacity, bandwidth, driven, times, moved,
-                    out.time[g],
-                )  # fmt: skip
+                block = Block(a, b, depth, float(parts), together)
+                total = _time_blocks(gemm, block, memories, costs, out.time[g])
                 is_first = out.candidates[g] == 0
                 out.candidates[g] += is_first or total < np.inf
                 if is_first or total < out.time[g]:
                     out.time[g], out.parts[g] = total, parts
-                    out.times[g], out.bytes[g] = times, moved
+                    out.times[g], out.bytes[g] = costs.times, costs.moved
                     blocks = unsplit * parts
                     waves = np.ceil(blocks / gemm.bundles)
                     out.waves[g], out.busy[g] = int(min(waves, 2.0**62)), blocks / (waves * gemm.bundles)

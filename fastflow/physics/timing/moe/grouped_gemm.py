@@ -25,11 +25,19 @@ from fastflow.core.dedupe import kinds
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
 from fastflow.physics.timing.device import Device, Library
-from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, lay_product, machines_of
+from fastflow.physics.timing.library.gemm_table import (
+    Gemm,
+    Machines,
+    Memories,
+    Products,
+    lay_product,
+    machines_of,
+)
 from fastflow.physics.timing.library.thread_blocks import (
     ORDER,
     SLAB_BYTES,
     STEP_BYTES,
+    Costs,
     Launched,
     count_together,
     empty_launched,
@@ -72,6 +80,15 @@ class GroupedProducts(NamedTuple):
     output: Floats  # of one of C [B]
 
 
+class _Groups(NamedTuple):
+    """The groups of experts with the same number of tokens, of one product."""
+
+    tokens: Floats  # of each expert of a group, (groups,)
+    experts: Floats  # of a group, (groups,)
+    of_weights: bool  # as `GroupedProducts` has it
+    kept: float  # share of C that is stored
+
+
 class _Sums(NamedTuple):
     """What a launch's blocks do together, as plain numbers."""
 
@@ -85,14 +102,12 @@ class _Sums(NamedTuple):
 
 
 @lean_kernel
-def _sum_groups(
-    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
-    capacity: Floats, level: int,
-) -> _Sums:  # fmt: skip
+def _sum_groups(gemm: Gemm, a: float, b: float, groups: _Groups, capacity: float) -> _Sums:
     """Add up the blocks of a x b of groups of experts, and what they read from outside of a level.
 
-    kept: share of C that is stored. level: that keeps operands, of capacity[level].
+    capacity: of this level, which keeps operands [B].
     """
+    tokens, count, of_weights = groups.tokens, groups.experts, groups.of_weights
     slab = np.ceil(SLAB_BYTES / gemm.size)
     blocks, padded, deepest, flop, slabs, c = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(tokens.size):
@@ -104,14 +119,14 @@ def _sum_groups(
         slabs += own * (a + b) * k * gemm.size
         deepest = max(deepest, k)
         flop += 2.0 * tokens[i] * count[i] * gemm.n * (gemm.m if of_weights else gemm.k)
-        c += m * gemm.n * count[i] * kept * gemm.output
+        c += m * gemm.n * count[i] * groups.kept * gemm.output
     at_once = min(blocks, gemm.bundles * count_together(gemm, a, b))
     running = at_once * a * b  # elements of C
     beyond = 0.0
     for i in range(tokens.size):
         m, k = (gemm.m, tokens[i]) if of_weights else (tokens[i], gemm.k)
         rows, columns = m * k * gemm.size, k * gemm.n * gemm.size
-        if rows + columns > capacity[level]:
+        if rows + columns > capacity:
             high = min(m, np.sqrt(running))
             rows *= max(1.0, gemm.n * high / running)
             columns *= max(1.0, m / high)
@@ -121,17 +136,16 @@ def _sum_groups(
 
 @lean_kernel
 def _time_groups(
-    gemm: Gemm, a: float, b: float, tokens: Floats, count: Floats, of_weights: bool, kept: float,
-    visited: float, least: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
-    moved: Floats,
+    gemm: Gemm, a: float, b: float, groups: _Groups, visited: float, least: float, memories: Memories,
+    costs: Costs,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Return the time of a grouped product as blocks of a x b [s], how many blocks these are, and their lift.
 
-    Writes `times` and `moved` as `Launched` has them. tokens, count: of the groups of
-    experts. visited: experts that a block looks at one by one. least: time beyond which it is infinite.
+    Writes its costs. visited: experts that a block looks at one by one. least: time beyond which it is
+    infinite.
     """
-    levels, dealt, size = gemm.levels, gemm.dealt, gemm.size
-    do = _sum_groups(gemm, a, b, tokens, count, of_weights, kept, capacity, levels - 1)
+    levels, dealt, size, times, moved = gemm.levels, gemm.dealt, gemm.size, costs.times, costs.moved
+    do = _sum_groups(gemm, a, b, groups, memories.capacity[levels - 1])
     blocks, together = max(1.0, do.blocks), count_together(gemm, a, b)
     waves = np.ceil(blocks / gemm.bundles)
     idle, rounds = waves * gemm.bundles / blocks, np.ceil(waves / together)
@@ -141,7 +155,7 @@ def _time_groups(
     times[0] = longest * pace / rate * (1.0 + gemm.promotion)
     times[0] += (1.0 if gemm.persistent else waves) * 2.0 * gemm.latency
     if gemm.step > 0.0 and not gemm.persistent:
-        times[0] += do.c / bandwidth[dealt + 1]
+        times[0] += do.c / memories.bandwidth[dealt + 1]
     warp_m, warp_n = side_of_warp(a, gemm.warp_m), side_of_warp(b, gemm.warp_n)
     depth = do.padded / (2.0 * a * b * blocks)
     moved[0] = do.flop * size * register_accesses_per_flop(gemm.unit, 1.0 / warp_m, 1.0 / depth, 1.0 / warp_n)
@@ -156,7 +170,8 @@ def _time_groups(
     for level in range(dealt + 2, levels + 1):
         moved[level] = do.beyond + do.c
     for level in range(levels + 1):
-        times[1 + level] = level_time(moved[level], bandwidth[level], driven[level], idle)
+        served, driven = memories.bandwidth[level], memories.driven[level]
+        times[1 + level] = level_time(moved[level], served, driven, idle)
     times[dealt + 2] = max(times[dealt + 2], rounds * np.ceil(depth * size / STEP_BYTES) * gemm.step)
     times[levels + 2] = gemm.launch + visited * VISIT
 
@@ -175,9 +190,8 @@ def _is_grouped(gemm: Gemm, a: float, b: float) -> bool:
 
 @lean_kernel
 def _choose(
-    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], tokens: Floats, count: Floats,
-    of_weights: bool, kept: float, capacity: Floats, bandwidth: Floats, driven: Floats, times: Floats,
-    moved: Floats,
+    gemm: Gemm, catalogue: Catalogue, rows: tuple[int, int], groups: _Groups, memories: Memories,
+    costs: Costs,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the tile of least time for groups of experts, and how many were compared.
 
@@ -191,9 +205,7 @@ def _choose(
         a, b = catalogue.m[row], catalogue.n[row]
         if a == 1.0 or b == 1.0 or (some and not _is_grouped(gemm, a, b)):
             continue
-        total, _, _ = _time_groups(
-            gemm, a, b, tokens, count, of_weights, kept, 0.0, least, capacity, bandwidth, driven, times, moved
-        )
+        total, _, _ = _time_groups(gemm, a, b, groups, 0.0, least, memories, costs)
         compared += 1
         if total < least:
             best, least = row, total
@@ -213,13 +225,13 @@ def _run_groups(
     rows, levels = grouped.inner.size, machines.capacity.shape[1]
     out = empty_launched(rows, levels)
     out.parts[:] = 1
-    times, moved = np.empty(levels + 3), np.empty(levels + 1)
+    costs = Costs(np.empty(levels + 3), np.empty(levels + 1))
     mean, some = np.empty(1), np.empty(1)
     for g in range(rows):
         p, of_weights = products.point[g], grouped.of_weights[g]
         gemm = lay_product(products, machines, library, levels, g)
         kept = grouped.stored[g] / gemm.n
-        capacity, bandwidth, driven = machines.capacity[p], machines.bandwidth[p], machines.driven[p]
+        memories = Memories(machines.capacity[p], machines.bandwidth[p], machines.driven[p])
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         tokens, count = loads.tokens[first:last], loads.experts[first:last]
         mean[0], some[0] = 0.0, 0.0
@@ -228,17 +240,14 @@ def _run_groups(
             some[0] += count[i]
         mean[0] = np.ceil(mean[0] / some[0])
         listed = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
-        of, each = (tokens, count) if machines.boosts[p] else (mean, some)
+        groups, even = _Groups(tokens, count, of_weights, kept), _Groups(mean, some, of_weights, kept)
         row, out.candidates[g] = _choose(
-            gemm, catalogue, listed, of, each, of_weights, kept, capacity, bandwidth, driven, times, moved
+            gemm, catalogue, listed, groups if machines.boosts[p] else even, memories, costs
         )
         a, b = catalogue.m[row], catalogue.n[row]
         visited = 0.0 if library.splits[p] else float(grouped.routing.local[g])
-        out.time[g], blocks, out.lift[g] = _time_groups(
-            gemm, a, b, tokens, count, of_weights, kept, visited, np.inf, capacity, bandwidth, driven, times,
-            moved,
-        )  # fmt: skip
-        out.times[g], out.bytes[g] = times, moved
+        out.time[g], blocks, out.lift[g] = _time_groups(gemm, a, b, groups, visited, np.inf, memories, costs)
+        out.times[g], out.bytes[g] = costs.times, costs.moved
         waves = np.ceil(blocks / gemm.bundles)
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * gemm.bundles)
         lay_tiles(gemm, a, b, mean[0] if of_weights else gemm.k, out.tile[g])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
@@ -16,10 +18,13 @@ from fastflow.physics.timing.tiling.search_space import (
     PART,
     PARTS,
     TIME,
+    Candidates,
     K,
     M,
     N,
+    Path,
     Problem,
+    Rates,
 )
 from fastflow.physics.timing.tiling.traffic import fewest_served
 
@@ -28,7 +33,24 @@ BOUND, BYTES, LEAST, SHARE = 0, 1, 2, 3
 the least time it can come to whatever is outside, and the idle factor inside of it."""
 WITHIN, ACCESSES = 4, 5
 """Of an innermost candidate: time [s] of its own bytes, bytes of register accesses."""
-NODE_COLUMNS = 6
+_NODE_COLUMNS = 6
+
+
+class Frontier(NamedTuple):
+    """What is known of the candidates, and which of them are still to be followed."""
+
+    node: Floats  # BOUND to ACCESSES, (levels, 6, candidates)
+    listed: Ints  # those to follow, (levels, candidates)
+    left: Ints  # how many of these there are, (levels,)
+
+
+def new_frontier(levels: int, candidates: int) -> Frontier:
+    """Return room for so many candidates at each level."""
+    return Frontier(
+        node=np.empty((levels, _NODE_COLUMNS, candidates)),
+        listed=np.empty((levels, candidates), dtype=np.int64),
+        left=np.empty(levels, dtype=np.int64),
+    )
 
 
 @lean_kernel
@@ -44,14 +66,14 @@ def least_accesses(problem: Problem, sides: Floats, longest: Ints) -> float:
 
 @lean_kernel
 def _deal_clipped(
-    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path_exponent: Ints
+    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, outside: Ints
 ) -> tuple[float, float]:
-    """Distribute a candidate that the tile outside clips.
+    """Distribute a candidate that the tile outside clips; exponent: of candidates, outside: of the path.
 
     Returns the compute time [s], NaN where its parts may not be tried there, and the idle factor.
     """
-    m = min(exponent[level, M, i], path_exponent[level + 1, M])
-    n = min(exponent[level, N, i], path_exponent[level + 1, N])
+    m = min(exponent[level, M, i], outside[level + 1, M])
+    n = min(exponent[level, N, i], outside[level + 1, N])
     part = exponent[level, PART, i]
     if not may_split(problem, sides, m, n, part):
         return np.nan, 1.0
@@ -59,41 +81,39 @@ def _deal_clipped(
 
 
 @lean_kernel
-def start_dealt(
-    problem: Problem, sides: Floats, count: Ints, exponent: Ints, tile: Floats, node: Floats,
-    path: Floats, path_exponent: Ints,
-) -> None:  # fmt: skip
+def start_dealt(problem: Problem, sides: Floats, candidates: Candidates, node: Floats, path: Path) -> None:
     """Start the bounds of the candidates that are distributed; NaN for those that need not be tried.
 
     A tile that is clipped need not: in a closed set the clipped tile is a candidate too.
     """
-    level = problem.dealt
-    out_m, out_n, outside = path[level + 1, M], path[level + 1, N], path[level + 1, TIME]
+    level, count, tile = problem.dealt, candidates.counts[problem.dealt], candidates.column
+    row = level + 1
+    out_m, out_n, outside = path.column[row, M], path.column[row, N], path.column[row, TIME]
     if problem.closed:
-        for i in range(count[level]):
+        for i in range(count):
             is_whole = (tile[level, M, i] >= out_m) & (tile[level, N, i] >= out_n)
             node[level, BOUND, i] = max(outside, node[level, LEAST, i]) if is_whole else np.nan
             node[level, SHARE, i] = tile[level, IDLE, i]
         return
-    for i in range(count[level]):
+    for i in range(count):
         compute, idle = tile[level, COMPUTE, i], tile[level, IDLE, i]
         if tile[level, M, i] < out_m or tile[level, N, i] < out_n:
-            compute, idle = _deal_clipped(problem, sides, level, i, exponent, path_exponent)
+            compute, idle = _deal_clipped(problem, sides, level, i, candidates.exponent, path.exponent)
         node[level, BOUND, i], node[level, SHARE, i] = max(compute, outside), idle
 
 
 @lean_kernel
 def start_other(
-    problem: Problem, level: int, count: Ints, tile: Floats, least: Floats, node: Floats, path: Floats,
-    least_dealt: float,
-) -> None:  # fmt: skip
+    problem: Problem, level: int, candidates: Candidates, node: Floats, path: Floats, least_dealt: float
+) -> None:
     """Start the bounds of the candidates of any other level."""
     dealt, out_m, out_n = problem.dealt, path[level + 1, M], path[level + 1, N]
     outside, idle = path[level + 1, TIME], path[level + 1, IDLE]
+    tile, least = candidates.column, candidates.least
     holds, all_m, all_n = problem.closed and level > dealt, 0.0, 0.0  # inside of every tile, or
     if dealt >= 0 and level == dealt + 1:
         all_m, all_n = least[dealt, M], least[dealt, N]  # of those that clip none
-    for i in range(count[level]):
+    for i in range(candidates.counts[level]):
         is_bound = holds | (
             (max(tile[level, M, i], out_m) <= all_m) & (max(tile[level, N, i], out_n) <= all_n)
         )
@@ -103,16 +123,17 @@ def start_other(
 
 @lean_kernel
 def bound_level(
-    problem: Problem, bandwidth: Floats, driven: Floats, level: int, outer: int, count: int, tile: Floats,
-    least: Floats, node: Floats, path: Floats, least_accessed: float,
+    problem: Problem, rates: Rates, level: int, outer: int, candidates: Candidates, node: Floats,
+    path: Floats, least_accessed: float,
 ) -> None:  # fmt: skip
     """Raise the bounds of a level's candidates inside of a tile that the path has at a level outside.
 
     Loops run over all candidates without a branch, so that they take several at once.
     """
     out_m, out_k, out_n, idle_outside = path[outer, M], path[outer, K], path[outer, N], path[outer, IDLE]
-    registers, serving = bandwidth[problem.at], bandwidth[problem.at + level + 1]
-    of_registers, of_serving = driven[problem.at], driven[problem.at + level + 1]
+    registers, serving = rates.bandwidth[0], rates.bandwidth[level + 1]
+    of_registers, of_serving = rates.driven[0], rates.driven[level + 1]
+    tile, least, count = candidates.column, candidates.least, candidates.counts[level]
     for i in range(count):
         m, k, n = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k), max(tile[level, N, i], out_n)
         moved = fewest_served(problem.whole, out_m, max(out_k, tile[level, PARTS, i]), out_n, m, k, n)
@@ -122,7 +143,7 @@ def bound_level(
         node[level, BYTES, i] = moved
     for inner in range(level):
         least_m, least_k, least_n = least[inner, M], least[inner, K], least[inner, N]
-        serving, of_serving = bandwidth[problem.at + inner + 1], driven[problem.at + inner + 1]
+        serving, of_serving = rates.bandwidth[inner + 1], rates.driven[inner + 1]
         for i in range(count):
             m, k = max(tile[level, M, i], out_m), max(tile[level, K, i], out_k)
             n = max(tile[level, N, i], out_n)
@@ -133,17 +154,13 @@ def bound_level(
 
 @lean_kernel
 def least_times(
-    problem: Problem, bandwidth: Floats, driven: Floats, count: Ints, tile: Floats, least: Floats,
-    node: Floats, path: Floats, least_accessed: float,
-) -> None:  # fmt: skip
+    problem: Problem, rates: Rates, candidates: Candidates, node: Floats, path: Floats, least_accessed: float
+) -> None:
     """Find the least time of the tiles that are distributed, whatever is outside."""
-    level = problem.dealt
-    for i in range(count[level]):
+    level, tile = problem.dealt, candidates.column
+    for i in range(candidates.counts[level]):
         node[level, BOUND, i], node[level, SHARE, i] = tile[level, COMPUTE, i], tile[level, IDLE, i]
     if problem.closed:  # a tile that is not clipped moves no less inside of another than inside of the GEMM
-        bound_level(
-            problem, bandwidth, driven, level, problem.levels, count[level], tile, least, node, path,
-            least_accessed,
-        )  # fmt: skip
-    for i in range(count[level]):
+        bound_level(problem, rates, level, problem.levels, candidates, node, path, least_accessed)
+    for i in range(candidates.counts[level]):
         node[level, LEAST, i] = node[level, BOUND, i]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Ints
 from fastflow.physics.timing.tiling.boost import level_time
 from fastflow.physics.timing.tiling.candidates import lay_tiles, step
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -24,6 +26,7 @@ from fastflow.physics.timing.tiling.search_space import (
     M,
     N,
     Problem,
+    Rates,
     Tilings,
     adopt,
     lay_gemm,
@@ -37,26 +40,25 @@ from fastflow.physics.timing.tiling.traffic import A_STAYS, OPERANDS, served
 
 
 @lean_kernel
-def _try_innermost(
-    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
-    tile: Floats, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
-) -> int:  # fmt: skip
+def _try_innermost(problem: Problem, rates: Rates, layout: Layout) -> int:
     """Try every innermost tile, each operand staying, on the path outside; returns how many they are."""
+    sides, exponent, tile = layout.sides, layout.candidates.exponent, layout.candidates.column
+    path, best = layout.path.column, layout.best.column
     levels, tried = problem.levels, 0
     out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
-    serving, of_serving = bandwidth[problem.at + 1], driven[problem.at + 1]
+    serving, of_serving = rates.bandwidth[1], rates.driven[1]
     per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
     outside, idle, passes = path[1, TIME], path[1, IDLE], out_k
-    registers, of_registers, shortest = bandwidth[problem.at], driven[problem.at], best[0, TIME]
+    registers, of_registers, shortest = rates.bandwidth[0], rates.driven[0], best[0, TIME]
     behind = False  # whether the levels outside move more bytes than the best tiling's
     for outer in range(levels - 1, 0, -1):
         if path[outer, MOVED] != best[outer, MOVED]:
             behind = path[outer, MOVED] > best[outer, MOVED]
             break
-    for i in range(count[0]):
+    for i in range(layout.candidates.counts[0]):
         k = max(tile[0, K, i], out_k)
         if problem.dealt == 0:
-            if not step(problem, sides, 0, i, exponent, path, path_exponent):
+            if not step(problem, sides, 0, i, exponent, layout.path):
                 continue
             outside, idle = max(path[1, TIME], path[0, COMPUTE]), path[0, IDLE]
             passes = max(out_k, path[0, PARTS])
@@ -73,29 +75,27 @@ def _try_innermost(
             time = max(inside, level_time(moved, serving, of_serving, idle))
             if time > shortest or (behind and time == shortest):
                 continue
-            step(problem, sides, 0, i, exponent, path, path_exponent)
+            step(problem, sides, 0, i, exponent, layout.path)
             path[0, TIME], path[0, MOVED], path[0, ACCESSED] = time, moved, accessed
             if precedes(levels, path, best):
-                adopt(levels, path, path_exponent, best, best_exponent)
+                adopt(levels, layout.path, layout.best)
                 behind, shortest = False, time
     return tried
 
 
 @kernel
-def _try_all(
-    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
-    tile: Floats, turn: Ints, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
-) -> int:  # fmt: skip
+def _try_all(problem: Problem, rates: Rates, layout: Layout, turn: Ints) -> int:
     """Try every tiling of a GEMM; returns how many they are.
 
     turn: room for the candidate and the operand that stays of each level but the innermost, (levels, 2).
     """
-    levels, dealt, tried = problem.levels, problem.dealt, 0
+    sides, exponent, count = layout.sides, layout.candidates.exponent, layout.candidates.counts
+    path, levels, dealt, tried = layout.path.column, problem.levels, problem.dealt, 0
     level = levels - 1
     turn[level, 0], turn[level, 1] = 0, -1
     while level < levels:
         out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
-        serving, of_serving = bandwidth[problem.at + level + 1], driven[problem.at + level + 1]
+        serving, of_serving = rates.bandwidth[level + 1], rates.driven[level + 1]
         if level > 0:
             turn[level, 1] += 1
             if turn[level, 1] == len(OPERANDS):
@@ -104,7 +104,7 @@ def _try_all(
             if i == count[level]:
                 level += 1
                 continue
-            if stays == A_STAYS and not step(problem, sides, level, i, exponent, path, path_exponent):
+            if stays == A_STAYS and not step(problem, sides, level, i, exponent, layout.path):
                 turn[level, 0], turn[level, 1] = i + 1, -1
                 continue
             passes = max(out_k, path[level, PARTS]) if level == dealt else out_k
@@ -116,32 +116,29 @@ def _try_all(
             level -= 1
             turn[level, 0], turn[level, 1] = 0, -1
             continue
-        tried += _try_innermost(
-            problem, bandwidth, driven, sides, count, exponent, tile, path, path_exponent, best, best_exponent
-        )
+        tried += _try_innermost(problem, rates, layout)
         level += 1
     return tried
 
 
 @kernel
 def _try_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, layout: Layout, out: Tilings
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, layout: Layout, turn: Ints, out: Tilings
 ) -> None:
     """Try all tilings of every GEMM, one after the other in the same room, and write the best to `out`."""
+    levels = len(turn)
     for g in range(gemms.m.size):
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 0, level, False, layout)
-        tried = _try_all(
-            problem, hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent,
-            layout.tile, layout.turn, layout.path, layout.path_exponent, layout.best, layout.best_exponent,
-        )  # fmt: skip
-        record(problem, layout, tried, g, out)
+        at = gemms.hierarchy[g] * (levels + 1)
+        rates = Rates(hierarchies.bandwidth[at : at + levels + 1], hierarchies.driven[at : at + levels + 1])
+        record(problem, layout, _try_all(problem, rates, layout, turn), g, out)
 
 
 def search_all(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int) -> Tilings:
     """Return the best tiling of every GEMM, each on `levels` on-chip levels, after trying all of them."""
-    out = new_tilings(gemms.m.size, levels)
-    _try_each(gemms, hierarchies, sets, levels, new_layout(gemms, hierarchies, sets, levels), out)
+    out, turn = new_tilings(gemms.m.size, levels), np.empty((levels, 2), dtype=np.int64)
+    _try_each(gemms, hierarchies, sets, new_layout(gemms, hierarchies, sets, levels), turn, out)
     return out

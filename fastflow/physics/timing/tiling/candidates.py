@@ -20,6 +20,7 @@ from fastflow.physics.timing.tiling.search_space import (
     Layout,
     M,
     N,
+    Path,
     Problem,
 )
 from fastflow.physics.timing.tiling.tile_sets import TileSets
@@ -60,7 +61,7 @@ def may_split(problem: Problem, sides: Floats, m: int, n: int, part: int) -> boo
 
 @lean_kernel
 def _list_largest(
-    problem: Problem, sets: TileSets, own: int, level: int, longest: Ints, exponent: Ints
+    problem: Problem, sets: TileSets, tile_set: int, level: int, longest: Ints, exponent: Ints
 ) -> int:
     """List the tiles of a set that no other contains once all are clipped; returns how many they are."""
     top_m, top_k, top_n, count = problem.top_m, problem.top_k, problem.top_n, 0
@@ -68,7 +69,7 @@ def _list_largest(
     for shorter_m in range(top_m + 2):
         for shorter_n in range(top_n + 1):
             longest[shorter_m, shorter_n] = -1
-    for i in range(sets.offset[own], sets.offset[own + 1]):
+    for i in range(sets.offset[tile_set], sets.offset[tile_set + 1]):
         shorter_m, shorter_n = max(top_m - sets.m[i], 0), max(top_n - sets.n[i], 0)
         longest[shorter_m + 1, shorter_n] = max(longest[shorter_m + 1, shorter_n], min(sets.k[i], top_k))
     for shorter_m in range(top_m + 1):
@@ -87,12 +88,12 @@ def _list_largest(
 
 @lean_kernel
 def _list_each(
-    problem: Problem, sets: TileSets, own: int, mark: int, to: int, seen: Ints, exponent: Ints
+    problem: Problem, sets: TileSets, tile_set: int, mark: int, to: int, seen: Ints, exponent: Ints
 ) -> int:
     """List the tiles of a set in one of the lists of `exponent`; returns how many they are."""
     count = 0
     is_whole = mark > 0 and problem.closed  # what another one is once clipped need not be clipped itself
-    for i in range(sets.offset[own], sets.offset[own + 1]):
+    for i in range(sets.offset[tile_set], sets.offset[tile_set + 1]):
         m, k, n = min(sets.m[i], problem.top_m), min(sets.k[i], problem.top_k), min(sets.n[i], problem.top_n)
         if is_whole and (m < sets.m[i] or n < sets.n[i]):
             continue
@@ -146,9 +147,9 @@ def _cut(problem: Problem, uncut: int, sides: Floats, exponent: Ints, tile: Floa
 
 @lean_kernel
 def lay_tiles(
-    problem: Problem, sets: TileSets, own: int, mark: int, level: int, is_listed: bool, layout: Layout
+    problem: Problem, sets: TileSets, tile_set: int, mark: int, level: int, is_listed: bool, layout: Layout
 ) -> None:
-    """Lay out the tiles of set `own` as a level's candidates.
+    """Lay out a set's tiles as a level's candidates.
 
     Tiles are clipped to the GEMM. Where they are distributed, each is there once for every length of the
     inner dimension's parts that may be tried. mark: 0 keeps all of them; any other number, a new one at
@@ -156,45 +157,47 @@ def lay_tiles(
     win since another contains them. is_listed: the last call for this level had the same set, for a GEMM
     whose sides have the same exponents.
     """
-    exponent, tile, sides = layout.exponent, layout.tile, layout.sides
+    candidates, sides = layout.candidates, layout.sides
+    exponent, tile, count = candidates.exponent, candidates.column, candidates.counts
     if not is_listed:
         to = problem.levels if level == problem.dealt else level
         if mark > 0 and problem.closed and level != problem.dealt:
-            count = _list_largest(problem, sets, own, level, layout.longest, exponent)
+            count[to] = _list_largest(problem, sets, tile_set, level, layout.longest, exponent)
         else:
-            count = _list_each(problem, sets, own, mark, to, layout.seen, exponent)
-        layout.counts[to] = count
+            count[to] = _list_each(problem, sets, tile_set, mark, to, layout.seen, exponent)
         for axis in range(3):
             most = 0
-            for i in range(count):
+            for i in range(count[to]):
                 most = max(most, exponent[to, axis, i])
-            layout.longest_side[level, axis] = most
+            candidates.longest[level, axis] = most
     if level == problem.dealt:
-        layout.counts[level] = _cut(problem, layout.counts[problem.levels], sides, exponent, tile)
+        count[level] = _cut(problem, count[problem.levels], sides, exponent, tile)
     else:
-        _look_up(level, layout.counts[level], sides, exponent, tile)
+        _look_up(level, count[level], sides, exponent, tile)
     for axis in range(3):
         if level == 0:  # no other level's tiles feed the registers
-            for i in range(layout.counts[0]):
+            for i in range(count[0]):
                 tile[0, PER_M + axis, i] = sides[INVERSE, axis, exponent[0, axis, i]]
-        layout.least[level, axis] = sides[VISITS, axis, layout.longest_side[level, axis]]
+        candidates.least[level, axis] = sides[VISITS, axis, candidates.longest[level, axis]]
 
 
 @lean_kernel
-def step(
-    problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Floats, path_exponent: Ints
-) -> bool:
-    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there."""
+def step(problem: Problem, sides: Floats, level: int, i: int, exponent: Ints, path: Path) -> bool:
+    """Go on from the tile outside to a level's candidate; False where its parts may not be tried there.
+
+    exponent: of the candidates.
+    """
+    row = path.column
     for axis in range(3):
-        e = min(exponent[level, axis, i], path_exponent[level + 1, axis])
-        path_exponent[level, axis] = e
-        path[level, axis], path[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
+        e = min(exponent[level, axis, i], path.exponent[level + 1, axis])
+        path.exponent[level, axis] = e
+        row[level, axis], row[level, PER_M + axis] = sides[VISITS, axis, e], sides[INVERSE, axis, e]
     if level == problem.dealt:
-        m, n, part = path_exponent[level, M], path_exponent[level, N], exponent[level, PART, i]
-        path[level, COMPUTE], path[level, IDLE] = deal(problem, sides, m, n, part)
-        path[level, PARTS] = sides[VISITS, K, part]
+        m, n, part = path.exponent[level, M], path.exponent[level, N], exponent[level, PART, i]
+        row[level, COMPUTE], row[level, IDLE] = deal(problem, sides, m, n, part)
+        row[level, PARTS] = sides[VISITS, K, part]
         return may_split(problem, sides, m, n, part)
-    path[level, COMPUTE] = path[level + 1, COMPUTE]
-    path[level, IDLE] = path[level + 1, IDLE]
-    path[level, PARTS] = path[level + 1, PARTS]
+    row[level, COMPUTE] = row[level + 1, COMPUTE]
+    row[level, IDLE] = row[level + 1, IDLE]
+    row[level, PARTS] = row[level + 1, PARTS]
     return True

@@ -27,12 +27,13 @@ from fastflow.physics.timing.tiling.bounds import (
     BOUND,
     BYTES,
     LEAST,
-    NODE_COLUMNS,
     SHARE,
     WITHIN,
+    Frontier,
     bound_level,
     least_accesses,
     least_times,
+    new_frontier,
     start_dealt,
     start_other,
 )
@@ -48,13 +49,16 @@ from fastflow.physics.timing.tiling.search_space import (
     PER_M,
     PER_N,
     TIME,
+    Candidates,
     Gemms,
     Hierarchies,
     K,
     Layout,
     M,
     N,
+    Path,
     Problem,
+    Rates,
     Tilings,
     adopt,
     lay_gemm,
@@ -80,13 +84,13 @@ def _quickest(level: int, count: int, node: Floats) -> tuple[int, float]:
 
 @lean_kernel
 def _list_quickest(
-    problem: Problem, i: int, tile: Floats, node: Floats, path: Floats, listed: Ints, left: Ints
+    problem: Problem, i: int, candidates: Candidates, frontier: Frontier, path: Floats
 ) -> None:
     """List one of the tiles that are distributed, unless the tile outside clips it.
 
     The tiling that it leads to is good enough for most of the others to be dropped before they are bound.
     """
-    level = problem.dealt
+    level, tile, node = problem.dealt, candidates.column, frontier.node
     m, k, n, parts = tile[level, M, i], tile[level, K, i], tile[level, N, i], tile[level, PARTS, i]
     out_m, out_k, out_n = path[level + 1, M], path[level + 1, K], path[level + 1, N]
     is_whole = m >= out_m and n >= out_n
@@ -94,19 +98,20 @@ def _list_quickest(
     node[level, BYTES, i] = fewest_served(
         problem.whole, out_m, max(out_k, parts), out_n, max(m, out_m), max(k, out_k), max(n, out_n)
     )
-    listed[level, 0], left[level] = i, 1
+    frontier.listed[level, 0], frontier.left[level] = i, 1
 
 
 @lean_kernel
 def _time_innermost(
-    problem: Problem, bandwidth: Floats, driven: Floats, count: int, tile: Floats, node: Floats, path: Floats
+    problem: Problem, rates: Rates, candidates: Candidates, node: Floats, path: Floats
 ) -> None:
     """Time every innermost tile on the path outside: its BOUND is exact."""
     out_m, out_k, out_n, idle_outside = path[1, M], path[1, K], path[1, N], path[1, IDLE]
     per_m, per_k, per_n = path[1, PER_M], path[1, PER_K], path[1, PER_N]
-    registers, serving = bandwidth[problem.at], bandwidth[problem.at + 1]
-    of_registers, of_serving = driven[problem.at], driven[problem.at + 1]
-    for i in range(count):
+    registers, serving = rates.bandwidth[0], rates.bandwidth[1]
+    of_registers, of_serving = rates.driven[0], rates.driven[1]
+    tile = candidates.column
+    for i in range(candidates.counts[0]):
         m, k, n = max(tile[0, M, i], out_m), max(tile[0, K, i], out_k), max(tile[0, N, i], out_n)
         moved = fewest_served(problem.whole, out_m, max(out_k, tile[0, PARTS, i]), out_n, m, k, n)
         accessed = problem.access * register_accesses_per_flop(
@@ -125,18 +130,18 @@ def _time_innermost(
 
 @lean_kernel
 def _choose_innermost(
-    shortest: float, count: Ints, tile: Floats, node: Floats, path: Floats
+    shortest: float, candidates: Candidates, node: Floats, path: Floats
 ) -> tuple[int, float]:
     """Choose the best innermost tile and write its TIME, MOVED and ACCESSED to the path.
 
     Returns the tile, -1 for none within the shortest time, and the least time that any of them takes to
     serve its own bytes.
     """
-    out_m, out_k, out_n = path[1, M], path[1, K], path[1, N]
+    tile, out_m, out_k, out_n = candidates.column, path[1, M], path[1, K], path[1, N]
     chosen, least_within = -1, np.inf
     best_time, best_moved, best_accessed = shortest, np.inf, np.inf
     best_m, best_k, best_n = np.inf, np.inf, np.inf
-    for i in range(count[0]):
+    for i in range(candidates.counts[0]):
         least_within = min(least_within, node[0, WITHIN, i])
         time, moved, accessed = node[0, BOUND, i], node[0, BYTES, i], node[0, ACCESSES, i]
         if not time <= best_time:
@@ -156,15 +161,34 @@ def _choose_innermost(
 
 
 @lean_kernel
-def _drop_slower(
-    level: int, time: float, count: Ints, exponent: Ints, tile: Floats, node: Floats, followed: int
-) -> int:
+def _complete(
+    problem: Problem, rates: Rates, sides: Floats, candidates: Candidates, node: Floats, path: Path,
+    best: Path, followed: int,
+) -> None:  # fmt: skip
+    """Complete the path with the best innermost tile, and adopt it where it comes before the best so far.
+
+    followed: the candidate of the distributed level that the path has, of which more is known then.
+    """
+    tile, row = candidates.column, path.column
+    _time_innermost(problem, rates, candidates, node, row)
+    chosen, within = _choose_innermost(best.column[0, TIME], candidates, node, row)
+    if problem.closed and problem.dealt == 1 and row[1, K] == tile[1, K, followed]:
+        node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
+    if chosen >= 0:
+        step(problem, sides, 0, chosen, candidates.exponent, path)
+        if precedes(problem.levels, row, best.column):
+            adopt(problem.levels, path, best)
+
+
+@lean_kernel
+def _drop_slower(level: int, time: float, candidates: Candidates, node: Floats, followed: int) -> int:
     """Drop a level's candidates that need more than `time` whatever is outside of them.
 
     Returns where the one that was followed is now.
     """
+    exponent, tile = candidates.exponent, candidates.column
     left, place = 0, followed
-    for i in range(count[level]):
+    for i in range(candidates.counts[level]):
         if node[level, LEAST, i] <= time:
             if left < i:
                 for column in range(exponent.shape[1]):
@@ -175,20 +199,20 @@ def _drop_slower(
             if i == followed:
                 place = left
             left += 1
-    count[level] = left
+    candidates.counts[level] = left
     return place
 
 
 @lean_kernel
-def _next_tile(
-    level: int, shortest: float, is_new: bool, count: Ints, node: Floats, listed: Ints, left: Ints
-) -> tuple[int, float]:
-    """Return a level's listed candidate with the least bound, then the fewest bytes, and its bound.
+def _next_tile(level: int, is_new: bool, levels: int, layout: Layout, frontier: Frontier) -> int:
+    """Return the listed candidate with the least bound, then the fewest bytes; -1 for none that can win.
 
-    -1 for none. Keeps those on the list that can still win. is_new: all of the level's candidates are on it.
+    Takes it off the list, on which those stay that can still win, and writes MOVED to the path. is_new: all
+    of the level's candidates are on the list.
     """
-    kept, chosen, bound, moved = 0, -1, np.inf, np.inf
-    for row in range(count[level] if is_new else left[level]):
+    node, listed, left, best = frontier.node, frontier.listed, frontier.left, layout.best.column
+    shortest, kept, chosen, bound, moved = best[0, TIME], 0, -1, np.inf, np.inf
+    for row in range(layout.candidates.counts[level] if is_new else left[level]):
         i = row if is_new else listed[level, row]
         here = node[level, BOUND, i]
         if not here <= shortest:
@@ -198,120 +222,102 @@ def _next_tile(
         listed[level, kept] = i
         kept += 1
     left[level] = kept
-    return chosen, bound
+    if chosen < 0:
+        return -1
+    layout.path.column[level, MOVED] = moved
+    node[level, BOUND, chosen] = np.nan
+    return -1 if bound == shortest and moves_more(levels, level, layout.path.column, best) else chosen
 
 
 @lean_kernel
-def _search_one(
-    problem: Problem, bandwidth: Floats, driven: Floats, sides: Floats, count: Ints, exponent: Ints,
-    longest: Ints, tile: Floats, least: Floats, node: Floats, listed: Ints, left: Ints,
-    path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints,
-) -> int:  # fmt: skip
+def _search_gemm(problem: Problem, rates: Rates, layout: Layout, frontier: Frontier) -> int:
     """Find the best tiling of a GEMM; returns how many tiles were looked at.
 
-    node: room for the columns of every candidate, (levels, NODE_COLUMNS, candidates); listed: for those
-    that are still to follow, (levels, candidates), and left: how many these are, (levels,).
+    Goes in from a level's candidate to the level inside, whose candidates are new then, and back out when
+    none of a level's can win any more. quickest: the distributed tile that goes before the others of its
+    level, -1 once all are listed; followed: the last one that was followed.
     """
-    levels, dealt, looked = problem.levels, problem.dealt, 0
-    least_accessed = least_accesses(problem, sides, longest)
-    guess, least_dealt = -1, 0.0  # time of any tile that is distributed, whatever is outside
+    candidates, node, path, best = layout.candidates, frontier.node, layout.path.column, layout.best.column
+    levels, dealt, count = problem.levels, problem.dealt, candidates.counts
+    least_accessed = least_accesses(problem, layout.sides, candidates.longest)
+    looked, quickest, least_dealt = 0, -1, 0.0  # least_dealt: time of any distributed tile [s]
     if dealt >= 0:
         looked = count[dealt] if problem.closed else 0
-        least_times(problem, bandwidth, driven, count, tile, least, node, path, least_accessed)
-        guess, least_dealt = _quickest(dealt, count[dealt], node)
+        least_times(problem, rates, candidates, node, path, least_accessed)
+        quickest, least_dealt = _quickest(dealt, count[dealt], node)
     if not problem.closed or dealt == 0:
-        guess = -1
+        quickest = -1
     level, followed, is_new = levels - 1, -1, True
     while level < levels:
-        shortest = best[0, TIME]
-        if is_new and level == dealt and guess >= 0 and followed < 0:
-            _list_quickest(problem, guess, tile, node, path, listed, left)
+        if is_new and level == dealt and quickest >= 0 and followed < 0:
+            _list_quickest(problem, quickest, candidates, frontier, path)
             is_new = False
-        if is_new:
+        elif is_new:
+            if level == dealt and problem.closed:
+                followed = _drop_slower(level, best[0, TIME], candidates, node, followed)
             if level == dealt:
-                if problem.closed:
-                    followed = _drop_slower(level, shortest, count, exponent, tile, node, followed)
-                start_dealt(problem, sides, count, exponent, tile, node, path, path_exponent)
-                if guess >= 0:
-                    node[level, BOUND, followed], guess = np.nan, -1
+                start_dealt(problem, layout.sides, candidates, node, layout.path)
+                if quickest >= 0:
+                    node[level, BOUND, followed], quickest = np.nan, -1
             else:
-                start_other(problem, level, count, tile, least, node, path, least_dealt)
+                start_other(problem, level, candidates, node, path, least_dealt)
             looked += count[level]
             if level > 0:
-                bound_level(
-                    problem, bandwidth, driven, level, level + 1, count[level], tile, least, node, path,
-                    least_accessed,
-                )  # fmt: skip
+                bound_level(problem, rates, level, level + 1, candidates, node, path, least_accessed)
         if level == 0:
-            _time_innermost(problem, bandwidth, driven, count[0], tile, node, path)
-            chosen, within = _choose_innermost(shortest, count, tile, node, path)
-            if problem.closed and dealt == 1 and path[1, K] == tile[1, K, followed]:
-                node[1, LEAST, followed] = max(node[1, LEAST, followed], within)
-            if chosen >= 0:
-                step(problem, sides, 0, chosen, exponent, path, path_exponent)
-                if precedes(levels, path, best):
-                    adopt(levels, path, path_exponent, best, best_exponent)
+            _complete(problem, rates, layout.sides, candidates, node, layout.path, layout.best, followed)
             level, is_new = 1, False
             continue
-        chosen, bound = _next_tile(level, shortest, is_new, count, node, listed, left)
-        is_new = False
-        if chosen >= 0:
-            path[level, MOVED] = node[level, BYTES, chosen]
-            node[level, BOUND, chosen] = np.nan  # followed: never again
-        if chosen < 0 or (bound == shortest and moves_more(levels, level, path, best)):
-            if level == dealt and guess >= 0:
-                is_new = True  # now all of them
-                if followed < 0:
-                    guess = -1
-                continue
+        chosen = _next_tile(level, is_new, levels, layout, frontier)
+        is_new = chosen < 0 and level == dealt and quickest >= 0  # now all of the level's candidates
+        if is_new:
+            quickest = quickest if followed >= 0 else -1
+        elif chosen < 0:
             if level == dealt:
                 _, least_dealt = _quickest(dealt, count[dealt], node)
             level += 1
-            continue
-        if level == dealt:
-            followed = chosen
-        elif problem.closed and level > dealt:  # more is known by now of what is inside
-            if least_dealt > shortest:
-                level += 1
-                continue
-            if least_dealt == shortest and moves_more(levels, level, path, best):
-                continue
-        step(problem, sides, level, chosen, exponent, path, path_exponent)
-        outer = problem.at + level + 1
-        serving = level_time(path[level, MOVED], bandwidth[outer], driven[outer], path[level + 1, IDLE])
-        path[level, TIME] = max(max(path[level + 1, TIME], path[level, COMPUTE]), serving)
-        level, is_new = level - 1, True
+        elif problem.closed and level > dealt and least_dealt > best[0, TIME]:
+            level += 1  # more is known by now of what is inside
+        elif not (
+            problem.closed and level > dealt and least_dealt == best[0, TIME]
+            and moves_more(levels, level, path, best)
+        ):  # fmt: skip
+            followed = chosen if level == dealt else followed
+            step(problem, layout.sides, level, chosen, candidates.exponent, layout.path)
+            outside = max(path[level + 1, TIME], path[level, COMPUTE])
+            path[level, TIME] = max(outside, level_time(
+                path[level, MOVED], rates.bandwidth[level + 1], rates.driven[level + 1], path[level + 1, IDLE]
+            ))  # fmt: skip
+            level, is_new = level - 1, True
     return looked
 
 
 @lean_kernel
 def _search_in_turn(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
-    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+    frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tiling of every GEMM, one after the other in the same room, and write it to `out`."""
-    before = -1
+    before, levels = -1, frontier.left.size
     for g in order:
         is_listed, before = kind[g] == before, kind[g]
         problem = lay_gemm(gemms, hierarchies, sets, levels, g, layout)
         for level in range(levels):
             tiles = hierarchies.tiles[gemms.hierarchy[g] * levels + level]
             lay_tiles(problem, sets, tiles, 1 + g * levels + level, level, is_listed, layout)
-        looked = _search_one(
-            problem, hierarchies.bandwidth, hierarchies.driven, layout.sides, layout.counts, layout.exponent,
-            layout.longest_side, layout.tile, layout.least, node, listed, left,
-            layout.path, layout.path_exponent, layout.best, layout.best_exponent,
-        )  # fmt: skip
+        at = gemms.hierarchy[g] * (levels + 1)
+        rates = Rates(hierarchies.bandwidth[at : at + levels + 1], hierarchies.driven[at : at + levels + 1])
+        looked = _search_gemm(problem, rates, layout, frontier)
         record(problem, layout, looked, g, out)
 
 
 @kernel
 def _search_each(
-    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: int, kind: Ints, order: Ints,
-    layout: Layout, node: Floats, listed: Ints, left: Ints, out: Tilings,
+    gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, kind: Ints, order: Ints, layout: Layout,
+    frontier: Frontier, out: Tilings,
 ) -> None:  # fmt: skip
     """Find the best tilings; what Python calls counts references, which took long in the loop itself."""
-    _search_in_turn(gemms, hierarchies, sets, levels, kind, order, layout, node, listed, left, out)
+    _search_in_turn(gemms, hierarchies, sets, kind, order, layout, frontier, out)
 
 
 def _kinds(gemms: Gemms) -> Ints:
@@ -326,9 +332,7 @@ def search_tilings(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, level
     """Return the best tiling of every GEMM, each on `levels` on-chip levels."""
     out = new_tilings(gemms.m.size, levels)
     layout = new_layout(gemms, hierarchies, sets, levels)
-    node = np.empty((levels, NODE_COLUMNS, layout.tile.shape[2]))
-    listed = np.empty((levels, layout.tile.shape[2]), dtype=np.int64)
-    left = np.empty(levels, dtype=np.int64)
+    frontier = new_frontier(levels, layout.candidates.column.shape[2])
     kind = _kinds(gemms)
-    _search_each(gemms, hierarchies, sets, levels, kind, np.argsort(kind), layout, node, listed, left, out)
+    _search_each(gemms, hierarchies, sets, kind, np.argsort(kind), layout, frontier, out)
     return out

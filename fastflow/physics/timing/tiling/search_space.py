@@ -97,29 +97,41 @@ class Problem(NamedTuple):
     threshold: float
     headroom: float
     closed: bool  # no tile that is distributed can be clipped to one that is not a candidate too
-    at: int  # of the hierarchy's first entry in `Hierarchies.bandwidth`
+
+
+class Rates(NamedTuple):
+    """What the levels of a GEMM's hierarchy serve, main memory last; (levels + 1,)."""
+
+    bandwidth: Floats  # as `Hierarchies` has them
+    driven: Floats
+
+
+class Candidates(NamedTuple):
+    """The tiles of one GEMM at every level."""
+
+    counts: Ints  # of each level, and at last tiles that are distributed, uncut, (levels + 1,)
+    exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
+    column: Floats  # M to IDLE, (levels, 9, candidates)
+    longest: Ints  # exponents of the longest side along each axis, (levels, 3)
+    least: Floats  # the fewest visits of any candidate, (levels, 3)
+
+
+class Path(NamedTuple):
+    """A tile at each level, from the outside in; the row beyond the outermost level is the GEMM itself."""
+
+    column: Floats  # M to ACCESSED, (levels + 1, 12)
+    exponent: Ints  # of the sides, (levels + 1, 3)
 
 
 class Layout(NamedTuple):
-    """Room for the candidates of one GEMM and two paths through them, used again for every GEMM.
-
-    A *path* fixes a tile at each level from the outside in; the row beyond the outermost level is the
-    GEMM itself.
-    """
+    """Workspace for the candidates of one GEMM and two paths through them, used again for every GEMM."""
 
     sides: Floats  # VISITS, FILLED, INVERSE by axis and exponent, (3, 3, exponents)
     longest: Ints  # exponent of the longest tile of a set, by those of m and n, (exponents + 1, exponents)
     seen: Ints  # the mark of the last call that had the tile of these exponents, by m, k, n
-    counts: Ints  # candidates of each level, and at last tiles that are distributed, uncut, (levels + 1,)
-    exponent: Ints  # of their sides, and PART, (levels + 1, 4, candidates)
-    longest_side: Ints  # exponents of the longest side along each axis, (levels, 3)
-    tile: Floats  # columns up to IDLE, (levels, 9, candidates)
-    least: Floats  # the fewest visits of any candidate, (levels, 3)
-    path: Floats  # all columns, (levels + 1, 12)
-    best: Floats
-    path_exponent: Ints  # (levels + 1, 3)
-    best_exponent: Ints
-    turn: Ints  # for an enumeration: whose turn it is at each level, (levels, 2)
+    candidates: Candidates
+    path: Path
+    best: Path
 
 
 @lean_kernel
@@ -140,16 +152,22 @@ def new_layout(gemms: Gemms, hierarchies: Hierarchies, sets: TileSets, levels: i
         sides=np.empty((3, 3, exponents)),
         longest=np.empty((exponents + 1, exponents), dtype=np.int64),
         seen=np.zeros((exponents, exponents, exponents), dtype=np.int64),
-        counts=np.zeros(levels + 1, dtype=np.int64),
-        exponent=np.empty((levels + 1, 4, rows), dtype=np.int64),
-        longest_side=np.empty((levels, 3), dtype=np.int64),
-        tile=np.empty((levels, _TILE_COLUMNS, rows)),
-        least=np.empty((levels, 3)),
-        path=np.empty((levels + 1, _PATH_COLUMNS)),
-        best=np.empty((levels + 1, _PATH_COLUMNS)),
-        path_exponent=np.empty((levels + 1, 3), dtype=np.int64),
-        best_exponent=np.empty((levels + 1, 3), dtype=np.int64),
-        turn=np.empty((levels, 2), dtype=np.int64),
+        candidates=Candidates(
+            counts=np.zeros(levels + 1, dtype=np.int64),
+            exponent=np.empty((levels + 1, 4, rows), dtype=np.int64),
+            column=np.empty((levels, _TILE_COLUMNS, rows)),
+            longest=np.empty((levels, 3), dtype=np.int64),
+            least=np.empty((levels, 3)),
+        ),
+        path=_new_path(levels),
+        best=_new_path(levels),
+    )
+
+
+def _new_path(levels: int) -> Path:
+    """Return room for a path."""
+    return Path(
+        column=np.empty((levels + 1, _PATH_COLUMNS)), exponent=np.empty((levels + 1, 3), dtype=np.int64)
     )
 
 
@@ -185,19 +203,20 @@ def lay_gemm(
     volume = sides[FILLED, M, top_m] * sides[FILLED, K, top_k] * sides[FILLED, N, top_n]
     size, flops = hierarchies.element_bytes[h], hierarchies.compute_flops[h]
     floor = 2.0 * volume * batch / flops
-    path, path_exponent = layout.path, layout.path_exponent
-    path_exponent[levels, M], path_exponent[levels, K], path_exponent[levels, N] = top_m, top_k, top_n
+    path, exponent = layout.path.column, layout.path.exponent
+    exponent[levels, M], exponent[levels, K], exponent[levels, N] = top_m, top_k, top_n
     for axis in range(3):
         path[levels, axis] = 1.0
-        path[levels, PER_M + axis] = sides[INVERSE, axis, path_exponent[levels, axis]]
+        path[levels, PER_M + axis] = sides[INVERSE, axis, exponent[levels, axis]]
     path[levels, PARTS], path[levels, COMPUTE], path[levels, IDLE] = 1.0, floor, 1.0
     path[levels, TIME] = floor
     dealt, closed = hierarchies.dealt_level[h], False
     if dealt >= 0:
         closed = sets.closed[hierarchies.tiles[h * levels + dealt]]
-    layout.best[0, TIME] = np.inf
+    best = layout.best.column
+    best[0, TIME] = np.inf
     for level in range(levels):
-        layout.best[level, MOVED] = np.inf
+        best[level, MOVED] = np.inf
     return Problem(
         whole=operands(m, k, n, batch, size),
         unit=unit,
@@ -214,13 +233,12 @@ def lay_gemm(
         threshold=hierarchies.threshold[h],
         headroom=hierarchies.headroom[h],
         closed=closed,
-        at=h * (levels + 1),
     )
 
 
 @lean_kernel
 def precedes(levels: int, path: Floats, best: Floats) -> bool:
-    """Return whether a whole path comes before the best so far.
+    """Return whether a whole path comes before the best so far; both are columns of a `Path`.
 
     Less time comes first, then fewer bytes from main memory inwards, then larger tiles from the
     outside, then fewer parts of the inner dimension.
@@ -249,13 +267,13 @@ def moves_more(levels: int, inner: int, path: Floats, best: Floats) -> bool:
 
 
 @lean_kernel
-def adopt(levels: int, path: Floats, path_exponent: Ints, best: Floats, best_exponent: Ints) -> None:
+def adopt(levels: int, path: Path, best: Path) -> None:
     """Keep a path as the best so far."""
     for level in range(levels + 1):
         for column in range(_PATH_COLUMNS):
-            best[level, column] = path[level, column]
-        for column in range(3):
-            best_exponent[level, column] = path_exponent[level, column]
+            best.column[level, column] = path.column[level, column]
+        for axis in range(3):
+            best.exponent[level, axis] = path.exponent[level, axis]
 
 
 def new_tilings(gemms: int, levels: int) -> Tilings:
@@ -276,7 +294,7 @@ def new_tilings(gemms: int, levels: int) -> Tilings:
 @lean_kernel
 def record(problem: Problem, layout: Layout, looked: int, g: int, out: Tilings) -> None:
     """Write the best tiling of GEMM g where it belongs."""
-    best, exponent, inverse = layout.best, layout.best_exponent, layout.sides[INVERSE]
+    best, exponent, inverse = layout.best.column, layout.best.exponent, layout.sides[INVERSE]
     levels = problem.levels
     out.time[g], out.compute_time[g], out.idle[g] = best[0, TIME], best[0, COMPUTE], best[0, IDLE]
     out.parts[g], out.candidates[g], out.waves[g] = int(best[0, PARTS]), looked, 1

@@ -14,7 +14,7 @@ from fastflow.physics.workload.family import Family, alone, independent
 from fastflow.physics.workload.graph import HIDDEN, Dims
 from fastflow.physics.workload.network import INPUT, Layer, Network, Node, connect
 from fastflow.physics.workload.ops import elementwise
-from fastflow.physics.workload.ops.attention import MOST_QUERIES, attention
+from fastflow.physics.workload.ops.attention import MOST_QUERIES, AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
 
 PREFILL, DECODE = "prefill", "decode"
@@ -62,9 +62,11 @@ def network(points: Inputs) -> Network:
         points[f"model.{name}"] for name in ("batch", "q_len", "heads", "kv_heads", "head_dim")
     )
     rows, queries, both = sequences * q_len, heads * head_dim, 2 * kv_heads * head_dim
+    sizes = AttentionSizes(
+        sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim, points["model.window"]
+    )
     core = attention(
-        "attention", reads_of(points), sequences, q_len, keys_of(points), heads, kv_heads, head_dim, head_dim,
-        points["model.window"], points["model.causal"], decodes=decodes(points),
+        "attention", reads_of(points), sizes, points["model.causal"], decodes=decodes(points),
         shared=points["model.shared"], output=1.0 * (points["model.dtype"] == "fp8"), dims=DIMS,
     )  # fmt: skip
     turned = kv_cache(CACHED, rows, queries + both, read=queries + both, made=queries, kept=both)

@@ -21,7 +21,7 @@ from fastflow.physics.workload.models.attention import (
     served,
 )
 from fastflow.physics.workload.network import Network
-from fastflow.physics.workload.ops.attention import attention
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
 
 
@@ -34,11 +34,14 @@ def network(points: Inputs) -> Network:
     kept, rows = latent + rotary, sequences * q_len
     expands = not decodes(points)
     every = 2 * heads * (head_dim + rotary) + heads * value_dim
-    core = attention(
-        "attention", reads_of(points), sequences, q_len, keys_of(points), heads,
+    sizes = AttentionSizes(
+        sequences, q_len, keys_of(points), heads,
         kv_heads=heads if expands else 1, head_dim=head_dim + rotary if expands else kept,
-        value_dim=value_dim if expands else latent, window=0, causal=True, decodes=not expands,
-        latent=not expands, expanded=expands, dims=DIMS,
+        value_dim=value_dim if expands else latent, window=0,
+    )  # fmt: skip
+    core = attention(
+        "attention", reads_of(points), sizes, True, decodes=not expands, latent=not expands,
+        expanded=expands, dims=DIMS,
     )  # fmt: skip
     # the rotated part of each head's query in and out, and of its key out; the latent vector in
     turned = kv_cache(CACHED, rows, every, read=3 * heads * rotary + kept, kept=kept, rounded=every)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,26 +37,39 @@ FEW_QUERIES = 16
 MOST_QUERIES = 1e9
 """Of a sequence: kernels count the tiles of 128 one by one, which takes 0.1 s."""
 _FP32 = 4.0
-_SIZES = ("q_len", "kv_len", "heads", "kv_heads", "head_dim", "value_dim", "window")
+
+
+class AttentionSizes(NamedTuple):
+    """Sizes of attention: numbers, or columns of shape (points,)."""
+
+    sequences: Size
+    q_len: Size
+    kv_len: Size  # the last keys of each sequence are those of its queries
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    value_dim: Size
+    window: Size  # keys that a query sees, with its own; 0 for all
+
+
+_SIZES = AttentionSizes._fields[1:]
 
 
 def attention(
-    name: str, reads: tuple[str, ...], sequences: Size, q_len: Size, kv_len: Size, heads: Size,
-    kv_heads: Size, head_dim: Size, value_dim: Size, window: Size, causal: Bools | bool,
+    name: str, reads: tuple[str, ...], sizes: AttentionSizes, causal: Bools | bool, *,
     decodes: bool = False, latent: bool = False, expanded: bool = False, shared: Bools | bool = False,
     output: Floats | float = 0.0, flash: int = 0, **more: Any,
 ) -> Node:  # fmt: skip
-    """Return a kernel of attention; sizes are numbers or columns of shape (points,).
+    """Return a kernel of attention.
 
-    Of the kv_len keys of each sequence the last ones are the queries' own; causal: none sees those after it;
-    window: keys that a query sees, with its own, 0 for all; decodes: by a kernel for few queries; latent:
-    values are columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys
-    do; output: bytes of an element, 0 for those of a product; flash: the version of
-    FlashAttention whose kernel it is, 0 for the library's.
+    causal: no query sees the keys after its own; decodes: by a kernel for few queries; latent: values are
+    columns of the keys, read once; expanded: keys are no cache; shared: values lie where the keys do;
+    output: bytes of an element, 0 for those of a product; flash: the version of FlashAttention whose kernel
+    it is, 0 for the library's; more: fields of the node.
     """
-    seen = _seen(q_len, kv_len, window, causal)
+    seen = _seen(sizes.q_len, sizes.kv_len, sizes.window, causal)
+    head_dim, value_dim = sizes.head_dim, sizes.value_dim
     flop: Floats = 2.0 * (head_dim + value_dim) * seen / value_dim
-    sizes = (q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     flags: Mapping[str, Any] = {
         "causal": 1.0 * causal,
         "latent": float(latent),
@@ -66,9 +79,10 @@ def attention(
         "flash": float(flash),
     }
     return Node(
-        name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sequences * heads, rows=q_len,
-        inner=head_dim, cols=value_dim, width=heads * value_dim, flop=flop if flop.ndim else float(flop),
-        own={**dict(zip(_SIZES, sizes, strict=True)), **flags}, **more,
+        name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
+        rows=sizes.q_len, inner=head_dim, cols=value_dim, width=sizes.heads * value_dim,
+        flop=flop if flop.ndim else float(flop),
+        own={**dict(zip(_SIZES, sizes[1:], strict=True)), **flags}, **more,
     )  # fmt: skip
 
 
@@ -223,10 +237,12 @@ def _of_file(
     head_dim, value_dim = sides["head_dim"].size, size("value_dim", "head_dim")
     if sequences * heads * kv_len * max(head_dim, value_dim) > MOST:
         raise wrong(f"{where}.heads", f"so small that keys have at most {MOST:.0e} elements", heads)
+    window = sides["window"].size if "window" in sides else 0
+    sizes = AttentionSizes(sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim, window)
     return attention(
-        node.name, node.reads, sequences, q_len, kv_len, heads, kv_heads, head_dim, value_dim,
-        sides["window"].size if "window" in sides else 0, causal,
-        decodes=q_len <= FEW_QUERIES and kv_len > q_len, keeps=node.keeps, keeps_whole=node.keeps_whole,
+        node.name, node.reads, sizes, causal,
+        decodes=q_len <= FEW_QUERIES and kv_len > q_len, keeps=node.keeps,
+        keeps_whole=node.keeps_whole,
         dims=Dims(sides["rows"].names, (), sides["heads"].names, sides["batch"].names),
     )  # fmt: skip
 

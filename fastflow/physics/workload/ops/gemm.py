@@ -26,7 +26,7 @@ from fastflow.physics.workload.graph import (
     Kernel,
     Sum,
 )
-from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node
+from fastflow.physics.workload.network import OUTSIDE, KernelType, Network, Node, Size
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
 from fastflow.physics.workload.precision import MAXIMUM_FLOP, QUANTISE_FLOP, Precision
 from fastflow.physics.workload.sharding_rules import BROADCAST, COLS, GROUPS, INNER, PARTIAL, ROWS
@@ -69,47 +69,77 @@ def _forward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> Ke
 def _backward(network: Network, i: int, kernel: Kernel, numbers: Precision) -> list[Kernel]:
     """Return the products that make the gradients of its input, where wanted, and of its weights.
 
-    Where it has biases, their gradient comes first, a pass that sums that of its output over all rows.
+    Where it has biases, their gradient comes before, a pass that sums that of its output over all rows.
     """
-    placed = network.nodes[i]
-    node = placed.node
-    biases = kernel._replace(
+    node = network.nodes[i].node
+    kernels = [_quantising(kernel, numbers)] if node.quantises_gradient else []
+    if np.any(node.vectors):
+        kernels.append(_bias_gradient(node, kernel, numbers))
+    wanted = [read for read in network.nodes[i].reads if network.wants(read)]
+    if wanted:
+        kernels.append(_input_gradient(network, i, kernel, wanted))
+    weights = _weight_gradient(node, kernel)
+    return [*kernels, weights, _adding(weights, numbers)] if node.adds_apart else [*kernels, weights]
+
+
+def _bias_gradient(node: Node, kernel: Kernel, numbers: Precision) -> Kernel:
+    """Return the pass that sums the gradient of the output over all rows."""
+    return kernel._replace(
         label=f"{node.name} bias gradient", kind=ON_ACTIVATIONS, inner=1, side=1, flop_per_element=1.0,
         bytes_per_element=numbers.activation,
     )  # fmt: skip
-    first = [_quantising(kernel, numbers)] if node.quantises_gradient else []
-    if np.any(node.vectors):
-        first.append(biases)
-    to_weights = kernel._replace(
+
+
+def _weight_gradient(node: Node, kernel: Kernel) -> Kernel:
+    """Return the product that makes the gradient of the weights, of all steps at once."""
+    return kernel._replace(
         label=f"{node.name} weight gradient", kind=WEIGHT_GRADIENT, rows=node.rows * node.steps, repeat=1,
         products=node.groups, gradient=DENSE, side=1,
     )  # fmt: skip
-    wanted = [read for read in placed.reads if network.wants(read)]
-    last = [to_weights, _adding(to_weights, numbers)] if node.adds_apart else [to_weights]
-    if not wanted:
-        return [*first, *last]
-    inner = node.inner
-    if len(wanted) < len(placed.reads):
-        inner = sum((network.nodes[read].node.output for read in wanted), 0)
+
+
+def _input_gradient(network: Network, i: int, kernel: Kernel, wanted: Sequence[int]) -> Kernel:
+    """Return the product that makes the gradient of what it reads; wanted: the reads that need one."""
+    placed = network.nodes[i]
+    node = placed.node
     recurs = any(read >= i for read in placed.reads)  # the step before needs what this one exchanges
-    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
-    summed = [(read, every) for read, every in adders if every[0] == i]
-    rest = sum((network.nodes[read].node.output for read in placed.reads if read != OUTSIDE), 0)
-    cols = (node.inner - rest if read == OUTSIDE else network.nodes[read].node.output for read, _ in summed)
+    sums = _input_sums(network, i, wanted)
     product = kernel._replace(
-        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, inner=inner, products=node.groups,
+        label=f"{node.name} input gradient", kind=INPUT_GRADIENT, products=node.groups,
+        inner=node.inner if len(wanted) == len(placed.reads) else _cols_of(network, wanted),
         wait=1 if recurs else 2,
         peer_kind=network.neighbour(i, (read for read in wanted if read != OUTSIDE)),
-        sums=tuple(
-            Sum(network.form(read), tuple(network.nodes[at].node.form for at in every))
-            for read, every in summed
-        ),
-        summed_cols=sum(cols, 0),
+        sums=tuple(total for _, total in sums),
+        summed_cols=sum((_read_cols(network, i, read) for read, _ in sums), 0),
     )  # fmt: skip
-    if node.gathers_again:  # hidden as the sum of the input's gradient is
-        again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
-        product = product._replace(again=again, shared_cols=node.inner)
-    return [*first, product, *last]
+    if not node.gathers_again:
+        return product
+    # hidden as the sum of the input's gradient is
+    again = tuple(Again(network.form(read), node.form, lies=True) for read in placed.reads)
+    return product._replace(again=again, shared_cols=node.inner)
+
+
+def _input_sums(network: Network, i: int, wanted: Sequence[int]) -> list[tuple[int, Sum]]:
+    """Return what it reads whose gradient this product is the last to add to, each with the sum."""
+    adders = [(read, [i] if read == OUTSIDE else _adders(network, i, read)) for read in wanted]
+    return [
+        (read, Sum(network.form(read), tuple(network.nodes[at].node.form for at in products)))
+        for read, products in adders
+        if products[0] == i
+    ]
+
+
+def _read_cols(network: Network, i: int, read: int) -> Size:
+    """Return the columns that a product reads of another kernel, or of the network's input: all others."""
+    if read != OUTSIDE:
+        return network.nodes[read].node.output
+    placed = network.nodes[i]
+    return placed.node.inner - _cols_of(network, [other for other in placed.reads if other != OUTSIDE])
+
+
+def _cols_of(network: Network, reads: Sequence[int]) -> Size:
+    """Return the columns of several kernels side by side."""
+    return sum((network.nodes[read].node.output for read in reads), 0)
 
 
 def _adders(network: Network, i: int, read: int) -> list[int]:

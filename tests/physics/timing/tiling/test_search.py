@@ -185,8 +185,7 @@ def lay_first(gemms, hierarchies, sets, levels, layout):
     """Lay out the first GEMM's tiles as the search does."""
     problem = lay_gemm(gemms, hierarchies, sets, levels, 0, layout)
     for level in range(levels):
-        own = hierarchies.tiles[level]
-        lay_tiles(problem, sets, own, 1 + level, level, False, layout)
+        lay_tiles(problem, sets, hierarchies.tiles[level], 1 + level, level, False, layout)
 
 
 @given(gemms, designs(st.just(2), st.integers(0, 2000), st.just(0)))
@@ -197,7 +196,8 @@ def test_tiles_that_another_one_contains_are_not_tried(gemm, design):
     def lay(gemms, hierarchies, sets, levels):
         layout = new_layout(gemms, hierarchies, sets, levels)
         lay_first(gemms, hierarchies, sets, levels, layout)
-        return [2 ** layout.exponent[level, :3, : layout.counts[level]].T for level in range(levels)]
+        exponent, count = layout.candidates.exponent, layout.candidates.counts
+        return [2 ** exponent[level, :3, : count[level]].T for level in range(levels)]
 
     design = design._replace(dealt=max(design.dealt, 0))
     listed = solve_all([design], [(0, gemm, 1)], how=lay)

@@ -31,7 +31,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
 from fastflow.physics.workload.network import Node, Size
 from fastflow.physics.workload.ops import batched_gemm as batched_product
 from fastflow.physics.workload.ops import pointwise as operators
-from fastflow.physics.workload.ops.attention import attention
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 
 PROJECTION = "projection"
 """The last node."""
@@ -51,10 +51,12 @@ def attention_of(points: Inputs, size: Sizes, windowed: bool, read: str) -> list
     head_dim = size.head_dim + size.rotary if is_latent else size.head_dim
     window = size.window if windowed else 0
     if points["model.fused_attention"][0]:
+        sizes = AttentionSizes(
+            size.sequences, size.sequence, size.sequence, size.heads, heads, head_dim, size.value_dim, window
+        )
         nodes += [
             attention(
-                "attention", (nodes[-1].name,), size.sequences, size.sequence, size.sequence, size.heads,
-                heads, head_dim, size.value_dim, window, True, expanded=True, dims=_CORE,
+                "attention", (nodes[-1].name,), sizes, True, expanded=True, dims=_CORE,
                 keeps=mask(size, 4),  # the sum of each query's exponentials, in fp32
                 flash=KERNELS.index(str(points["model.attention_kernel"][0])),
             )

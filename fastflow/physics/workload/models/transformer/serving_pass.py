@@ -43,7 +43,7 @@ from fastflow.physics.workload.ops import batched_gemm as batched_product
 from fastflow.physics.workload.ops import grouped_gemm as experts
 from fastflow.physics.workload.ops import pointwise as operators
 from fastflow.physics.workload.ops import rowwise
-from fastflow.physics.workload.ops.attention import attention
+from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import before_decoding, kv_cache
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
 
@@ -174,10 +174,11 @@ def _heads(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[Nod
     """Return the attention of heads with keys and values of their own, or of groups of them."""
     before = single(points[BEFORE.name])
     queries, both = size.heads * size.head_dim, size.kv_heads * (size.head_dim + size.value_dim)
-    core = attention(
-        "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads,
-        size.kv_heads, size.head_dim, size.value_dim, window, True, decodes=decodes, dims=_CORE,
+    sizes = AttentionSizes(
+        size.sequences, size.sequence, before + size.sequence, size.heads, size.kv_heads, size.head_dim,
+        size.value_dim, window,
     )  # fmt: skip
+    core = attention("attention", (CACHED,), sizes, True, decodes=decodes, dims=_CORE)
     if decodes:
         pass_ = before_decoding(CACHED, size.tokens, core, read=queries, made=queries, kept=both)
         return [pass_._replace(dims=_EVERY_HEAD), core]
@@ -190,10 +191,10 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
     before, kept = single(points[BEFORE.name]), size.latent + size.rotary
     every = 2 * size.heads * (size.head_dim + size.rotary) + size.heads * size.value_dim
     if decodes:
-        core = attention(
-            "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads, 1,
-            kept, size.latent, 0, True, decodes=True, latent=True, dims=_CORE,
-        )  # fmt: skip
+        absorbed = AttentionSizes(
+            size.sequences, size.sequence, before + size.sequence, size.heads, 1, kept, size.latent, 0
+        )
+        core = attention("attention", (CACHED,), absorbed, True, decodes=True, latent=True, dims=_CORE)
         rotated = size.heads * size.rotary
         pass_ = before_decoding(CACHED, size.tokens, core, read=rotated, made=rotated, kept=kept)
         return [
@@ -205,10 +206,11 @@ def _latent(points: Inputs, size: Sizes, window: Size, decodes: bool) -> list[No
     cols = size.heads * (size.head_dim + size.value_dim)
     rows = size.sequences * (before + size.sequence)
     up = gemm("key up", size, size.latent, cols, INPUT, (("latent",), HEADS))._replace(rows=rows)
-    core = attention(
-        "attention", (CACHED,), size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
-        size.head_dim + size.rotary, size.value_dim, 0, True, expanded=True, dims=_CORE,
+    expanded = AttentionSizes(
+        size.sequences, size.sequence, before + size.sequence, size.heads, size.heads,
+        size.head_dim + size.rotary, size.value_dim, 0,
     )  # fmt: skip
+    core = attention("attention", (CACHED,), expanded, True, expanded=True, dims=_CORE)
     turned = kv_cache(
         CACHED, size.tokens, every, read=3 * size.heads * size.rotary + kept, kept=kept, rounded=every
     )
