@@ -20,9 +20,9 @@ from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.chunks import KINDS, bytes_of
-from fastflow.engine.run.predict import serves
 from fastflow.engine.run.workers import Crew, Watch
 from fastflow.performance.accuracy.classes import typical_columns
+from fastflow.performance.serving import serves
 from fastflow.schema import find_result, result_order
 
 FEWEST = 512  # designs that a thread is woken for: fewer take longer in two threads than in one
