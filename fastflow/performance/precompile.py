@@ -25,6 +25,7 @@ from fastflow.core.jit.dispatcher import uncollected
 from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload import family_of, in_blocks
+from fastflow.physics.workload.request_lengths import SERVES
 
 Call = tuple[str, list[Any]]
 """A kernel's name, and the types of its arguments."""
@@ -34,7 +35,6 @@ _MOST_PROCESSES = 4
 _FEWEST = 3  # kernels that are worth a process of their own
 _LONGEST = 300.0  # that the others may take for their last kernels [s]
 SEARCH = "search"
-SERVES = "serve.isl"  # an input of points that serve alone
 
 _looked: set[str] = set()
 _looking = threading.Lock()  # other threads wait for the kernels

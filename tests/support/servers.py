@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import Loads
+from fastflow.performance.serving.requests.load import Loads, lengths_sent
+from fastflow.performance.serving.simulator import fast_forward as steps
+from fastflow.performance.serving.simulator import scheduler
 from fastflow.performance.serving.simulator.run import simulate
 
 PLAIN = {
@@ -25,7 +27,8 @@ def columns(cls, defaults, rows):
 
 
 def servers(*rows):
-    return columns(Servers, PLAIN, rows)
+    nested = {"host": columns(Hosts, PLAIN, rows), "pipeline": columns(Pipelines, PLAIN, rows)}
+    return columns(Servers, PLAIN | dict.fromkeys(nested, 0), rows)._replace(**nested)
 
 
 def loads(*rows):
@@ -125,6 +128,28 @@ def many_likely(count, seed, draw=likely):
     rows = [draw(random) for _ in range(count)]
     filled = [load | {"concurrency": 512, "rate": 0.0, "requests": 1500, "most": 0} for _, load in rows]
     table = servers(*(server for server, _ in rows))
-    takes = simulate(realistic(), table, loads(*filled)).requests_per_s
+    takes = simulate(realistic(), table, loads(*filled)).metrics.requests_per_s
     load = loads(*(load for _, load in rows))
     return table, load._replace(rate=load.rate * takes)
+
+
+def walk(times, server, load):
+    """Return how many steps a simulation of a closed loop takes, and for how many iterations: of one slot."""
+    count, sent, ended, walked, now = load.requests[0], 0, 0, 0, 0.0
+    batch, totals = scheduler.batch_of(server, 0, True), np.zeros(steps.TOTALS)
+    requests = scheduler.requests_of(*lengths_sent(load, 0, count), np.zeros(count), load.prefix[0])
+    ranks = scheduler.ranks_of(batch.ranks, count, batch.most)
+    while ended < count:
+        while sent < min(count, ended + load.concurrency[0]):
+            requests.sent[sent] = now
+            scheduler.send(ranks, batch, sent)
+            sent += 1
+        for rank in range(batch.ranks if not batch.reserves else 0):
+            scheduler.preempt(batch, requests, ranks, rank)
+        has_prompts = scheduler.compose(batch, requests, ranks, now)
+        took = steps.step(times, batch, requests, ranks, has_prompts, steps.Span(now, np.inf), totals)
+        now += took.seconds
+        walked += 1
+        for rank in range(batch.ranks):
+            ended += scheduler.advance(batch, requests, ranks, rank, took.passes, now)
+    return walked, totals[steps.ITERATIONS]

@@ -15,7 +15,7 @@ from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.engine.dataset.schema import kind_of
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import CHOICES
-from fastflow.engine.run.predict import serves
+from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import AUTO
 

@@ -17,8 +17,9 @@ from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import field_of
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.run.monte_carlo import samples_by
-from fastflow.engine.run.predict import predict_points, serves
+from fastflow.engine.run.predict import predict_points
 from fastflow.performance.prediction import Prediction
+from fastflow.performance.serving import serves
 from fastflow.performance.serving.predict import Served
 from fastflow.schema.uncertainty import CHANCE, ON_FRONT
 

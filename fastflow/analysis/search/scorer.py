@@ -20,10 +20,11 @@ from fastflow.engine.dataset.schema import ResultTable, field_of, identity, kind
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.chunks import KINDS, bytes_of
-from fastflow.engine.run.predict import Predicted, columns_of, predict_points, serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.engine.run.workers import Crew, Watch
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.precompile import SEARCH
+from fastflow.performance.serving import serves
 from fastflow.schema import find_result, result_order
 
 if TYPE_CHECKING:

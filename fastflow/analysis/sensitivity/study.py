@@ -27,10 +27,11 @@ from fastflow.engine.dataset.schema import field_of, identity, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import varied
-from fastflow.engine.run.predict import results_of, serves
+from fastflow.engine.run.predict import results_of
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import Crew
 from fastflow.performance.accuracy.classes import typical_columns
+from fastflow.performance.serving import serves
 from fastflow.schema import BANDS, RESULTS, SERVED, STACKED, find_result
 from fastflow.schema.results import ASSUMPTIONS, TYPICAL
 

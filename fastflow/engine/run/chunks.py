@@ -15,8 +15,9 @@ from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.monte_carlo import band_columns
 from fastflow.engine.run.no_effect import COLUMN, tried_of_large
-from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range, serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range
 from fastflow.performance.accuracy.classes import typical_columns
+from fastflow.performance.serving import serves
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, of the language model at three levels (tests/engine/run/test_chunks.py) [B]
@@ -98,8 +99,8 @@ def _fitting(grid: Grid, start: int, stop: int, room: float) -> int:
 
 def bytes_of(grid: Grid, share: Share) -> Floats:
     """Return what each of some points may take of memory [B]."""
-    from fastflow.performance.precompile import SERVES
     from fastflow.physics.workload import count_kernels
+    from fastflow.physics.workload.request_lengths import SERVES
 
     inputs = grid.inputs(share, ("model.", SERVES))
     if serves(inputs):

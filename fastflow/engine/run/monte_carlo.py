@@ -10,8 +10,9 @@ from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, is_repeat
 from fastflow.core.uncertainty.percentiles import percentiles
 from fastflow.core.uncertainty.sampling import Uncertainty, figure_factors, model_factors
 from fastflow.engine.grid.grid import Grid, Share
-from fastflow.engine.run.predict import Predicted, predict_range, results_of, serves
+from fastflow.engine.run.predict import Predicted, predict_range, results_of
 from fastflow.performance.accuracy.classes import typical_errors
+from fastflow.performance.serving import serves
 from fastflow.performance.serving.slo import COMPARED, LIMITS, is_late
 from fastflow.physics.workload import OTHERS, family_of
 from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input

@@ -19,7 +19,7 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, is_repeated, repeated
 from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import most_tried, sampled
-from fastflow.performance.precompile import SERVES
+from fastflow.performance.serving import serves
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
@@ -74,10 +74,10 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     if not grid.unset or grid.no_effect is not None:
         return []
     known = [grid.unset.get(one, {}) for one in share.block.combinations(share.points).tolist()]
-    chosen = (inputs[STRATEGY] == AUTO).tolist() if SERVES not in inputs else [False] * len(known)
+    chosen = (inputs[STRATEGY] == AUTO).tolist() if not serves(inputs) else [False] * len(known)
     found: list[Trial] = []
     never: tuple[str, ...] = _SIZES
-    if SERVES in inputs:
+    if serves(inputs):
         mode = inputs["serve.mode"]
         is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
         never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())

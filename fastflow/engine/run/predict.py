@@ -14,6 +14,7 @@ from fastflow.core.tables import Bools, Columns, Ints, Texts, take
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_what_is_missing
 from fastflow.engine.run.no_effect import Trial, changed, trials_of, with_trials, without_effect
+from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.strategy import AUTO
 
 if TYPE_CHECKING:
@@ -174,10 +175,3 @@ def results_of(inputs: Columns, trials: Sequence[Trial] = ()) -> Columns:
     trials: of some of the points, which say which of the user's keys have no effect.
     """
     return columns_of(predict_points(inputs, trials=trials))
-
-
-def serves(inputs: Columns) -> bool:
-    """Say whether points serve: those of a call all do, or none, since they have the same keys."""
-    from fastflow.performance.precompile import SERVES
-
-    return SERVES in inputs

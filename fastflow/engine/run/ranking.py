@@ -19,8 +19,9 @@ from fastflow.engine.run.chunks import lay_out
 from fastflow.engine.run.monte_carlo import band_columns, samples_by
 from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
 from fastflow.engine.run.no_effect import trials_of
-from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of, serves
+from fastflow.engine.run.predict import Predicted, columns_of, predict_points, results_of
 from fastflow.performance.accuracy.classes import typical_columns
+from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.physics.parallelism.strategy import AUTO
 

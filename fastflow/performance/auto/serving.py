@@ -10,6 +10,8 @@ those that prefill (`serve.prefill.strategy=auto`).
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from fastflow.core.dedupe import kinds
@@ -111,17 +113,20 @@ def every_split(inputs: Inputs) -> list[dict[str, str | int]]:
     Each says what it makes of the inputs: strategies of both, and how many devices prefill.
     """
     devices, asked = int(inputs[DEVICES][0]), int(inputs[PREFILL_DEVICES][0])
-    decodes, strategy, own = str(inputs[STRATEGY][0]), str(inputs[PREFILL_STRATEGY][0]), dict(inputs)
+    decodes, strategy = str(inputs[STRATEGY][0]), str(inputs[PREFILL_STRATEGY][0])
+
+    @cache  # as many devices prefill in one split and decode in another
+    def servers_on(count: int) -> list[str]:
+        return every_server(dict(inputs) | {DEVICES: np.array([count])})
+
     found: list[dict[str, str | int]] = []
     for prefills in [asked] if asked else range(1, devices):
-        own[DEVICES] = np.array([max(devices - prefills, 1)])
-        decode = every_server(own) if decodes == AUTO else [decodes]
-        own[DEVICES] = np.array([prefills])
-        prefill = every_server(own) if strategy == AUTO else [strategy]
-        for one in decode:
+        decode = servers_on(max(devices - prefills, 1)) if decodes == AUTO else [decodes]
+        prefill = servers_on(prefills) if strategy == AUTO else [strategy]
+        for server in decode:
             for other in prefill:
-                if other != SAME or prefills % parse(same_server(one)).devices == 0:
-                    found.append({STRATEGY: one, PREFILL_DEVICES: prefills, PREFILL_STRATEGY: other})
+                if other != SAME or prefills % parse(same_server(server)).devices == 0:
+                    found.append({STRATEGY: server, PREFILL_DEVICES: prefills, PREFILL_STRATEGY: other})
     decodes = "TP-1" if decodes == AUTO else decodes
     return found or [{STRATEGY: decodes, PREFILL_DEVICES: asked, PREFILL_STRATEGY: SAME}]
 

@@ -19,6 +19,7 @@ from fastflow.physics.workload.precision import types_of
 def served_columns(inputs: Inputs, served: Served) -> Columns:
     """Return the result columns of every point; NaN, or an empty text, where a point has no results."""
     meets = served.short == ""
+    parameters, _ = once_a_kind(parameters_of, inputs, "model.", kept=True)
     compared = np.any([~np.isnan(served.columns[name]) for name in COMPARED.values()], axis=0)
     judged = has_limit(inputs) & (compared | (served.reason != ""))  # a pass may not have the time of a limit
     reason = np.where(served.reason != "", served.reason, served.short)
@@ -27,7 +28,7 @@ def served_columns(inputs: Inputs, served: Served) -> Columns:
         | generated_columns(served.chip)
         | {
             "devices": inputs["system.devices"],
-            "parameters": once_a_kind(parameters_of, inputs, "model.", kept=True)[0],
+            "parameters": parameters,
             "layers": inputs["model.layers"],
             "hidden": inputs["model.hidden"],
             "dtype": types_of(inputs),

@@ -38,8 +38,8 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> Columns:
     else:
         kinds = [Devices(inputs, chip, number)]
     costs = cost_columns(kinds, power)
-    rates = [columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s")]
-    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(rates[0]), rates[1], rates[0])
+    answers, prompts = (columns.get(name, nothing) for name in ("tokens_per_s", "prefill_tokens_per_s"))
+    costs[TOKEN.name] = costs["usd_per_h"] / HOUR / np.where(np.isnan(answers), prompts, answers)
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     return costs
 

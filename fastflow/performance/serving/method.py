@@ -24,13 +24,13 @@ def predict_requests(
     servers: Ints,
     can: Bools,
     steady: Callable[[Ints], Any],
-    simulate: Callable[[Ints, Loads], Any],
+    simulate: Callable[[Ints, Loads], Columns],
 ) -> Columns:
     """Return what requests of points see, `refused` and `simulated` among it; NaN of points that cannot.
 
-    servers: that share a point's requests. steady, simulate: tables of both forms for some rows; the first
-    one says which it is `near`, and whose simulation takes too `long`. What arrives when a file says is
-    always simulated.
+    servers: that share a point's requests. steady, simulate: what both forms say of some rows: a table, which
+    also says where it is `near`, and whose simulation takes too `long`; and columns. What arrives when a file
+    says is always simulated.
     """
     walks = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
     columns: Columns = {}
@@ -50,7 +50,7 @@ def predict_requests(
     rows = np.flatnonzero(can & walks)
     if rows.size:
         for block, sent in in_blocks(inputs, loads, servers, rows):
-            write(simulate(block, sent)._asdict(), block)
+            write(simulate(block, sent), block)
     for name in ("near", "long"):
         columns.pop(name, None)
     return columns | {"simulated": 1.0 * walks} if columns else columns

@@ -64,8 +64,8 @@ def serve(inputs: Inputs) -> Served:
     if not in_blocks(inputs):
         raise InputError("model.name", family_of(inputs).name, "transformer, where serve is not none")
     asked_for, inputs = inputs, with_lengths(inputs)
-    layouts, unlaid, prefill = apart_layouts(inputs)
-    points = layouts.ranks.size
+    both, apart = apart_layouts(inputs), is_apart(inputs)
+    layouts, points = both.decode, apart.size
     one = np.ones(points, dtype=np.int64)
     own = dict(of_decode(inputs)) | {
         "model.training": np.zeros(points, np.bool_), "model.sequence": one, "model.batch": one,
@@ -75,10 +75,11 @@ def serve(inputs: Inputs) -> Served:
             inputs["model.sequence"], inputs["model.positions"],
         ),
     }  # fmt: skip
-    reason = first_of(misasked(inputs), unlaid, unsuited(own), unrented_devices(inputs)).astype(object)
+    reason = first_of(misasked(inputs), both.reason, unsuited(own), unrented_devices(inputs)).astype(object)
     columns: Columns = {
-        "strategy": layouts.printed, "replicas": layouts.replicas, "prefill_strategy": prefill,
-        "prefill_devices": np.where(is_apart(inputs), inputs.get(PREFILL_DEVICES, 0), 0),
+        "strategy": layouts.printed, "replicas": layouts.replicas,
+        "prefill_strategy": np.where(apart, both.prefill.printed, ""),
+        "prefill_devices": np.where(apart, inputs.get(PREFILL_DEVICES, 0), 0),
     }  # fmt: skip
     timed, need = np.flatnonzero(reason == ""), np.full((len(Need._fields), points), np.nan)
     if timed.size:
@@ -87,7 +88,7 @@ def serve(inputs: Inputs) -> Served:
         can = np.flatnonzero(reason[timed] == "")
         timed = timed[can]
         if timed.size:
-            asked = some_of(asked, can)
+            asked = some_of(asked, can)._replace(prefill_layouts=take(both.prefill, timed))
             found = phases_of(asked)
             reason[timed] = found.reason
             need[:, timed] = _need(asked, found.columns)
@@ -146,9 +147,10 @@ def misasked(inputs: Inputs) -> Texts:
 def _beyond_positions(inputs: Inputs) -> Texts:
     """Say for every point which of its lengths goes beyond the model's positions; or "", (points,)."""
     most, mode, reason = inputs["model.positions"], inputs["serve.mode"], Reasons(inputs["serve.mode"].size)
-    prompts, answers, both = longest_of(inputs)
+    longest = longest_of(inputs)
+    prompts, answers = longest.isl, longest.osl
     context = np.where(mode == ONE_DECODE, inputs["serve.context"], 0)
-    reached = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, both))
+    reached = np.where(mode == ONE_PREFILL, prompts, np.where(context > 0, context, longest.both))
     for i in reason.without((most > 0) & (reached > most)):
         limit = f"the {most[i]} tokens of model.positions"
         key, value = "serve.isl", float(inputs["serve.isl"][i])

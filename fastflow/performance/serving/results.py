@@ -22,6 +22,7 @@ from fastflow.performance.serving.scenario import (
     Question,
     some_of,
 )
+from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
 from fastflow.performance.validity import MOST
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
@@ -71,14 +72,14 @@ def _times(one: _Pass, factor: Floats) -> _Pass:
 
 def decode_pass(asked: Question, requests: Floats, context: Floats) -> _Pass:
     """Return a pass of so many decoding requests of a rank, at the pace of the slowest stage; (points,)."""
-    rows, servers = requests * asked.servers.queries, asked.servers
+    rows, pipeline = requests * asked.servers.queries, asked.servers.pipeline
     tokens, head = read(asked, TOKENS_PART, rows), read(asked, HEAD_PART, rows)
     core = read(asked, DECODE, requests, context)
     layers = tokens.time + core.time
-    slowest = np.maximum(servers.widest * layers, servers.last * layers + head.time)
+    slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
     whole = _sum(tokens, head, core)
-    waits = (servers.in_flight > 1.0) & (servers.in_flight * slowest > whole.time)
-    time = np.where(waits, servers.in_flight * slowest, whole.time)
+    waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > whole.time)
+    time = np.where(waits, pipeline.in_flight * slowest, whole.time)
     return whole._replace(time=time, stall=time - whole.time)
 
 
@@ -208,7 +209,7 @@ def continuous(asked: Question) -> Answer:
     columns = predict_requests(
         asked.inputs, asked.loads, asked.active, np.ones(asked.server.size, dtype=np.bool_),
         lambda rows: steady(times, take(asked.servers, rows), take(asked.loads, rows)),
-        lambda rows, loads: simulate(times, take(asked.servers, rows), loads),
+        lambda rows, loads: columns_of(simulate(times, take(asked.servers, rows), loads)),
     )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refused(asked, refused, columns["requests_per_s"] * asked.active)
@@ -225,7 +226,7 @@ def disaggregated(asked: Question) -> Answer:
     layouts, servers, request = asked.layouts, asked.servers, own["server.request"]
     batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     one = decode_pass(asked, batch, asked.isl + asked.osl / 2.0)
-    host = servers.iteration_s + servers.row_s * batch + servers.draft_s
+    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
     computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
     prompt = prompt_passes(prefill, np.ones(batch.size), computed, prefill.servers.budget.astype(np.float64))
     passes = (asked.osl - 1.0) / servers.per_pass
@@ -240,7 +241,7 @@ def disaggregated(asked: Question) -> Answer:
         "prefill_share": seen["prefill_iterations"] / iterations, "serve_host_s": host,
         "exchange_s": one.exchange, "pipeline_stall_s": one.stall, "prefill_tokens_per_s": rate * computed,
         "kv_B": seen["cache"] * asked.room.caches, "decode_bound_by": bound_by(asked, one, host),
-        "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.iteration_s),
+        "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": seen["simulated"], STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD],
     }  # fmt: skip
     columns |= _of_simulated(asked, seen)
@@ -287,7 +288,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
     batch = np.maximum(seen["decoding"] / (layouts.ranks * layouts.slots), 1e-9)
     context = asked.isl + asked.osl / 2.0
     one = decode_pass(asked, np.maximum(batch, 1.0), context)
-    host = servers.iteration_s + servers.row_s * batch + servers.draft_s
+    host = servers.host.iteration_s + servers.host.row_s * batch + servers.draft_s
     computed = np.maximum(asked.isl * (1.0 - asked.loads.prefix), 1.0)
     prompt = prompt_passes(asked, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     passes = asked.osl / servers.per_pass
@@ -299,7 +300,7 @@ def _served(asked: Question, seen: Columns) -> Columns:
         "pipeline_stall_s": one.stall, "prefill_tokens_per_s": requests_per_s * computed,
         "kv_B": seen["cache"] * asked.room.caches,
         "decode_bound_by": bound_by(asked, one, host),
-        "prefill_bound_by": bound_by(asked, prompt, servers.iteration_s), "simulated": seen["simulated"],
+        "prefill_bound_by": bound_by(asked, prompt, servers.host.iteration_s), "simulated": seen["simulated"],
         STATIONARY: seen[STATIONARY], OVERLOAD: seen[OVERLOAD] * active,
     }  # fmt: skip
     columns |= _of_simulated(asked, seen)
@@ -342,15 +343,11 @@ def _energy(joules: Floats, requests: Floats, tokens: Floats, seconds: Floats, d
 def _memory(asked: Question) -> Columns:
     """Return what a device's memory holds."""
     room, layouts = asked.room, asked.layouts
-    capacity = asked.passes.chip.dram.capacity[asked.server]
     most = np.floor(np.maximum(room.caches, 0.0) / asked.held) * layouts.ranks * layouts.replicas
-    chip, at = asked.passes.chip, asked.server
     return {
         "footprint_B": room.weights + room.work, "weight_B": room.weights,
         "kv_token_B": asked.cache.token + asked.cache.windowed, "kv_room_B": np.maximum(room.caches, 0.0),
-        "most_requests": most, "dram_capacity_B": capacity, "dram_Bps": chip.dram.bandwidth[at],
-        "compute_flops": asked.passes.peak[at], "intra_Bps": chip.intra.bandwidth[at],
-        "inter_Bps": chip.inter.bandwidth[at],
+        "most_requests": most, "compute_flops": asked.passes.peak[asked.server],
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.kv_cache import Cache, Room, fullest
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import between
-from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
 from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, passes_of
 from fastflow.performance.serving.pipeline_stages import PARTS_OF_MODEL, Stages, stages_of
 from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files, known_of, longest_of
@@ -37,6 +37,7 @@ class Question(NamedTuple):
 
     inputs: Inputs
     layouts: ServerLayouts
+    prefill_layouts: ServerLayouts  # of the devices that prefill, where these are others
     passes: Passes
     server: Ints  # row of the passes
     cache: Cache
@@ -56,7 +57,7 @@ class Question(NamedTuple):
     @property
     def held_by_longest(self) -> Floats:
         """The same of the longest request."""
-        both = longest_of(self.inputs)[2]
+        both = longest_of(self.inputs).both
         return self.cache.of(both if LENGTHS in self.inputs else both / (1.0 - 0.5 * self.loads.spread))
 
 
@@ -70,15 +71,19 @@ def ask(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> Quest
     shared = {key: own for key, own in inputs.items() if key in OF_PASSES or not key.startswith(OF_LOADS)}
     first, server = kinds([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
-    active, loads, requests = _loads(inputs, layouts, isl, osl)
-    points = _Points(inputs, layouts, passes, server, loads, prefills)
+    load = _loads(inputs, layouts, isl, osl)
+    points = _Points(inputs, layouts, passes, server, load.each, prefills)
     stages = stages_of(inputs, layouts, _balanced_s(points))
     capacity = passes.chip.dram.capacity[server]
     room, cache = fullest(inputs, layouts, stages, passes.weights[server], capacity, isl + osl)
     each = cache.of(isl + osl) / (isl + osl)
     tokens = np.floor(np.maximum(room.caches, 0.0) / each).astype(np.int64)
     servers = _servers(points, tokens, stages)
-    return Question(inputs, layouts, passes, server, cache, room, isl, osl, active, loads, requests, servers)
+    return Question(
+        inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
+        room=room, isl=isl, osl=osl, active=load.active, loads=load.each, requests=load.requests,
+        servers=servers,
+    )  # fmt: skip
 
 
 def some_of(asked: Question, rows: Ints) -> Question:
@@ -95,13 +100,14 @@ def some_of(asked: Question, rows: Ints) -> Question:
 
 def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     """Return the sizes that the points of a call reach."""
-    mode, (isl, _, both) = inputs["serve.mode"], longest_of(inputs)
+    mode, longest = inputs["serve.mode"], longest_of(inputs)
+    isl = longest.isl
     at_once = np.where(inputs["serve.concurrency"] > 0, inputs["serve.concurrency"], inputs["server.most"])
     batch = np.where(np.isin(mode, (ONE_PREFILL, ONE_DECODE)), inputs["serve.batch"], at_once)
     requests = np.maximum(np.minimum(-(-batch // layouts.ranks), _MOST_REQUESTS), 2)
     whole = np.where(mode == ONE_PREFILL, -(-batch // layouts.ranks) * isl, 0)
     tokens = np.maximum(inputs["server.budget"], whole).max()
-    context = np.maximum(inputs["serve.context"].max(), both.max())
+    context = np.maximum(inputs["serve.context"].max(), longest.both.max())
     chunk = np.where(mode == ONE_PREFILL, isl, np.minimum(isl, inputs["server.budget"])).max()
     draft = int(inputs["serve.draft"].max()) + 1
     return axes_of(
@@ -110,8 +116,16 @@ def _axes(inputs: Inputs, layouts: ServerLayouts) -> Axes:
     )  # fmt: skip
 
 
-def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> tuple[Ints, Loads, Ints]:
-    """Return how many servers have requests, what each of them is asked, and how many requests there are."""
+class _Load(NamedTuple):
+    """What requests come; (points,)."""
+
+    active: Ints  # servers that have requests
+    each: Loads  # of each of them
+    requests: Ints  # in all
+
+
+def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> _Load:
+    """Return what requests come to points."""
     at_once, rate, replicas = inputs["serve.concurrency"], inputs["serve.rate"], layouts.replicas
     active = np.where(at_once > 0, np.minimum(replicas, np.maximum(at_once, 1)), replicas)
     each = -(-at_once // active)
@@ -131,7 +145,7 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
         lengths=np.zeros((points, 2, 0), dtype=np.int64), arrivals=np.zeros((points, 0)),
         percentile=inputs[PERCENTILE],
     )  # fmt: skip
-    return active, loads, np.maximum(asked, 1)
+    return _Load(active, loads, np.maximum(asked, 1))
 
 
 class _Points(NamedTuple):
@@ -209,8 +223,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         times=server,
         ranks=layouts.ranks,
         slots=layouts.slots,
-        iteration_s=inputs["server.iteration"],
-        row_s=inputs["server.row"],
+        host=Hosts(inputs["server.iteration"], inputs["server.row"]),
         budget=inputs["server.budget"],
         most=np.maximum(np.minimum(inputs["server.most"], limit), 1),
         capacity=capacity,
@@ -220,9 +233,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         per_pass=np.where(inputs["serve.draft"] > 0, inputs["serve.accepted"], 1.0),
         queries=inputs["serve.draft"] + 1,
         draft_s=_draft_s(inputs, points.passes, server),
-        in_flight=np.minimum(layouts.slots, at_once),
-        widest=stages.widest,
-        last=stages.last,
+        pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )
 
 

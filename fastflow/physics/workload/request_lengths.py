@@ -23,6 +23,8 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.core.yaml_file import MistakeError, of_present, shown
 
 KEY = "serve.lengths"
+SERVES = "serve.isl"
+"""An input that points have which serve, and no others."""
 MOONCAKE = ("input_length", "output_length")
 """Qin et al., Mooncake, FAST 2025: its traces, whose `timestamp` is in milliseconds."""
 TOKENS = (

@@ -22,8 +22,9 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.run.predict import predict_points, serves
+from fastflow.engine.run.predict import predict_points
 from fastflow.performance.results import explain
+from fastflow.performance.serving import serves
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.reporting.html.content import Details, Kernels
 from fastflow.reporting.placement.drawing import render_placement

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.performance.serving.passes.step_time import stall_time
+from fastflow.performance.serving.passes.step_time import Pipeline, stall_time
 from fastflow.performance.serving.pipeline_stages import even
 from tests.naive import served_stages as naive
 from tests.support.checks import cases
@@ -40,7 +40,7 @@ def test_a_pass_takes_as_long_as_batches_that_go_round(stages, batches, head):
     layers = sum(stages)
     last = stages[-1] / layers
     widest = max([one / layers for one in stages[:-1]], default=0.0)
-    takes = layers + head + stall_time(float(batches), widest, last, layers, head)
+    takes = layers + head + stall_time(Pipeline(float(batches), widest, last), layers, head)
     assert takes == pytest.approx(naive.round_s([*stages[:-1], stages[-1] + head], batches), rel=1e-6)
 
 

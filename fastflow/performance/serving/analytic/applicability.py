@@ -44,7 +44,6 @@ FEW_SPANS = 10.0
 class Slot(NamedTuple):
     """What is asked of one of a server's slots."""
 
-    is_closed: bool
     is_uniform: bool  # lengths are; those of a file are not, and means are not enough
     spread: float
     prompt: float  # tokens of the longest prompt that are computed
@@ -61,11 +60,11 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
         return True
     if not slot.is_uniform or request.passes < FEW_PASSES:
         return False
-    if slot.is_closed and (_are_few(batch, request, slot) or _fullest(batch, request, slot) > 1.0):
+    if batch.is_closed and (_are_few(batch, request, slot) or _fullest(batch, request, slot) > 1.0):
         return False
-    if not slot.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
+    if not batch.is_closed and (seen.placed > MOST_WAIT * seen.ttft or seen.steep > MOST_STEEP):
         return False
-    is_finite = not slot.is_closed and not slot.goes_on
+    is_finite = not batch.is_closed and not slot.goes_on
     if is_finite and are_brief(seen.makespan, seen.ttft + seen.tpot * request.gaps):
         return False
     room = batch.budget - (seen.running * batch.queries if batch.mixes else 0.0)
@@ -81,7 +80,7 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: 
 @lean_kernel
 def takes_long(batch: Batch, slot: Slot, seen: Seen) -> bool:
     """Say whether the simulation of a slot would take too long, where nobody asks for it."""
-    most = MOST_STEPS if slot.is_closed else MOST_STEPS_OPEN
+    most = MOST_STEPS if batch.is_closed else MOST_STEPS_OPEN
     return bool(steps_of(batch, slot, seen.running * batch.ranks) > most)
 
 

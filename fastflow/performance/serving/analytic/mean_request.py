@@ -67,12 +67,6 @@ def total_of(parts: Parts) -> float:
 
 
 @lean_kernel
-def scaled(parts: Parts, times: float) -> Parts:
-    """Return so many times the parts."""
-    return plus(parts, parts, times - 1.0)
-
-
-@lean_kernel
 def plus(one: Parts, other: Parts, times: float) -> Parts:
     """Return the sum of one and so many times the other."""
     return Parts(
@@ -143,7 +137,7 @@ def pass_parts(
 ) -> Parts:
     """Return what an iteration takes in which so many requests of a rank decode, beside tokens of prompts."""
     rows = decoding * batch.queries
-    decode = decode_line(times, batch.times, decoding, request.context)[0] if decoding > 0.0 else 0.0
+    decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
     first = request.first_s if tokens > 0.0 else 0.0
     shared, head = (
         shared_time(times, batch.times, rows + tokens),
@@ -151,12 +145,11 @@ def pass_parts(
     )
     prefill = max(0.0, request.whole_s * tokens / request.prompt + first)
     return Parts(
-        shared=shared
-        + stall_time(batch.in_flight, batch.widest, batch.last, shared + decode + prefill, head),
+        shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),
         head=head,
         decode=decode,
         prefill=prefill,
-        host=batch.iteration_s + batch.row_s * (decoding + prompts),
+        host=batch.host.iteration_s + batch.host.row_s * (decoding + prompts),
         draft=batch.draft_s if decoding > 0.0 else 0.0,
     )
 

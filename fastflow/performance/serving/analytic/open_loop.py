@@ -35,6 +35,13 @@ class _Answer(NamedTuple):
     together: float  # prompts that are computed together, in the slot
 
 
+class _Range(NamedTuple):
+    """Numbers of requests that run."""
+
+    low: float
+    high: float
+
+
 @lean_kernel
 def opened(times: PassTimes, batch: Batch, request: Request, rate: float, requests: float) -> Seen:
     """Return what a slot's requests see; rate: of the slot [1/s]; requests: that its figures count.
@@ -42,10 +49,11 @@ def opened(times: PassTimes, batch: Batch, request: Request, rate: float, reques
     Where they are more than the server takes, makespan is inf, and nothing else is told.
     """
     places = running_of(batch, request, np.inf)
-    low, high = _enough(times, batch, request, rate, places)
-    if high > places:
+    enough = _enough(times, batch, request, rate, places)
+    if enough.high > places:
         nothing = group_of(times, batch, request, 1.0, 1.0)
         return Seen(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, places / batch.ranks, 1.0, nothing)
+    low, high = enough.low, enough.high
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if _answer(times, batch, request, rate, middle).length * rate > middle:
@@ -75,9 +83,7 @@ def opened(times: PassTimes, batch: Batch, request: Request, rate: float, reques
 
 
 @lean_kernel
-def _enough(
-    times: PassTimes, batch: Batch, request: Request, rate: float, places: float
-) -> tuple[float, float]:
+def _enough(times: PassTimes, batch: Batch, request: Request, rate: float, places: float) -> _Range:
     """Return between which numbers of requests that run as many end as come: the fewest such numbers.
 
     With more of them iterations may have too little room for prompts. Beyond `places` where there are none.
@@ -85,9 +91,9 @@ def _enough(
     low, high = 0.0, places / 2.0**_DOUBLINGS
     for _ in range(_DOUBLINGS + 1):
         if _answer(times, batch, request, rate, high).length * rate <= high:
-            return low, high
+            return _Range(low, high)
         low, high = high, 2.0 * high
-    return low, high
+    return _Range(low, high)
 
 
 @lean_kernel
@@ -97,7 +103,7 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
     low, high = 0.0, rate
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _enough(times, batch, request, middle, places)[1] <= places:
+        if _enough(times, batch, request, middle, places).high <= places:
             low = middle
         else:
             high = middle

@@ -13,14 +13,7 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.performance.serving.analytic.applicability import Slot, is_near, takes_long
 from fastflow.performance.serving.analytic.closed_loop import closed
-from fastflow.performance.serving.analytic.mean_request import (
-    Request,
-    pass_parts,
-    plus,
-    request_of,
-    scaled,
-    total_of,
-)
+from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, request_of, total_of
 from fastflow.performance.serving.analytic.open_loop import most_carried, opened
 from fastflow.performance.serving.analytic.queueing import Seen
 from fastflow.performance.serving.passes.step_time import Servers
@@ -30,23 +23,15 @@ from fastflow.performance.serving.simulator.scheduler import Batch, batch_of
 
 
 class Steady(NamedTuple):
-    """What requests see, and what iterations are made of; shape (points,). As `simulate.Simulated`."""
+    """What requests see; shape (points,). As `simulate.Simulated`, and 0 where a load is refused."""
 
     refused: Ints  # TAKEN, or why it has no result: TOO_LONG, or TOO_MANY, with requests_per_s of the most
     ttft_s: Floats  # from sending to the first token
     tpot_s: Floats  # from the first to the last token, for each after the first
     requests_per_s: Floats  # until the last one ends, mean over time; of an open loop all that come
-    tokens_per_s: Floats  # of answers
     decoding: Floats  # requests between their first and last tokens, mean over time
     queue: Floats  # requests that have not started, mean over time
     prefill_share: Floats  # of iterations: those that compute prompts
-    iterations: Floats  # of all slots
-    shared: Floats  # share of layers but attention's core
-    head: Floats  # of logits
-    decode: Floats  # of decoding requests' attention
-    prefill: Floats  # of prompts' attention
-    host: Floats  # of the host
-    draft: Floats  # of proposing tokens
     cache: Floats  # share of the cache that is held, mean over time
     near: Bools  # the simulation says nearly the same, or would take too long
     long: Bools  # it would take too long
@@ -54,31 +39,32 @@ class Steady(NamedTuple):
 
 def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
     """Return what every point's requests see."""
-    out = np.zeros((len(Steady._fields), loads.isl.size))
+    points = loads.isl.size
+    flags = np.zeros((2, points), dtype=np.bool_)
+    out = Steady(np.zeros(points, dtype=np.int64), *np.zeros((7, points)), *flags)
     _steady(times, servers, loads, out)
-    return Steady._make([out[0].astype(np.int64), *out[1:-2], *(out[-2:] > 0.0)])
+    return out
 
 
 @kernel
-def _steady(times: PassTimes, servers: Servers, loads: Loads, out: Floats) -> None:
-    for point in range(out.shape[1]):
-        steady_point(times, servers, loads, point, out[:, point])
+def _steady(times: PassTimes, servers: Servers, loads: Loads, out: Steady) -> None:
+    for point in range(loads.isl.size):
+        steady_point(times, servers, loads, point, out)
 
 
 @lean_kernel
-def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, out: Floats) -> None:
+def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, out: Steady) -> None:
     """Write what `Steady` has of a point."""
     is_closed = loads.concurrency[point] > 0
     batch = batch_of(servers, point, is_closed)
     request = request_of(times, batch, loads, point)
     if request.largest > batch.capacity:
-        out[0] = TOO_LONG
+        out.refused[point] = TOO_LONG
         return
     requests = float(loads.requests[point])
     at_once = min(requests, float(loads.concurrency[point])) if is_closed else requests
     slots = min(float(servers.slots[point]), at_once)
     slot = Slot(
-        is_closed=is_closed,
         is_uniform=loads.known[point] == 0,
         spread=loads.spread[point],
         prompt=longest(request.prompt, loads.spread[point]),
@@ -91,49 +77,43 @@ def steady_point(times: PassTimes, servers: Servers, loads: Loads, point: int, o
         seen = closed(times, batch, request, slot.spread, slot.at_once, slot.requests)
     else:
         seen = opened(times, batch, request, loads.rate[point] / slots, slot.requests)
+    out.long[point] = takes_long(batch, slot, seen)
     if seen.makespan == np.inf:
-        out[0] = TOO_MANY
-        out[3] = slots * most_carried(times, batch, request, loads.rate[point] / slots)
-        out[16] = out[17] = 1.0 if takes_long(batch, slot, seen) else 0.0
+        out.refused[point] = TOO_MANY
+        out.requests_per_s[point] = slots * most_carried(times, batch, request, loads.rate[point] / slots)
+        out.near[point] = out.long[point]
         return
-    out[0] = TAKEN
-    out[1], out[2] = seen.ttft, seen.tpot
-    out[3] = requests / _makespan(times, batch, request, slot, seen)
-    out[4] = out[3] * loads.osl[point]
-    out[5], out[6] = out[3] * seen.tpot * request.gaps, out[3] * seen.wait
-    _write_iterations(times, batch, request, seen, slot.requests, out)
-    out[8] *= slots
-    prefilling = out[3] * (seen.ttft - seen.wait)
-    held = out[5] * request.context + prefilling * request.held
-    out[15] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
-    out[16] = 1.0 if is_near(times, batch, request, slot, seen) else 0.0
-    out[17] = 1.0 if takes_long(batch, slot, seen) else 0.0
+    rate = requests / _makespan(times, batch, request, slot, seen)
+    decoding = rate * seen.tpot * request.gaps
+    prefilling = rate * (seen.ttft - seen.wait)
+    held = decoding * request.context + prefilling * request.held
+    out.refused[point] = TAKEN
+    out.ttft_s[point] = seen.ttft
+    out.tpot_s[point] = seen.tpot
+    out.requests_per_s[point] = rate
+    out.decoding[point] = decoding
+    out.queue[point] = rate * seen.wait
+    out.prefill_share[point] = _prefill_share(times, batch, request, seen, slot.requests)
+    out.cache[point] = min(1.0, held / (servers.ranks[point] * servers.capacity[point]))
+    out.near[point] = is_near(times, batch, request, slot, seen)
 
 
 @lean_kernel
 def _makespan(times: PassTimes, batch: Batch, request: Request, slot: Slot, seen: Seen) -> float:
     """Return how long it takes until the slot that has most requests at a time has ended all of them [s]."""
     most = np.ceil(slot.at_once)
-    if not slot.is_closed or most == slot.at_once:
+    if not batch.is_closed or most == slot.at_once:
         return seen.makespan
     requests = slot.requests / slot.at_once * most
     return closed(times, batch, request, slot.spread, most, requests).makespan
 
 
 @lean_kernel
-def _write_iterations(
-    times: PassTimes, batch: Batch, request: Request, seen: Seen, requests: float, out: Floats
-) -> None:
-    """Write how many iterations there are, and shares of their time; requests: of a slot."""
+def _prefill_share(times: PassTimes, batch: Batch, request: Request, seen: Seen, requests: float) -> float:
+    """Return the share of iterations that compute prompts; requests: of a slot."""
     every = pass_parts(times, batch, request, seen.running, 0.0, 0.0)
     with_prompts = seen.group.passes / seen.together  # for each request, as the next two
     added = seen.group.total / seen.together
     passes = max(0.0, seen.makespan * seen.busy / requests - added) / total_of(every)
     alone = max(0.0, passes - with_prompts) if batch.mixes else passes
-    parts = scaled(seen.group.parts, 1.0 / seen.together)
-    parts = plus(parts, every, alone)
-    total = total_of(parts)
-    out[7] = with_prompts / (with_prompts + alone)
-    out[8] = requests * (with_prompts + alone)
-    out[9], out[10], out[11] = parts.shared / total, parts.head / total, parts.decode / total
-    out[12], out[13], out[14] = parts.prefill / total, parts.host / total, parts.draft / total
+    return with_prompts / (with_prompts + alone)

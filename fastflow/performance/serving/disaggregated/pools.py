@@ -57,6 +57,20 @@ class Prefills(NamedTuple):
     link: Floats  # (servers, ranks) when what it sends has been sent
 
 
+class Place(NamedTuple):
+    """A rank of a pool."""
+
+    unit: int
+    rank: int
+
+
+class Prefilled(NamedTuple):
+    """What an iteration of prefill leaves when it ends."""
+
+    tail: int  # end of the queue for places of decode
+    ended: int  # requests that ask for one token alone
+
+
 class Decodes(NamedTuple):
     """The pool of decode."""
 
@@ -92,9 +106,10 @@ def moved_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> Moved:
 @kernel
 def prefills_of(servers: int, batch: Batch) -> Prefills:
     """Return an idle pool of prefill."""
-    shape = (servers * batch.slots, batch.ranks)
+    units = servers * batch.slots
+    shape = (units, batch.ranks)
     return Prefills(
-        until=np.full(shape[0], NEVER),
+        until=np.full(units, NEVER),
         head=np.zeros(shape, dtype=np.int64),
         done=np.zeros(shape, dtype=np.int64),
         held=np.zeros(shape, dtype=np.int64),
@@ -107,9 +122,10 @@ def prefills_of(servers: int, batch: Batch) -> Prefills:
 @kernel
 def decodes_of(servers: int, batch: Batch, requests: int) -> Decodes:
     """Return an idle pool of decode; requests: how many there will be."""
-    shape = (servers * batch.slots, batch.ranks)
+    units = servers * batch.slots
+    shape = (units, batch.ranks)
     return Decodes(
-        until=np.full(shape[0], NEVER),
+        until=np.full(units, NEVER),
         place=np.empty((*shape, min(batch.most, requests)), dtype=np.int64),
         taken=np.zeros(shape, dtype=np.int64),
         runs=np.zeros(shape, dtype=np.int64),
@@ -125,10 +141,10 @@ def request_at(pool: Prefills, unit: int, rank: int, index: int) -> int:
 
 
 @lean_kernel
-def unit_of(pool: Prefills, request: int) -> tuple[int, int]:
-    """Return the unit and the rank of prefill that a request is dealt to."""
+def place_of(pool: Prefills, request: int) -> Place:
+    """Return where in the pool of prefill a request is dealt to."""
     units, ranks = pool.head.shape
-    return request % units, request // units % ranks
+    return Place(request % units, request // units % ranks)
 
 
 @lean_kernel
@@ -173,10 +189,10 @@ def start_prefill(
         attention = max(attention, own)
     if most_rows == 0:
         return 0.0
-    rest = batch.iteration_s + batch.row_s * most_rows
+    rest = batch.host.iteration_s + batch.host.row_s * most_rows
     shared = shared_time(times, batch.times, float(most_tokens))
     head = head_time(times, batch.times, float(most_rows))
-    stall = stall_time(batch.in_flight, batch.widest, batch.last, shared + attention, head)
+    stall = stall_time(batch.pipeline, shared + attention, head)
     took = shared + head + attention + rest + stall
     pool.until[unit] = now + took
     return took
@@ -185,8 +201,8 @@ def start_prefill(
 @lean_kernel
 def end_prefill(
     batch: Batch, pool: Prefills, requests: Moved, ready: Ints, tail: int, unit: int, now: float
-) -> tuple[int, int]:
-    """End the iteration of a unit; returns the end of the queue for places, and how many requests ended."""
+) -> Prefilled:
+    """End the iteration of a unit."""
     ended = 0
     pool.until[unit] = NEVER
     for rank in range(batch.ranks):
@@ -206,7 +222,7 @@ def end_prefill(
             else:
                 ready[tail] = i
                 tail += 1
-    return tail, ended
+    return Prefilled(tail, ended)
 
 
 @lean_kernel
@@ -248,14 +264,14 @@ def start_decode(
         pool.runs[unit, rank] = runs
         most = max(most, runs)
         if runs:
-            attention = max(attention, decode_line(times, batch.times, float(runs), context / runs)[0])
+            attention = max(attention, decode_line(times, batch.times, float(runs), context / runs).seconds)
     if most == 0:
         return 0.0
     rows = float(most * batch.queries)
-    rest = batch.iteration_s + batch.row_s * most + batch.draft_s
+    rest = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
     shared = shared_time(times, batch.times, rows)
     head = head_time(times, batch.times, rows)
-    stall = stall_time(batch.in_flight, batch.widest, batch.last, shared + attention, head)
+    stall = stall_time(batch.pipeline, shared + attention, head)
     took = shared + head + attention + rest + stall
     pool.until[unit] = now + took
     return took

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Reasons, Texts, first_of, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Reasons, Texts, first_of, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
 from fastflow.performance.serving.disaggregated.steady_state import steady_apart
 from fastflow.performance.serving.kv_cache import lacking
@@ -22,6 +22,7 @@ from fastflow.performance.serving.overload import overload_text
 from fastflow.performance.serving.requests.lengths import longest_of
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, Question, ask
+from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import Strategy, parse
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
@@ -33,12 +34,26 @@ SAME = "same"
 _OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
 
 
+class PhaseLayouts(NamedTuple):
+    """Servers of both phases; (points,)."""
+
+    decode: ServerLayouts
+    prefill: ServerLayouts  # the same where servers do both
+    reason: Texts  # why there are none of either phase
+
+
+class _Way(NamedTuple):
+    """What sending a prompt's cache takes [s]; (points,)."""
+
+    fixed: Floats  # of itself
+    sends: Floats  # its bytes
+
+
 class Apart(NamedTuple):
     """Servers of prefill and of decode, and what requests see; (points,)."""
 
     prefill: Question
     seen: Columns
-    transfer_s: Floats  # of a cache that waits for no other [s]
     reason: Texts
 
 
@@ -95,15 +110,12 @@ def same_server(text: str) -> str:
     return str(Strategy(**(strategy._asdict() | {"dp": ranks})))
 
 
-def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
-    """Return the servers that decode, why points have none or none of prefill, and the strategies of these.
-
-    inputs: of points of any mode, with all devices. A strategy is "" where servers do both.
-    """
-    layouts, rows = server_layouts(of_decode(inputs)), np.flatnonzero(is_apart(inputs))
-    reason, printed = layouts.reason.astype(object), np.full(layouts.ranks.size, "", dtype=object)
+def apart_layouts(inputs: Inputs) -> PhaseLayouts:
+    """Return the servers of both phases; inputs: of points of any mode, with all devices."""
+    decode, rows = server_layouts(of_decode(inputs)), np.flatnonzero(is_apart(inputs))
     if not rows.size:
-        return layouts, layouts.reason, printed.astype(np.str_)
+        return PhaseLayouts(decode, decode, decode.reason)
+    reason = decode.reason.astype(object)
     own = take(dict(inputs), rows)
     prefill = server_layouts(of_prefill(own))
     wrong = Reasons(rows.size)
@@ -121,21 +133,31 @@ def apart_layouts(inputs: Inputs) -> tuple[ServerLayouts, Texts, Texts]:
         for text in prefill.reason.tolist()
     ]
     reason[rows] = first_of(wrong.texts(), np.array(decode_says), np.array(prefill_says))
-    printed[rows] = prefill.printed
-    return layouts, reason.astype(np.str_), printed.astype(np.str_)
+    return PhaseLayouts(decode, _with_rows(decode, rows, prefill), reason.astype(np.str_))
+
+
+def _with_rows(layouts: ServerLayouts, rows: Ints, others: ServerLayouts) -> ServerLayouts:
+    """Return layouts with others in some rows."""
+    columns = []
+    for column, other in zip(layouts, others, strict=True):
+        whole = column.astype(np.result_type(column, other))
+        whole[rows] = other
+        columns.append(whole)
+    return ServerLayouts(*columns)
 
 
 def run_apart(asked: Question) -> Apart:
     """Return what requests see; asked: of servers that decode."""
     own = of_prefill(asked.inputs)
-    prefill = ask(own, server_layouts(own), prefills=True)
-    fixed, sends = _way(asked, prefill)
+    prefill = ask(own, asked.prefill_layouts, prefills=True)
+    way = _way(asked, prefill)
+    sends = way.sends
     pools = Pools(
         prefill=prefill.servers,
         decode=asked.servers._replace(reserves=np.ones(sends.size, dtype=np.bool_)),
         prefills=prefill.layouts.replicas,
         decodes=asked.layouts.replicas,
-        way_s=fixed,
+        way_s=way.fixed,
         way_token_s=sends / asked.isl,
     )
     at_once = asked.inputs["serve.concurrency"]
@@ -147,7 +169,7 @@ def run_apart(asked: Question) -> Apart:
     columns = predict_requests(
         asked.inputs, loads, np.ones(sends.size, dtype=np.int64), np.asarray(reason == "", dtype=np.bool_),
         lambda rows: steady_apart(*both, take(pools, rows), take(loads, rows)),
-        lambda rows, sent: simulate_apart(*both, take(pools, rows), sent),
+        lambda rows, sent: columns_of(simulate_apart(*both, take(pools, rows), sent)),
     )  # fmt: skip
     refused = columns.pop("refused", np.full(sends.size, np.nan))
     for i in np.flatnonzero(refused == TOO_MANY).tolist():
@@ -155,11 +177,11 @@ def run_apart(asked: Question) -> Apart:
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         reason[i] = _refusal(asked, prefill, i)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
-    return Apart(prefill, columns, fixed + sends, reason.astype(np.str_))
+    return Apart(prefill, columns, reason.astype(np.str_))
 
 
-def _way(asked: Question, prefill: Question) -> tuple[Floats, Floats]:
-    """Return what sending a prompt's cache takes: of itself, and its bytes [s].
+def _way(asked: Question, prefill: Question) -> _Way:
+    """Return what sending a prompt's cache takes.
 
     Every device of a server sends its part, or receives one, whichever is more.
     """
@@ -171,7 +193,7 @@ def _way(asked: Question, prefill: Question) -> tuple[Floats, Floats]:
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     held = np.maximum(asked.cache.of(asked.isl), prefill.cache.of(asked.isl))
     with np.errstate(over="ignore", divide="ignore"):  # which `_unsent` names
-        return inputs["net.inter.latency"], held / bandwidth
+        return _Way(inputs["net.inter.latency"], held / bandwidth)
 
 
 def _unsent(inputs: Inputs, sends: Floats) -> Texts:
@@ -188,7 +210,8 @@ def _unsent(inputs: Inputs, sends: Floats) -> Texts:
 
 def _refusal(asked: Question, prefill: Question, i: int) -> str:
     """Say which servers do not hold the longest request."""
-    isl, _, both = longest_of(asked.inputs)
+    longest = longest_of(asked.inputs)
+    isl, both = longest.isl, longest.both
     if LENGTHS not in asked.inputs:
         isl, both = (one / (1.0 - 0.5 * asked.loads.spread) for one in (isl, both))
     for name, one, tokens in (

@@ -21,33 +21,24 @@ from fastflow.performance.serving.disaggregated.pools import (
     end_prefill,
     give_place,
     moved_of,
+    place_of,
     prefills_of,
     request_at,
     start_decode,
     start_prefill,
-    unit_of,
 )
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import (
-    TAKEN,
-    TOO_LONG,
-    Loads,
-    is_random,
-    lengths_sent,
-    sent_at,
+from fastflow.performance.serving.requests.load import TOO_LONG, Loads, is_random, lengths_sent, sent_at
+from fastflow.performance.serving.simulator.latencies import (
+    RequestMetrics,
+    inside,
+    is_measured,
+    no_metrics,
+    write_metrics,
 )
-from fastflow.performance.serving.simulator.latencies import inside, write_seen
 from fastflow.performance.serving.simulator.scheduler import Batch, batch_of
-from fastflow.performance.serving.simulator.window import (
-    Ended,
-    Window,
-    bounds_of,
-    longer_run,
-    stationarity,
-    whole_run,
-    window_of,
-)
+from fastflow.performance.serving.simulator.window import Ended, Window, bounds_of, longer_run, window_of
 
 
 class Pools(NamedTuple):
@@ -67,91 +58,115 @@ class Apart(NamedTuple):
     Times per output token count the wait for a place, and the cache's way to it.
     """
 
-    refused: Ints  # TAKEN, or why it has no result: TOO_LONG
-    ttft_s: Floats  # from sending to the first token, which prefill makes: mean
-    ttft_median_s: Floats
-    ttft_p99_s: Floats
-    tpot_s: Floats  # from the first to the last token, for each after the first: mean
-    tpot_median_s: Floats
-    tpot_p99_s: Floats
-    requests_per_s: Floats  # all requests over the time until the last one ends; or ends in the window
-    tokens_per_s: Floats  # of answers
-    decoding: Floats  # requests on servers of decode, mean over time
-    queue: Floats  # requests that wait for prefill, mean over time
+    refused: Ints  # load.TAKEN, or why it has no result: TOO_LONG
+    metrics: RequestMetrics
     transfer_s: Floats  # from a place to the cache's arrival there, mean of requests with more than one token
-    place_s: Floats  # waiting for a place, mean of these
-    prefill_busy: Floats  # share of time in which a unit of prefill has an iteration
-    decode_busy: Floats
     prefill_iterations: Floats  # all units
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
-    stationary: Floats  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
-    overload: Floats  # requests a second that are sent, where fewer are served; else 0
-    ttft_percentile_s: Floats  # at `loads.percentile`, of 0 the least
-    tpot_percentile_s: Floats
 
 
-_PREFILL_S, _DECODE_S, _PREFILLS, _DECODES = range(4)
-"""Totals of iterations that start in a part of the arrivals: their time [s] and numbers, of all units."""
+class _Prefill(NamedTuple):
+    """The pool of prefill of one point."""
+
+    times: PassTimes
+    batch: Batch
+    pool: Prefills
+
+
+class _Decode(NamedTuple):
+    """The pool of decode of one point."""
+
+    times: PassTimes
+    batch: Batch
+    pool: Decodes
+
+
+class _Way(NamedTuple):
+    """What sending a cache takes of one point."""
+
+    fixed_s: float
+    token_s: float
+
+
+class _Caches(NamedTuple):
+    """Requests whose caches are on servers of prefill; shape (requests,), the first ones count."""
+
+    ready: Ints  # in the order in which they wait for a place
+    moving: Ints  # those that are on their way
+
+
+class _Moves(NamedTuple):
+    """Caches that go from prefill to decode."""
+
+    transfer_s: float  # on the way, mean
+    held: float  # tokens on servers of decode, each times how long [s]
+
+
+class _Arrivals(NamedTuple):
+    """Caches that are on their way."""
+
+    moves: int
+    soonest: float  # when the next one arrives [s]
+
+
+_PREFILLS, _DECODES = range(2)
+"""Totals: numbers of iterations of all units that start in a part of the arrivals."""
 
 
 def simulate_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> Apart:
     """Simulate every point's pools; prefill, decode: passes of their servers; loads: of all servers."""
-    out = np.zeros((len(Apart._fields), loads.isl.size))
+    points = loads.isl.size
+    out = Apart(np.zeros(points, dtype=np.int64), no_metrics(points), *np.zeros((4, points)))
     _simulate(prefill, decode, pools, loads, out)
-    return Apart(out[0].astype(np.int64), *out[1:])
+    return out
 
 
 @kernel
-def _simulate(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: Floats) -> None:
-    for point in range(out.shape[1]):
-        apart_point(prefill, decode, pools, loads, point, out[:, point])
-
-
-@kernel
-def apart_point(
-    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, out: Floats
-) -> None:
-    """Simulate one point's pools, and write what `Apart` has of them."""
-    requests = loads.requests[point]
-    while requests > 0:
-        requests = _simulate_requests(prefill, decode, pools, loads, point, requests, out)
+def _simulate(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: Apart) -> None:
+    for point in range(loads.isl.size):
+        requests = loads.requests[point]
+        while requests > 0:
+            requests = _simulate_requests(prefill, decode, pools, loads, point, requests, out)
 
 
 @kernel
 def _simulate_requests(
-    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, count: int, out: Floats
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, count: int, out: Apart
 ) -> int:
-    """Simulate so many requests of a point; returns how many are to be sent instead, or 0."""
+    """Simulate so many requests of a point, and write what `Apart` has of it.
+
+    Returns how many requests are to be sent instead: then nothing is written. Else 0.
+    """
     concurrency = loads.concurrency[point]
-    isl, osl = lengths_sent(loads, point, count)
     is_closed = concurrency > 0
+    isl, osl = lengths_sent(loads, point, count)
     first, second = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
     if isl.max() > first.capacity or (isl + osl).max() > second.capacity:
-        out[:] = 0.0
-        out[0] = TOO_LONG
+        out.refused[point] = TOO_LONG
         return 0
     sent = sent_at(loads, point, count)
-    bounds = bounds_of(sent) if is_random(loads, point) else np.zeros(1)
-    totals = np.zeros((bounds.size, 4))
+    bounds = bounds_of(sent, is_random(loads, point))
+    totals = np.zeros((bounds.size - 1, 2))
     requests = moved_of(isl, osl, sent, loads.prefix[point])
-    before = prefills_of(pools.prefills[point], first)
-    after = decodes_of(pools.decodes[point], second, count)
-    way = pools.way_s[point], pools.way_token_s[point]
+    before = _Prefill(prefill, first, prefills_of(pools.prefills[point], first))
+    after = _Decode(decode, second, decodes_of(pools.decodes[point], second, count))
+    way = _Way(pools.way_s[point], pools.way_token_s[point])
     at_once = min(concurrency, count) if is_closed else count
-    _run(prefill, decode, first, second, before, after, requests, way, at_once, bounds, totals)
+    caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
+    _run(before, after, requests, way, caches, at_once, bounds, totals)
     ended = _ended(requests)
-    window = window_of(ended, bounds, loads.rate[point]) if bounds.size > 1 else whole_run(ended, 1)
-    out[0] = TAKEN
-    out[20], out[21] = write_seen(ended, window, loads.percentile[point], out[1:11])
-    _write_moves(requests, window, out)
-    lasts, done = window.end - window.start, totals[window.first : window.last].sum(axis=0)
-    out[13] = done[_PREFILL_S] / (lasts * before.until.size)
-    out[14] = done[_DECODE_S] / (lasts * after.until.size)
-    out[15], out[16] = done[_PREFILLS], done[_DECODES]
-    out[17] /= lasts * after.taken.size * second.capacity
-    out[18], out[19] = stationarity(ended, window, loads.rate[point], is_closed)
-    return longer_run(window, count, loads.rate[point], loads.most[point]) if bounds.size > 1 else 0
+    window = window_of(ended, bounds, loads.rate[point])
+    more = longer_run(window, loads, point, count)
+    if more == 0:
+        write_metrics(ended, window, loads, point, out.metrics)
+        moves, done = _moves(requests, window), totals[window.first : window.last].sum(axis=0)
+        lasts = window.end - window.start
+        out.transfer_s[point] = moves.transfer_s
+        out.prefill_iterations[point] = done[_PREFILLS]
+        out.decode_iterations[point] = done[_DECODES]
+        out.cache[point] = moves.held / (lasts * after.pool.taken.size * second.capacity)
+    return more
 
 
 @kernel
@@ -172,106 +187,101 @@ def _ended(requests: Moved) -> Ended:
     )
 
 
-@kernel
-def _write_moves(requests: Moved, window: Window, out: Floats) -> None:
-    """Write what the way takes and waiting for a place [s], mean of requests of the window, and tokens held,
-    each times how long."""
-    moved, moving, waiting, held = 0, 0.0, 0.0, 0.0
+@lean_kernel
+def _moves(requests: Moved, window: Window) -> _Moves:
+    """Return what caches do that go from prefill to decode: means are of requests of the window."""
+    moved, moving, held = 0, 0.0, 0.0
     for i in range(requests.osl.size):
         if requests.osl[i] == 1:
             continue
-        if window.is_whole or window.start <= requests.sent[i] < window.end:
+        if is_measured(window, requests.sent[i]):
             moved += 1
             moving += requests.arrive[i] - requests.placed[i]
-            waiting += requests.placed[i] - requests.first[i]
         context = requests.isl[i] + 0.5 * (1 + requests.osl[i])
         held += inside(window, requests.arrive[i], requests.end[i]) * context
-    out[11], out[12], out[17] = moving / max(moved, 1), waiting / max(moved, 1), held
+    return _Moves(moving / max(moved, 1), held)
 
 
-@kernel
+@lean_kernel
 def _run(
-    prefill: PassTimes,
-    decode: PassTimes,
-    first: Batch,
-    second: Batch,
-    before: Prefills,
-    after: Decodes,
+    prefill: _Prefill,
+    decode: _Decode,
     requests: Moved,
-    way: tuple[float, float],
+    way: _Way,
+    caches: _Caches,
     at_once: int,
     bounds: Floats,
     totals: Floats,
 ) -> None:
     """Run both pools until all requests have ended; adds to the totals, a row for each part.
 
-    at_once: requests that are sent without waiting for others to end; bounds: when parts start [s].
+    at_once: requests that are sent without waiting for others to end; bounds: when parts start, and inf [s].
     """
-    count = requests.isl.size
-    ready, moving = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    count, ready, moving = requests.isl.size, caches.ready, caches.moving
+    before, after = prefill.pool, decode.pool
     head, tail, moves, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
     arrival = NEVER  # of the next cache at its place
     while True:
-        while part + 1 < bounds.size and bounds[part + 1] <= now:
+        while bounds[part + 1] <= now < np.inf:
             part += 1
         ends = 0
         for unit in range(before.until.size):
             if before.until[unit] <= now:
-                tail, more = end_prefill(first, before, requests, ready, tail, unit, now)
-                ends += more
+                done = end_prefill(prefill.batch, before, requests, ready, tail, unit, now)
+                tail, ends = done.tail, ends + done.ended
         for unit in range(after.until.size):
             if after.until[unit] <= now:
-                ends += end_decode(second, after, requests, unit, now)
+                ends += end_decode(decode.batch, after, requests, unit, now)
         ended += ends
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
             requests.sent[sent] = now
             sent += 1
-        while head < tail and give_place(second, after, requests, ready[head]):
+        while head < tail and give_place(decode.batch, after, requests, ready[head]):
             moving[moves] = ready[head]
             arrival = min(arrival, _send(before, requests, moving[moves], way, now))
             head, moves = head + 1, moves + 1
         if arrival <= now:
-            moves, arrival = _arrive(before, requests, moving, moves, now)
+            arrivals = _arrive(before, requests, moving, moves, now)
+            moves, arrival = arrivals.moves, arrivals.soonest
         for unit in range(before.until.size):
             if before.until[unit] == NEVER:
-                took = start_prefill(prefill, first, before, requests, sent, unit, now)
-                totals[part, _PREFILL_S] += took
+                took = start_prefill(prefill.times, prefill.batch, before, requests, sent, unit, now)
                 totals[part, _PREFILLS] += took > 0.0
         for unit in range(after.until.size):
             if after.until[unit] == NEVER:
-                took = start_decode(decode, second, after, requests, unit, now)
-                totals[part, _DECODE_S] += took
+                took = start_decode(decode.times, decode.batch, after, requests, unit, now)
                 totals[part, _DECODES] += took > 0.0
-        now = min(arrival, _next(first, before, after, requests, sent, now))
+        now = min(arrival, _next(prefill.batch, before, after, requests, sent, now))
 
 
 @lean_kernel
-def _send(pool: Prefills, requests: Moved, i: int, way: tuple[float, float], now: float) -> float:
+def _send(pool: Prefills, requests: Moved, i: int, way: _Way, now: float) -> float:
     """Send a request's cache, after all that its rank sends before; returns when it arrives [s]."""
-    unit, rank = unit_of(pool, i)
+    place = place_of(pool, i)
+    unit, rank = place.unit, place.rank
     server = unit % pool.link.shape[0]
     requests.placed[i] = now
-    requests.arrive[i] = max(now, pool.link[server, rank]) + way[0] + way[1] * requests.isl[i]
+    requests.arrive[i] = max(now, pool.link[server, rank]) + way.fixed_s + way.token_s * requests.isl[i]
     pool.link[server, rank] = requests.arrive[i]
     return float(requests.arrive[i])
 
 
 @lean_kernel
-def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: float) -> tuple[int, float]:
-    """Give free what has been sent; returns how many are on their way, and when the next one arrives [s]."""
+def _arrive(pool: Prefills, requests: Moved, moving: Ints, moves: int, now: float) -> _Arrivals:
+    """Give free what has been sent; returns what is on its way still."""
     kept, soonest = 0, NEVER
-    for place in range(moves):
-        i = moving[place]
+    for order in range(moves):
+        i = moving[order]
         if requests.arrive[i] <= now:
-            unit, rank = unit_of(pool, i)
-            pool.held[unit, rank] -= requests.isl[i]
+            place = place_of(pool, i)
+            pool.held[place.unit, place.rank] -= requests.isl[i]
         else:
             moving[kept] = i
             kept += 1
             soonest = min(soonest, requests.arrive[i])
-    return kept, soonest
+    return _Arrivals(kept, soonest)
 
 
 @lean_kernel

@@ -56,18 +56,43 @@ class SteadyApart(NamedTuple):
     ttft_s: Floats  # from sending to the first token, which prefill makes
     tpot_s: Floats  # from the first to the last token, for each after the first
     requests_per_s: Floats  # until the last one ends, mean over time; of an open loop all that come
-    tokens_per_s: Floats  # of answers
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
     transfer_s: Floats  # from a place to the cache's arrival there
-    place_s: Floats  # waiting for a place
-    prefill_busy: Floats  # share of time in which a unit of prefill has an iteration
-    decode_busy: Floats
     prefill_iterations: Floats  # all units
     decode_iterations: Floats
     cache: Floats  # share of decode's caches that requests hold, mean over time
     near: Bools  # the simulation says nearly the same, or would take too long
     long: Bools  # it would take too long
+
+
+class _Iterations(NamedTuple):
+    """What iterations both pools have."""
+
+    prefill_busy: float  # share of time in which a unit of prefill has one
+    prefills: float  # of all units
+    decodes: float
+
+
+class _Means(NamedTuple):
+    """What requests of one point see, and what both pools do; as `SteadyApart`."""
+
+    refused: int  # TAKEN, or TOO_MANY, with requests_per_s of the most
+    ttft: float
+    tpot: float
+    requests_per_s: float
+    decoding: float
+    queue: float
+    transfer: float
+    place: float
+    iterations: _Iterations
+
+
+class _Way(NamedTuple):
+    """A cache's way from prefill to decode."""
+
+    sends: float  # what each cache takes [s]
+    servers: float  # of prefill, which send one after the other
 
 
 class _Pool(NamedTuple):
@@ -92,58 +117,75 @@ class _Prefilled(NamedTuple):
 
 def steady_apart(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads) -> SteadyApart:
     """Return what requests of every point see; as `disaggregated.simulate_apart`."""
-    out = np.zeros((len(SteadyApart._fields), loads.isl.size))
+    points = loads.isl.size
+    flags = np.zeros((2, points), dtype=np.bool_)
+    out = SteadyApart(np.zeros(points, dtype=np.int64), *np.zeros((9, points)), *flags)
     _steady(prefill, decode, pools, loads, out)
-    return SteadyApart._make([out[0].astype(np.int64), *out[1:-2], *(out[-2:] > 0.0)])
+    return out
 
 
 @kernel
-def _steady(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: Floats) -> None:
-    for point in range(out.shape[1]):
-        steady_apart_point(prefill, decode, pools, loads, point, out[:, point])
+def _steady(prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: SteadyApart) -> None:
+    for point in range(loads.isl.size):
+        steady_apart_point(prefill, decode, pools, loads, point, out)
 
 
 @lean_kernel
 def steady_apart_point(
-    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, out: Floats
+    prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, point: int, out: SteadyApart
 ) -> None:
     """Write what `SteadyApart` has of a point."""
     is_closed = loads.concurrency[point] > 0
-    one, two = batch_of(pools.prefill, point, is_closed), batch_of(pools.decode, point, is_closed)
-    prompt, answer = request_of(prefill, one, loads, point), request_of(decode, two, loads, point)
-    if longest(loads.isl[point], loads.spread[point]) > one.capacity or answer.largest > two.capacity:
-        out[0] = TOO_LONG
+    of_prefill = batch_of(pools.prefill, point, is_closed)
+    of_decode = batch_of(pools.decode, point, is_closed)
+    prompt = request_of(prefill, of_prefill, loads, point)
+    answer = request_of(decode, of_decode, loads, point)
+    if (
+        longest(loads.isl[point], loads.spread[point]) > of_prefill.capacity
+        or answer.largest > of_decode.capacity
+    ):
+        out.refused[point] = TOO_LONG
         return
-    units = float(pools.prefills[point] * one.slots), float(pools.decodes[point] * two.slots)
-    first = _Pool(prefill, one, prompt, units[0], units[0] * one.ranks)
-    second = _Pool(decode, two, answer, units[1], units[1] * two.ranks)
+    units = float(pools.prefills[point] * of_prefill.slots)
+    prefill_pool = _Pool(prefill, of_prefill, prompt, units, units * of_prefill.ranks)
+    units = float(pools.decodes[point] * of_decode.slots)
+    decode_pool = _Pool(decode, of_decode, answer, units, units * of_decode.ranks)
     requests = float(loads.requests[point])
     sends = pools.way_s[point] + pools.way_token_s[point] * loads.isl[point]
-    way = (sends if answer.gaps > 0.0 else 0.0), float(pools.prefills[point])
+    way = _Way(sends if answer.gaps > 0.0 else 0.0, float(pools.prefills[point]))
     if is_closed:
         at_once = min(requests, float(loads.concurrency[point]))
-        _closed(first, second, way, at_once, requests, loads.spread[point], out)
+        means = _closed(prefill_pool, decode_pool, way, at_once, requests, loads.spread[point])
     else:
-        _open(first, second, way, loads.rate[point], requests, out)
-    if loads.most[point] > 0 and not is_closed and out[0] == TAKEN:  # goes on until it is stationary
-        requests = max(requests, 2.0 * OVERLOAD_SPANS * out[5])
-    steps = (out[11] * one.ranks + out[12] * two.ranks) * requests / float(loads.requests[point])
-    if out[0] != TAKEN:
-        out[14] = out[15] = 1.0 if steps > MOST_STEPS else 0.0
+        means = _open(prefill_pool, decode_pool, way, loads.rate[point], requests)
+    made = means.iterations
+    if loads.most[point] > 0 and not is_closed and means.refused == TAKEN:  # goes on until it is stationary
+        requests = max(requests, 2.0 * OVERLOAD_SPANS * means.decoding)
+    passes = made.prefills * of_prefill.ranks + made.decodes * of_decode.ranks
+    steps = passes * requests / float(loads.requests[point])
+    out.refused[point] = means.refused
+    out.requests_per_s[point] = means.requests_per_s
+    out.long[point] = steps > MOST_STEPS
+    if means.refused != TAKEN:
+        out.near[point] = out.long[point]
         return
-    out[4] = out[3] * loads.osl[point]
-    out[13] = min(1.0, out[5] * answer.context / (second.ranks * two.capacity))
-    takes_long = steps > MOST_STEPS
-    out[14] = 1.0 if takes_long or _is_near(second, loads, point, out) else 0.0
-    out[15] = 1.0 if takes_long else 0.0
+    out.ttft_s[point] = means.ttft
+    out.tpot_s[point] = means.tpot
+    out.decoding[point] = means.decoding
+    out.queue[point] = means.queue
+    out.transfer_s[point] = means.transfer
+    out.prefill_iterations[point] = made.prefills
+    out.decode_iterations[point] = made.decodes
+    out.cache[point] = min(1.0, means.decoding * answer.context / (decode_pool.ranks * of_decode.capacity))
+    out.near[point] = out.long[point] or _is_near(decode_pool, loads, point, means)
 
 
 @lean_kernel
-def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
-    """Say whether what is written is near the simulation; pool: of decode.
+def _is_near(pool: _Pool, loads: Loads, point: int, means: _Means) -> bool:
+    """Say whether means are near the simulation; pool: of decode.
 
-    It is not where caches limit how many decode, where prefill is full, where waits for a place or the way to
-    it are much of an answer's time, and where requests are few, or of a file: means are not enough then.
+    They are not where caches limit how many decode, where prefill is full, where waits for a place or the way
+    to it are much of an answer's time, and where requests are few, or of a file.
     """
     requests, at_once = float(loads.requests[point]), float(loads.concurrency[point])
     if loads.known[point] > 0 or pool.request.passes < FEW_PASSES:
@@ -151,7 +193,7 @@ def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
     is_closed = at_once > 0.0
     if not is_closed and loads.most[point] == 0:  # just so many are sent
         sends = requests / loads.rate[point]
-        if are_brief(sends, out[1] + out[2] * pool.request.gaps):
+        if are_brief(sends, means.ttft + means.tpot * pool.request.gaps):
             return False
     if is_closed and loads.spread[point] > 0.0 and requests < max(FEW_CYCLES * at_once, float(FEW_REQUESTS)):
         return False
@@ -160,7 +202,8 @@ def _is_near(pool: _Pool, loads: Loads, point: int, out: Floats) -> bool:
     rank = min(float(pool.batch.most), np.ceil(at_once / pool.ranks))
     if rank * pool.request.largest > pool.batch.capacity:
         return False
-    return bool(out[9] < FULL_PREFILL and out[7] + out[8] <= MOST_WAIT * out[2] * pool.request.gaps)
+    is_brief_wait = means.transfer + means.place <= MOST_WAIT * means.tpot * pool.request.gaps
+    return bool(means.iterations.prefill_busy < FULL_PREFILL and is_brief_wait)
 
 
 @lean_kernel
@@ -187,23 +230,23 @@ def _decoding_s(pool: _Pool, requests: float) -> float:
 def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefilled:
     """Return what a prompt sees where so many come to the pool [1/s]; inf where they are too many.
 
-    varies: squared variation of the gaps between prompts of a unit; least: that come
-    to a rank together. What comes during an iteration is in the
-    next one, up to the budget; what does not fit waits as where servers work one by one (Kingman).
+    varies: squared variation of the gaps between prompts of a unit; least: prompts that come to a rank
+    together. What comes during an iteration is in the next one, up to the budget; what does not fit waits as
+    where servers work one by one (Kingman).
     """
-    own, ranks = rate / pool.units, float(pool.batch.ranks)
+    of_unit, ranks = rate / pool.units, float(pool.batch.ranks)
     most = ranks * max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
     full = group_of(pool.times, pool.batch, pool.request, 0.0, most / ranks)
-    load = own * full.total / most
+    load = of_unit * full.total / most
     if load >= 0.999:
         return _Prefilled(np.inf, full.completion, most, full.total, load)
     together = 1.0 if least <= 1.0 else least * ranks
     group = group_of(pool.times, pool.batch, pool.request, 0.0, least)
-    if own * group.total > together:
+    if of_unit * group.total > together:
         for _ in range(8):
-            together = min(most, max(together, own * group.total))
+            together = min(most, max(together, of_unit * group.total))
             group = group_of(pool.times, pool.batch, pool.request, 0.0, max(1.0, together / ranks))
-    busy = min(1.0, own * group.total / together)
+    busy = min(1.0, of_unit * group.total / together)
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
@@ -211,81 +254,98 @@ def _prefilled(pool: _Pool, rate: float, varies: float, least: float) -> _Prefil
 
 
 @lean_kernel
-def _moves(way: tuple[float, float], rate: float, together: float) -> float:
+def _moves(way: _Way, rate: float, together: float) -> float:
     """Return how long a cache is on its way, after those that its server sends before [s].
 
-    way: what each takes [s], and servers of prefill; together: prompts that end together on a server.
+    together: prompts that end together on a server.
     """
-    load = min(0.98, rate * way[0] / way[1])
-    return way[0] * (1.0 + 0.5 * load / (1.0 - load) + 0.5 * (together - 1.0))
+    load = min(0.98, rate * way.sends / way.servers)
+    return way.sends * (1.0 + 0.5 * load / (1.0 - load) + 0.5 * (together - 1.0))
 
 
 @lean_kernel
 def _closed(
-    first: _Pool,
-    second: _Pool,
-    way: tuple[float, float],
-    at_once: float,
-    requests: float,
-    spread: float,
-    out: Floats,
-) -> None:
-    """Write what requests see where each one that ends is followed by the next."""
-    places = second.ranks * _places(second, at_once)
-    most, varies = min(at_once, places), min(1.0, 2.0 * second.request.half_range)
-    rank, least = at_once / first.ranks, 1.0
+    prefill: _Pool, decode: _Pool, way: _Way, at_once: float, requests: float, spread: float
+) -> _Means:
+    """Return what requests see where each one that ends is followed by the next."""
+    places = decode.ranks * _places(decode, at_once)
+    most, varies = min(at_once, places), min(1.0, 2.0 * decode.request.half_range)
+    of_rank, least = at_once / prefill.ranks, 1.0
     if spread == 0.0:
-        together = room_of(first.batch, first.request, 0.0) / first.request.prompt
-        least = max(1.0, min(rank, np.floor(together)))
-        if way[0] > 0.0:
-            every = _decoding_s(second, most) / max(1.0, second.request.passes)
-            least = max(1.0, min(least, 0.5 * every / way[0]))
-    decodes = second.request.gaps > 0.0
-    low = _most_decoding(first, second, way[0], at_once, most, varies, least) if decodes else 0.0
-    decoding_s = _decoding_s(second, low)
-    rate = low / (decoding_s + way[0]) if decodes else _prompts_alone(first, at_once, varies, least)
-    prompt = _prefilled(first, rate, varies, least)
-    moving = _moves(way, rate, prompt.together / first.batch.ranks)
+        least = _least_together(prefill, decode, way, most, of_rank)
+    has_answers = decode.request.gaps > 0.0
+    running = _most_decoding(prefill, decode, way.sends, at_once, most, varies, least) if has_answers else 0.0
+    decoding_s = _decoding_s(decode, running)
+    alone = 0.0 if has_answers else _prompts_alone(prefill, at_once, varies, least)
+    rate = running / (decoding_s + way.sends) if has_answers else alone
+    prompt = _prefilled(prefill, rate, varies, least)
+    moving = _moves(way, rate, prompt.together / prefill.batch.ranks)
     rest = at_once / rate - prompt.takes - moving - decoding_s
-    burst = group_of(first.times, first.batch, first.request, 0.0, max(1.0, rank))
+    burst = group_of(prefill.times, prefill.batch, prefill.request, 0.0, max(1.0, of_rank))
     share = at_once / requests
     place, room = 0.0, 0.0
-    if places < at_once and low > 0.999 * most:
+    if places < at_once and running > 0.999 * most:
         computing = rate * prompt.takes
-        room = max(0.0, first.ranks * np.floor(first.batch.capacity / first.request.held) - computing)
+        room = max(0.0, prefill.ranks * np.floor(prefill.batch.capacity / prefill.request.held) - computing)
         place = min(max(0.0, rest - prompt.wait), room / rate)
         # the first burst waits for prefill, and moves on from there as fast as prefill is faster than decode
         moved, all_s = place * prompt.load / max(1e-9, 1.0 - prompt.load), requests / rate
         before = 0.5 * moved / all_s if moved < all_s else 1.0 - 0.5 * all_s / moved
         place -= max(0.0, place * before - share * burst.completion)
     queue = max(0.0, rest - place)
-    held_up = max(0.0, at_once - places - room) if decodes else 0.0
+    held_up = max(0.0, at_once - places - room) if has_answers else 0.0
     at_first = burst.completion + 0.5 * held_up * held_up / (at_once * rate)
-    out[0], out[7], out[8] = TAKEN, moving, place
     after = queue + prompt.takes
-    out[1] = share * at_first + (1.0 - share) * after
-    if second.request.gaps > 0.0:
-        out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
     makespan = requests / rate + max(0.0, burst.total - queue - prompt.takes)
     if spread > 0.0:
-        last = _last(second, spread, low)
+        last = _last(decode, spread, running)
         makespan = (requests - at_once) / rate + after + moving + place + last
-    out[3] = requests / makespan
-    out[5] = out[3] * decoding_s
-    out[6] = out[3] * (share * (at_first - prompt.takes) + (1.0 - share) * queue)
-    _write_iterations(first, second, prompt, out[3], requests, low, out)
+    served = requests / makespan
+    decoding = served * decoding_s
+    return _Means(
+        refused=TAKEN,
+        ttft=share * at_first + (1.0 - share) * after,
+        tpot=_tpot(decode.request, decoding_s, moving + place),
+        requests_per_s=served,
+        decoding=decoding,
+        queue=served * (share * (at_first - prompt.takes) + (1.0 - share) * queue),
+        transfer=moving,
+        place=place,
+        iterations=_iterations(prefill, decode, prompt, served, requests, running),
+    )
+
+
+@lean_kernel
+def _tpot(request: Request, decoding_s: float, waits: float) -> float:
+    """Return a token's time after the first [s]; waits: for a place, and for the cache [s]."""
+    return (decoding_s + waits * request.short) / request.gaps if request.gaps > 0.0 else 0.0
+
+
+@lean_kernel
+def _least_together(prefill: _Pool, decode: _Pool, way: _Way, decoding: float, rank: float) -> float:
+    """Return how many prompts of equal length come to a rank of prefill together, at least.
+
+    Those whose caches come within an iteration of decode end together. decoding: requests at most; rank: all
+    that are sent at a time, on a rank of prefill.
+    """
+    together = room_of(prefill.batch, prefill.request, 0.0) / prefill.request.prompt
+    least = max(1.0, min(rank, np.floor(together)))
+    if way.sends > 0.0:
+        every = _decoding_s(decode, decoding) / max(1.0, decode.request.passes)
+        least = max(1.0, min(least, 0.5 * every / way.sends))
+    return float(least)
 
 
 @lean_kernel
 def _most_decoding(
-    first: _Pool, second: _Pool, moves_s: float, at_once: float, most: float, varies: float, least: float
+    prefill: _Pool, decode: _Pool, moves_s: float, at_once: float, most: float, varies: float, least: float
 ) -> float:
     """Return how many requests decode, of so many at a time: the others are in prefill, or on the way."""
     low, high = 0.0, most
     for step in range(_HALVINGS):
         middle = high if step == 0 else 0.5 * (low + high)
-        rate = middle / (_decoding_s(second, middle) + moves_s)
-        prompt = _prefilled(first, rate, varies, least)
+        rate = middle / (_decoding_s(decode, middle) + moves_s)
+        prompt = _prefilled(prefill, rate, varies, least)
         if middle + rate * (prompt.wait + prompt.takes) > at_once:
             high = middle
         else:
@@ -319,53 +379,48 @@ def _last(pool: _Pool, spread: float, decoding: float) -> float:
 
 
 @lean_kernel
-def _open(
-    first: _Pool, second: _Pool, way: tuple[float, float], rate: float, requests: float, out: Floats
-) -> None:
-    """Write what requests see that come at random times, to pools in their stationary state.
+def _open(prefill: _Pool, decode: _Pool, way: _Way, rate: float, requests: float) -> _Means:
+    """Return what requests see that come at random times, to pools in their stationary state.
 
     requests: that figures count. Of more than the pools take, `requests_per_s` is the most that they do.
     """
-    places = second.ranks * _places(second, np.inf)
-    prompt = _prefilled(first, rate, 1.0 / first.ranks, 1.0)
-    if prompt.wait == np.inf or _decoding_s(second, places) * rate > places:
-        out[0], out[3] = (
-            TOO_MANY,
-            min(rate * 0.999 / prompt.load, places / max(_decoding_s(second, places), TINY)),
-        )
-        _write_iterations(first, second, prompt, out[3], requests, places, out)
-        return
+    places = decode.ranks * _places(decode, np.inf)
+    prompt = _prefilled(prefill, rate, 1.0 / prefill.ranks, 1.0)
+    if prompt.wait == np.inf or _decoding_s(decode, places) * rate > places:
+        most = min(rate * 0.999 / prompt.load, places / max(_decoding_s(decode, places), TINY))
+        made = _iterations(prefill, decode, prompt, most, requests, places)
+        return _Means(TOO_MANY, 0.0, 0.0, most, 0.0, 0.0, 0.0, 0.0, made)
     low, high = 0.0, places
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _decoding_s(second, middle) * rate > middle:
+        if _decoding_s(decode, middle) * rate > middle:
             low = middle
         else:
             high = middle
-    decoding_s = _decoding_s(second, 1.0 + high)  # others are there as at any time (Poisson)
-    moving = _moves(way, rate, prompt.together / first.batch.ranks)
+    decoding_s = _decoding_s(decode, 1.0 + high)  # others are there as at any time (Poisson)
+    moving = _moves(way, rate, prompt.together / prefill.batch.ranks)
     busy = min(0.999, high / places)
     place = 0.5 * decoding_s * busy ** (sqrt(2.0 * (places + 1.0)) - 1.0) / (places * (1.0 - busy))
-    out[0], out[7], out[8] = TAKEN, moving, place
-    out[1] = prompt.wait + prompt.takes
-    if second.request.gaps > 0.0:
-        out[2] = (decoding_s + (moving + place) * second.request.short) / second.request.gaps
-    out[3], out[5], out[6] = rate, rate * decoding_s, rate * prompt.wait
-    _write_iterations(first, second, prompt, rate, requests, high, out)
+    return _Means(
+        refused=TAKEN,
+        ttft=prompt.wait + prompt.takes,
+        tpot=_tpot(decode.request, decoding_s, moving + place),
+        requests_per_s=rate,
+        decoding=rate * decoding_s,
+        queue=rate * prompt.wait,
+        transfer=moving,
+        place=place,
+        iterations=_iterations(prefill, decode, prompt, rate, requests, high),
+    )
 
 
 @lean_kernel
-def _write_iterations(
-    first: _Pool,
-    second: _Pool,
-    prompt: _Prefilled,
-    rate: float,
-    requests: float,
-    decoding: float,
-    out: Floats,
-) -> None:
-    """Write for how much of the time both pools have iterations, and how many."""
-    out[9] = min(1.0, rate * prompt.total / (prompt.together * first.units))
-    out[10] = min(1.0, out[5] / second.units)
-    out[11] = requests / prompt.together
-    out[12] = requests * second.request.passes / max(1.0, decoding / second.units)
+def _iterations(
+    prefill: _Pool, decode: _Pool, prompt: _Prefilled, rate: float, requests: float, decoding: float
+) -> _Iterations:
+    """Return what iterations both pools have; rate: of requests [1/s]; decoding: requests of the pool."""
+    return _Iterations(
+        prefill_busy=min(1.0, rate * prompt.total / (prompt.together * prefill.units)),
+        prefills=requests / prompt.together,
+        decodes=requests * decode.request.passes / max(1.0, decoding / decode.units),
+    )

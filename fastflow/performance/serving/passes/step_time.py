@@ -11,7 +11,23 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.passes.interpolate import across, along, piece_of, share_of
 from fastflow.performance.serving.passes.table import PassTimes
+
+
+class Hosts(NamedTuple):
+    """What the hosts of servers add to iterations [s]; shape (points,)."""
+
+    iteration_s: Floats  # to every one
+    row_s: Floats  # for every request in it, sampling and turning tokens to text
+
+
+class Pipelines(NamedTuple):
+    """How the stages of servers set the pace; shape (points,)."""
+
+    in_flight: Floats  # batches in flight on average, at most as many as slots
+    widest: Floats  # share of the time of all layers that the slowest stage but the last takes
+    last: Floats  # the same of the last stage, which takes the head's time too
 
 
 class Servers(NamedTuple):
@@ -25,8 +41,7 @@ class Servers(NamedTuple):
     times: Ints  # row of the tables of passes
     ranks: Ints  # attention ranks that advance together, each with requests of its own
     slots: Ints  # pipeline stages: batches in flight, 1 without
-    iteration_s: Floats  # what the host adds to every iteration [s]
-    row_s: Floats  # and for every request in it, sampling and turning tokens to text [s]
+    host: Hosts
     budget: Ints  # most tokens of an iteration on a rank
     most: Ints  # most requests in flight on a rank
     capacity: Ints  # tokens that the cache of a rank holds
@@ -36,77 +51,65 @@ class Servers(NamedTuple):
     per_pass: Floats  # tokens that a request gains in a pass, at least 1: more with speculation
     queries: Ints  # tokens of a decoding request in a pass, at least 1: those that are verified
     draft_s: Floats  # what proposing them adds to an iteration that decodes [s]
-    in_flight: Floats  # batches in flight on average, at most as many as slots
-    widest: Floats  # share of the time of all layers that the slowest stage but the last takes
-    last: Floats  # the same of the last stage, which takes the head's time too
+    pipeline: Pipelines
+
+
+class Host(NamedTuple):
+    """The hosts' numbers of one point."""
+
+    iteration_s: float
+    row_s: float
+
+
+class Pipeline(NamedTuple):
+    """The pipelines' numbers of one point."""
+
+    in_flight: float
+    widest: float
+    last: float
+
+
+class StageShares(NamedTuple):
+    """Shares of the time of layers and of the head that set a pass's time."""
+
+    layers: float
+    head: float
+
+
+class DecodeLine(NamedTuple):
+    """What decoding requests' attention takes, along the mean context."""
+
+    seconds: float
+    slope: float  # [s a token]
+    end: float  # mean context up to which that slope holds [tokens]
 
 
 @lean_kernel
-def piece_of(axis: Ints, value: float) -> int:
-    """Return the entry of an axis at which the straight piece around a value starts."""
-    low, high = 0, axis.size - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if axis[middle] <= value:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@lean_kernel
-def share_of(axis: Ints, piece: int, value: float) -> float:
-    """Return how far a value is along a piece: 0 at its start, 1 at its end, more beyond the last one."""
-    if axis.size == 1:
-        return 0.0
-    return float((value - axis[piece]) / (axis[piece + 1] - axis[piece]))
-
-
-@lean_kernel
-def _along(table: Floats, piece: int, share: float) -> float:
-    """Interpolate in a row of a table."""
-    if table.size == 1:
-        return float(table[0])
-    start, end = table[piece], table[piece + 1]
-    return float(start + share * (end - start))
-
-
-@lean_kernel
-def _across(table: Floats, row: int, along_rows: float, piece: int, share: float) -> float:
-    """Interpolate in a table of two axes."""
-    one = _along(table[row], piece, share)
-    if table.shape[0] == 1:
-        return one
-    return one + along_rows * (_along(table[row + 1], piece, share) - one)
-
-
-@lean_kernel
-def stage_share(
-    in_flight: float, widest: float, last: float, layers: float, head: float
-) -> tuple[float, float]:
+def stage_shares(pipeline: Pipeline, layers: float, head: float) -> StageShares:
     """Return which shares of the time of layers and of the head set a pass's time.
 
     Of all stages one after the other, of the slowest stage but the last, or of the last, whichever takes the
     pass of a batch longest where so many are in flight.
     """
-    shares, most = (1.0, 1.0), layers + head
+    in_flight, widest, last = pipeline.in_flight, pipeline.widest, pipeline.last
+    shares, most = StageShares(1.0, 1.0), layers + head
     if in_flight * widest * layers > most:
-        shares, most = (in_flight * widest, 0.0), in_flight * widest * layers
+        shares, most = StageShares(in_flight * widest, 0.0), in_flight * widest * layers
     if in_flight * (last * layers + head) > most:
-        shares = (in_flight * last, in_flight)
+        shares = StageShares(in_flight * last, in_flight)
     return shares
 
 
 @lean_kernel
-def stall_time(in_flight: float, widest: float, last: float, layers: float, head: float) -> float:
+def stall_time(pipeline: Pipeline, layers: float, head: float) -> float:
     """Return how long the slowest stage of a pipeline makes a batch wait in a pass [s].
 
     layers, head: what all layers, attention included, and the head take of the pass [s].
     """
-    if in_flight <= 1.0:
+    if pipeline.in_flight <= 1.0:
         return 0.0
-    of_layers, of_head = stage_share(in_flight, widest, last, layers, head)
-    return max(0.0, (of_layers - 1.0) * layers + (of_head - 1.0) * head)
+    shares = stage_shares(pipeline, layers, head)
+    return max(0.0, (shares.layers - 1.0) * layers + (shares.head - 1.0) * head)
 
 
 @lean_kernel
@@ -115,7 +118,7 @@ def shared_time(times: PassTimes, server: int, tokens: float) -> float:
     if tokens <= 0.0:
         return 0.0
     piece = piece_of(times.tokens, tokens)
-    return _along(times.shared[server], piece, share_of(times.tokens, piece, tokens))
+    return along(times.shared[server], piece, share_of(times.tokens, piece, tokens))
 
 
 @lean_kernel
@@ -124,33 +127,24 @@ def head_time(times: PassTimes, server: int, rows: float) -> float:
     if rows <= 0.0:
         return 0.0
     piece = piece_of(times.tokens, rows)
-    return _along(times.head[server], piece, share_of(times.tokens, piece, rows))
+    return along(times.head[server], piece, share_of(times.tokens, piece, rows))
 
 
 @lean_kernel
-def decode_time(times: PassTimes, server: int, requests: float, context: float) -> float:
-    """Return what attention takes of so many decoding requests of a mean context [s]."""
-    return decode_line(times, server, requests, context)[0]
-
-
-@lean_kernel
-def decode_line(times: PassTimes, server: int, requests: float, context: float) -> tuple[float, float, float]:
-    """Return what decoding requests' attention takes [s], its slope [s a token], and how far it is straight.
-
-    The last is the mean context up to which that slope holds.
-    """
+def decode_line(times: PassTimes, server: int, requests: float, context: float) -> DecodeLine:
+    """Return what attention takes of so many decoding requests of a mean context."""
     if requests <= 0.0:
-        return 0.0, 0.0, 1e300
+        return DecodeLine(0.0, 0.0, 1e300)
     row, column = piece_of(times.requests, requests), piece_of(times.context, context)
-    along = share_of(times.requests, row, requests)
+    share = share_of(times.requests, row, requests)
     table = times.decode[server]
-    here = _across(table, row, along, column, share_of(times.context, column, context))
+    here = across(table, row, share, column, share_of(times.context, column, context))
     if times.context.size == 1:
-        return here, 0.0, 1e300
-    start, end = _across(table, row, along, column, 0.0), _across(table, row, along, column, 1.0)
+        return DecodeLine(here, 0.0, 1e300)
+    start, end = across(table, row, share, column, 0.0), across(table, row, share, column, 1.0)
     slope = (end - start) / (times.context[column + 1] - times.context[column])
     is_last = column + 2 == times.context.size
-    return here, slope, 1e300 if is_last else float(times.context[column + 1])
+    return DecodeLine(here, slope, 1e300 if is_last else float(times.context[column + 1]))
 
 
 @lean_kernel
@@ -159,6 +153,6 @@ def prefill_time(times: PassTimes, server: int, chunk: float, before: float, is_
     if chunk <= 0.0:
         return 0.0
     row, column = piece_of(times.chunk, chunk), piece_of(times.before, before)
-    along, share = share_of(times.chunk, row, chunk), share_of(times.before, column, before)
+    of_chunk, of_before = share_of(times.chunk, row, chunk), share_of(times.before, column, before)
     table = times.prefill[server] if is_first else times.prefill_more[server]
-    return _across(table, row, along, column, share)
+    return across(table, row, of_chunk, column, of_before)

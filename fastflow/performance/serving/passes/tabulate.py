@@ -148,7 +148,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     own, count = stage_inputs(inputs, servers), servers.ranks.size
     batches = np.split(np.arange(count), np.arange(_AT_ONCE, count, _AT_ONCE))
     every = [_predicted(*take((own, servers.ranks, queries), rows), axes) for rows in batches]
-    found: dict[str, _Found] = {name: stacked([one[name] for one, _ in every]) for name in every[0][0]}
+    found = stacked(every)
     head, decode, prefill, pair = (found[name].part.time for name in (*PARTS[1:], PAIR))
     first = found[TOKENS_PART]
     sent = first.part.sent(_sends(inputs, servers, first.chip, axes.tokens))
@@ -161,7 +161,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         times=times,
         axes=axes,
         parts={name: found[name].part for name in PARTS} | {TOKENS_PART: sent},
-        limiters=every[0][1],
+        limiters=_limiters(first.chip),
         weights=sum(found[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         chip=first.chip,
         peak=first.peak,
@@ -208,10 +208,12 @@ def _sizes(axes: Axes) -> dict[str, _Sizes]:
     return found
 
 
-def _predicted(
-    inputs: Columns, ranks: Ints, queries: Ints, axes: Axes
-) -> tuple[dict[str, _Found], tuple[str, ...]]:
-    """Predict servers at all sizes of all parts in one call; returns the names of limiters too."""
+def _limiters(chip: Chip) -> tuple[str, ...]:
+    return (*limiter_names(len(chip.levels)), NETWORK)
+
+
+def _predicted(inputs: Columns, ranks: Ints, queries: Ints, axes: Axes) -> dict[str, _Found]:
+    """Predict servers at all sizes of all parts in one call."""
     sizes, count = _sizes(axes), ranks.size
     lengths = [one.before.size * count for one in sizes.values()]
     own = np.concatenate([np.repeat(np.arange(count), one.before.size) for one in sizes.values()])
@@ -235,12 +237,11 @@ def _predicted(
         "model.batch": each("sequences") * ranks[own],
     }
     found = predict(asked)
-    limiters = (*limiter_names(len(found.chip.levels)), NETWORK)
-    table, ends = _read(found, asked, len(limiters)), np.cumsum([0, *lengths])
+    table, ends = _read(found, asked, len(_limiters(found.chip))), np.cumsum([0, *lengths])
     return {
         name: _of_part(table, slice(start, stop), (count, *one.shape), axes.of(one.part))
         for (name, one), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
-    }, limiters
+    }
 
 
 def _alike(column: NDArray[Any]) -> bool:

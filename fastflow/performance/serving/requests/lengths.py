@@ -29,6 +29,14 @@ MOST_ARRIVALS = 65_536  # of a file whose arrivals are followed; of more, the fi
 _CELLS = 4_000_000  # requests of points that are held at a time
 
 
+class Longest(NamedTuple):
+    """The longest lengths of requests [tokens]; (points,)."""
+
+    isl: Floats  # a prompt
+    osl: Floats  # an answer
+    both: Floats  # a prompt with its answer
+
+
 class _File(NamedTuple):
     """A file as points ask for it."""
 
@@ -59,18 +67,13 @@ def with_lengths(inputs: Inputs) -> Inputs:
     return dict(inputs) | dict(zip(("serve.isl", "serve.osl", "serve.spread"), found.T, strict=True))
 
 
-def longest_of(inputs: Inputs) -> tuple[Floats, Floats, Floats]:
-    """Return the longest prompts and answers, and most tokens of both, as far as files say; (points,).
-
-    Else the means.
-    """
+def longest_of(inputs: Inputs) -> Longest:
+    """Return the longest lengths of points as far as files say; else the means."""
     if KEY not in inputs:
         isl, osl = inputs["serve.isl"], inputs["serve.osl"]
-        return isl, osl, isl + osl
-    isl, osl, both = _of_files(
-        inputs, lambda one: (one.isl.max(), one.osl.max(), (one.isl + one.osl).max())
-    ).T
-    return isl, osl, both
+        return Longest(isl, osl, isl + osl)
+    lengths = _of_files(inputs, lambda file: (file.isl.max(), file.osl.max(), (file.isl + file.osl).max()))
+    return Longest(*lengths.T)
 
 
 def known_of(inputs: Inputs) -> Ints:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats
 from fastflow.performance.serving.passes.step_time import (
+    Pipeline,
     decode_line,
     head_time,
     prefill_time,
     shared_time,
-    stage_share,
+    stage_shares,
     stall_time,
 )
 from fastflow.performance.serving.passes.table import PassTimes
@@ -28,11 +29,9 @@ from fastflow.performance.serving.simulator.scheduler import (
     next_arrival,
 )
 
-SHARED, HEAD, DECODE, PREFILL, HOST, DRAFT = range(6)
-"""Parts of an iteration's time."""
-BUSY, CACHE, ITERATIONS, WITH_PREFILL, STEPS, PREEMPTIONS = range(6, 12)
-"""Further totals: time of iterations [s], its product with tokens held [s], and counts."""
-TOTALS = 12
+CACHE, ITERATIONS, WITH_PREFILL, PREEMPTIONS = range(4)
+"""Totals: the time of iterations times the tokens held meanwhile [s], and counts."""
+TOTALS = 4
 
 _NEVER = 1 << 62
 
@@ -42,6 +41,36 @@ class Step(NamedTuple):
 
     passes: int
     seconds: float  # all of them
+
+
+class Span(NamedTuple):
+    """When iterations may start [s]."""
+
+    now: float
+    until: float  # the last of them at the latest
+
+
+class _Rest(NamedTuple):
+    """What an iteration takes besides attention [s]."""
+
+    shared: float
+    head: float
+    total: float  # with what the host and proposing tokens add
+
+
+class _Attention(NamedTuple):
+    """What attention takes on the slowest rank [s]."""
+
+    decode: float
+    prefill: float
+
+
+class _Stretch(NamedTuple):
+    """Iterations that decode alone and are alike."""
+
+    decode: float  # what attention takes in the first of them [s]
+    slope: float  # what each adds to that [s]
+    passes: int
 
 
 class _Sizes(NamedTuple):
@@ -75,89 +104,77 @@ def step(
     requests: Requests,
     ranks: Ranks,
     has_prompts: bool,
-    span: tuple[float, float],
+    span: Span,
     totals: Floats,
 ) -> Step:
-    """Time the next iteration, and all that follow in which nothing happens; adds to the totals.
-
-    span: now, and when the last of them has started at the latest [s].
-    """
+    """Time the next iteration, and all that follow in which nothing happens; adds to the totals."""
     sizes = _sizes(batch, ranks)
     if sizes.requests == 0:
         return Step(0, 0.0)
     shared = shared_time(times, batch.times, float(sizes.tokens))
     head = head_time(times, batch.times, float(sizes.rows))
-    host = batch.iteration_s + batch.row_s * sizes.requests
+    host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
-    rest = shared + head + host + draft
+    rest = _Rest(shared, head, shared + head + host + draft)
     if has_prompts:
-        count, slope = 1, 0.0
-        decode, prefill = _attention(times, batch, requests, ranks)
+        attention = _attention(times, batch, requests, ranks)
+        stretch = _Stretch(attention.decode, 0.0, 1)
     else:
-        prefill = 0.0
-        decode, slope, count = _stretch(times, batch, requests, ranks, rest, (shared, head), span)
-    layers = shared + decode + prefill
-    stall = stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
-    steep = slope * _steepness(batch, layers, head)
-    # the i-th of them takes `slope` more than the one before: sums over i, and over its square
+        attention = _Attention(0.0, 0.0)
+        stretch = _stretch(times, batch, requests, ranks, rest, span)
+    decode, count = stretch.decode, stretch.passes
+    layers = shared + decode + attention.prefill
+    stall = stall_time(batch.pipeline, layers, head)
+    steep = stretch.slope * _steepness(batch.pipeline, layers, head)
+    # the i-th of them takes `steep` more than the one before: sums over i, and over its square
     first, second = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    one = rest + decode + prefill + stall
+    one = rest.total + decode + attention.prefill + stall
     held, growth = 0.0, 0.0
     for rank in range(batch.ranks):
         held += contexts(batch, ranks, rank) + ranks.prompts[rank]
         growth += batch.per_pass * ranks.decoding[rank]
     seconds = count * one + steep * first
-    totals[SHARED] += count * (shared + stall) + (steep - slope) * first
-    totals[HEAD] += count * head
-    totals[HOST] += count * host
-    totals[DRAFT] += count * draft
-    totals[DECODE] += count * decode + slope * first
-    totals[PREFILL] += prefill
-    totals[BUSY] += seconds
     totals[CACHE] += held * seconds + growth * (one * first + steep * second)
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
-    totals[STEPS] += 1
     return Step(count, seconds)
 
 
 @lean_kernel
-def _steepness(batch: Batch, layers: float, head: float) -> float:
+def _steepness(pipeline: Pipeline, layers: float, head: float) -> float:
     """Return by how much a pass takes longer for each second that its layers take longer."""
-    if batch.in_flight <= 1.0:
+    if pipeline.in_flight <= 1.0:
         return 1.0
-    return stage_share(batch.in_flight, batch.widest, batch.last, layers, head)[0]
+    return stage_shares(pipeline, layers, head).layers
 
 
 @lean_kernel
-def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks) -> tuple[float, float]:
-    """Return what attention takes on the slowest rank: decoding requests', and prompts' [s]."""
-    slowest = (0.0, 0.0)
+def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks) -> _Attention:
+    """Return what attention takes on the slowest rank."""
+    slowest = _Attention(0.0, 0.0)
     for rank in range(batch.ranks):
         decoding, decode, prefill = ranks.decoding[rank], 0.0, 0.0
         if decoding and not ranks.pauses[rank]:
             mean = contexts(batch, ranks, rank) / decoding
-            decode = decode_line(times, batch.times, float(decoding), mean)[0]
+            decode = decode_line(times, batch.times, float(decoding), mean).seconds
         for place in range(decoding, decoding + ranks.chunks[rank]):
             i = ranks.running[rank, place]
             before = float(requests.found[i] + requests.computed[i])
             chunk = float(ranks.take[rank, place])
             prefill += prefill_time(times, batch.times, chunk, before, place == decoding)
-        if decode + prefill > slowest[0] + slowest[1]:
-            slowest = (decode, prefill)
+        if decode + prefill > slowest.decode + slowest.prefill:
+            slowest = _Attention(decode, prefill)
     return slowest
 
 
 @lean_kernel
 def _stretch(
-    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: float, parts: tuple[float, float],
-    span: tuple[float, float],
-) -> tuple[float, float, int]:  # fmt: skip
-    """Return what attention takes in the first of the next iterations, what each adds, and how many they are.
+    times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, rest: _Rest, span: Span
+) -> _Stretch:
+    """Return the next iterations that are alike.
 
     No request starts or ends before the last of them ends, the same rank is the slowest on one straight
-    piece of the table, and the same stage sets the pace. rest: what an iteration takes besides; parts: of it,
-    layers and head; span: now, and when the last one has started at the latest [s].
+    piece of the table, and the same stage sets the pace.
     """
     count, slowest, value, slope = _NEVER, 0, -1.0, 0.0
     for rank in range(batch.ranks):
@@ -170,20 +187,20 @@ def _stretch(
             room = batch.capacity - total - ranks.prompts[rank] + CLOSE
             count = min(count, int(room / (batch.per_pass * decoding)) + 1)
         mean = total / decoding
-        here, steep, end = decode_line(times, batch.times, float(decoding), mean)
-        count = min(count, int(min((end - mean) / batch.per_pass, 1e15)) + 1)
-        if here > value:
-            slowest, value, slope = rank, here, steep * batch.per_pass
+        line = decode_line(times, batch.times, float(decoding), mean)
+        count = min(count, int(min((line.end - mean) / batch.per_pass, 1e15)) + 1)
+        if line.seconds > value:
+            slowest, value, slope = rank, line.seconds, line.slope * batch.per_pass
     count = max(count, 1)
     if batch.ranks > 1:
         count = _while_slowest(times, batch, ranks, slowest, count)
-    layers, head = parts[0] + value, parts[1]
-    steepness = _steepness(batch, layers, head)
-    while count > 1 and _steepness(batch, layers + slope * (count - 1), head) != steepness:
+    layers = rest.shared + value
+    steepness = _steepness(batch.pipeline, layers, rest.head)
+    while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), rest.head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
-    one = rest + value + stall_time(batch.in_flight, batch.widest, batch.last, layers, head)
-    arrival = min(next_arrival(batch, requests, ranks, span[0], True), span[1])
-    return value, slope, _until(arrival - span[0], one, slope * steepness, count)
+    first = rest.total + value + stall_time(batch.pipeline, layers, rest.head)
+    arrival = min(next_arrival(batch, requests, ranks, span.now, True), span.until)
+    return _Stretch(value, slope, _until(arrival - span.now, first, slope * steepness, count))
 
 
 @lean_kernel
@@ -195,7 +212,7 @@ def _while_slowest(times: PassTimes, batch: Batch, ranks: Ranks, slowest: int, c
             decoding = ranks.decoding[rank]
             if decoding:
                 mean = contexts(batch, ranks, rank) / decoding + batch.per_pass * (count - 1)
-                takes = decode_line(times, batch.times, float(decoding), mean)[0]
+                takes = decode_line(times, batch.times, float(decoding), mean).seconds
                 most = max(most, takes)
                 last = takes if rank == slowest else last
         if last >= most * (1.0 - 1e-13):  # ranks that are alike differ by rounding
@@ -205,17 +222,17 @@ def _while_slowest(times: PassTimes, batch: Batch, ranks: Ranks, slowest: int, c
 
 
 @lean_kernel
-def _until(seconds: float, one: float, slope: float, count: int) -> int:
+def _until(seconds: float, first: float, slope: float, count: int) -> int:
     """Return how many iterations, of `count`, have to end before so many seconds are over.
 
-    one: what the first takes [s]; slope: what each takes more than the one before [s].
+    first: what the first takes [s]; slope: what each takes more than the one before [s].
     """
-    if count * one + 0.5 * slope * count * (count - 1) < seconds:
+    if count * first + 0.5 * slope * count * (count - 1) < seconds:
         return count
     low, high = 0, count  # the sum reaches `seconds` after more than `low` and at most `high`
     while high - low > 1:
         middle = (low + high) // 2
-        if middle * one + 0.5 * slope * middle * (middle - 1) < seconds:
+        if middle * first + 0.5 * slope * middle * (middle - 1) < seconds:
             low = middle
         else:
             high = middle

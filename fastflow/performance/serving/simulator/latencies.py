@@ -2,40 +2,98 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats
-from fastflow.performance.serving.simulator.window import Ended, Window
+from fastflow.core.tables import Columns, Floats
+from fastflow.performance.serving.requests.load import Loads
+from fastflow.performance.serving.simulator.window import Ended, Window, state_of
+
+
+class Latency(NamedTuple):
+    """A time of requests [s]; shape (points,). 0 where no request has it."""
+
+    mean: Floats
+    median: Floats
+    p99: Floats
+    percentile: Floats  # at `loads.percentile`, of 0 the least
+
+    def columns(self, name: str) -> Columns:
+        """Return its columns by name; name: of the time."""
+        return {
+            f"{name}_s": self.mean, f"{name}_median_s": self.median, f"{name}_p99_s": self.p99,
+            f"{name}_percentile_s": self.percentile,
+        }  # fmt: skip
+
+
+_TIMES = ("ttft", "tpot")
+
+
+class RequestMetrics(NamedTuple):
+    """What requests see; shape (points,).
+
+    Times are of requests that are sent in the window, rates of those that end in it.
+    """
+
+    ttft: Latency  # from sending to the first token
+    tpot: Latency  # from the first to the last token, for each after the first, of requests with several
+    requests_per_s: Floats  # all requests over the time until the last one ends; or ends in the window
+    decoding: Floats  # requests that decode, mean over time
+    queue: Floats  # requests that have not started, mean over time
+    stationary: Floats  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
+    overload: Floats  # requests a second that are sent, where fewer are served; else 0
+
+    def columns(self) -> Columns:
+        """Return its columns by name."""
+        rest: Columns = {name: column for name, column in self._asdict().items() if name not in _TIMES}
+        return self.ttft.columns("ttft") | self.tpot.columns("tpot") | rest
+
+
+def columns_of(simulated: Any) -> Columns:
+    """Return the columns by name of a table whose `metrics` are `RequestMetrics`."""
+    rest: Columns = {name: column for name, column in simulated._asdict().items() if name != "metrics"}
+    metrics: RequestMetrics = simulated.metrics
+    return rest | metrics.columns()
+
+
+def no_metrics(points: int) -> RequestMetrics:
+    """Return the table of points before any is simulated."""
+    ttft, tpot = (Latency(*np.zeros((4, points))) for _ in range(2))
+    return RequestMetrics(ttft, tpot, *np.zeros((5, points)))
 
 
 @kernel
-def write_seen(ended: Ended, window: Window, percentile: float, out: Floats) -> tuple[float, float]:
-    """Write what requests see, (10,): means, medians and 99th percentiles of the time to the first token, and
-    of the time per token after it, of requests that are sent in the window; requests and tokens of those that
-    end in it, a second; and how many decode and how many wait to start, mean over it.
-
-    Returns both times at a percentile.
-    """
+def write_metrics(ended: Ended, window: Window, loads: Loads, point: int, out: RequestMetrics) -> None:
+    """Write what a point's requests see."""
     ttft, tpot = np.empty(ended.end.size), np.empty(ended.end.size)
-    measured, answered, ends, tokens, decoding, wait = 0, 0, 0, 0, 0.0, 0.0
+    measured, answered, ends, decoding, wait = 0, 0, 0, 0.0, 0.0
     for i in range(ended.end.size):
-        if window.is_whole or window.start <= ended.sent[i] < window.end:
+        if is_measured(window, ended.sent[i]):
             ttft[measured] = ended.first[i] - ended.sent[i]
             measured += 1
             if ended.osl[i] > 1:
                 tpot[answered] = (ended.end[i] - ended.first[i]) / (ended.osl[i] - 1)
                 answered += 1
-        if window.is_whole or window.start <= ended.end[i] < window.end:
-            ends += 1
-            tokens += ended.osl[i]
+        ends += is_measured(window, ended.end[i])
         decoding += inside(window, ended.begin[i], ended.end[i])
         wait += inside(window, ended.sent[i], ended.admitted[i])
-    lasts = window.end - window.start
-    ttft_s = statistics(ttft[:measured], percentile, out[0:3])
-    tpot_s = statistics(tpot[:answered], percentile, out[3:6])
-    out[6], out[7], out[8], out[9] = ends / lasts, tokens / lasts, decoding / lasts, wait / lasts
-    return ttft_s, tpot_s
+    lasts, percentile = window.end - window.start, loads.percentile[point]
+    _write_latency(ttft[:measured], percentile, point, out.ttft)
+    _write_latency(tpot[:answered], percentile, point, out.tpot)
+    out.requests_per_s[point] = ends / lasts
+    out.decoding[point] = decoding / lasts
+    out.queue[point] = wait / lasts
+    state = state_of(ended, window, loads, point)
+    out.stationary[point] = state.stationary
+    out.overload[point] = state.overload
+
+
+@lean_kernel
+def is_measured(window: Window, when: float) -> bool:
+    """Say whether a time lies in the window [s]."""
+    return bool(window.is_whole or window.start <= when < window.end)
 
 
 @lean_kernel
@@ -45,14 +103,15 @@ def inside(window: Window, start: float, end: float) -> float:
 
 
 @kernel
-def statistics(values: Floats, percentile: float, out: Floats) -> float:
-    """Write mean, median and 99th percentile, and return another percentile; 0 of nothing."""
+def _write_latency(values: Floats, percentile: float, point: int, out: Latency) -> None:
+    """Write the statistics of a point's values, where it has any."""
     if values.size == 0:
-        return 0.0
+        return
     ordered = np.sort(values)
-    out[0] = ordered.mean()
-    out[1], out[2] = percentile_of(ordered, 50.0), percentile_of(ordered, 99.0)
-    return percentile_of(ordered, percentile)
+    out.mean[point] = ordered.mean()
+    out.median[point] = percentile_of(ordered, 50.0)
+    out.p99[point] = percentile_of(ordered, 99.0)
+    out.percentile[point] = percentile_of(ordered, percentile)
 
 
 @lean_kernel

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.step_time import Host, Pipeline, Servers
 from fastflow.performance.serving.requests.load import found
 
 CLOSE = 1e-9
@@ -38,13 +38,10 @@ class Batch(NamedTuple):
     mixes: bool
     chunks: bool
     reserves: bool
-    iteration_s: float
-    row_s: float
+    host: Host
     draft_s: float
-    in_flight: float
-    widest: float
-    last: float
-    is_closed: bool
+    pipeline: Pipeline
+    is_closed: bool  # loop
 
 
 class Requests(NamedTuple):
@@ -104,12 +101,11 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         mixes=servers.mixes[point],
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
-        iteration_s=servers.iteration_s[point],
-        row_s=servers.row_s[point],
+        host=Host(servers.host.iteration_s[point], servers.host.row_s[point]),
         draft_s=servers.draft_s[point],
-        in_flight=servers.in_flight[point],
-        widest=servers.widest[point],
-        last=servers.last[point],
+        pipeline=Pipeline(
+            servers.pipeline.in_flight[point], servers.pipeline.widest[point], servers.pipeline.last[point]
+        ),
         is_closed=is_closed,
     )
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
+from fastflow.performance.serving.requests.load import Loads, is_random
 
 PARTS = 32
 """Of the arrivals of an open loop: batch means."""
@@ -72,6 +73,27 @@ class Window(NamedTuple):
     service: float  # a request's time on servers in the second half of the arrivals, mean [s]
 
 
+class State(NamedTuple):
+    """The state of an open loop."""
+
+    stationary: float  # 1: an open loop at random times is; 0: it is not; NaN: no such loop
+    overload: float  # requests a second that are sent, where fewer are served; else 0
+
+
+class _Half(NamedTuple):
+    """The second half of the arrivals."""
+
+    service: float  # a request's time on servers, mean [s]
+    is_overload: bool
+
+
+class _Spread(NamedTuple):
+    """How far values lie apart."""
+
+    mean: float
+    squares: float  # sum of squared deviations from it
+
+
 @lean_kernel
 def part_size(requests: int) -> int:
     """Return how many requests are sent in a part."""
@@ -79,95 +101,112 @@ def part_size(requests: int) -> int:
 
 
 @kernel
-def bounds_of(sent: Floats) -> Floats:
-    """Return when each part of the arrivals starts, and when the last request is sent [s]; (parts + 1,)."""
+def bounds_of(sent: Floats, is_random: bool) -> Floats:
+    """Return when each part of the arrivals starts, when the last request is sent, and inf [s]; (parts + 2,).
+
+    Arrivals that are not at random times have no parts.
+    """
     size = part_size(sent.size)
-    parts = (sent.size + size - 1) // size
-    bounds = np.empty(parts + 1)
+    parts = (sent.size + size - 1) // size if is_random else 0
+    bounds = np.zeros(parts + 2)
     for part in range(parts):
         bounds[part] = sent[part * size]
-    bounds[parts] = sent[sent.size - 1]
+    if is_random:
+        bounds[parts] = sent[sent.size - 1]
+    bounds[parts + 1] = np.inf
     return bounds
 
 
 @kernel
-def whole_run(ended: Ended, rows: int) -> Window:
-    """Return the window that is a whole run; rows: of totals."""
-    return Window(0.0, ended.end.max(), 0, rows, True, False, False, ended.service.mean())
-
-
-@kernel
 def window_of(ended: Ended, bounds: Floats, rate: float) -> Window:
-    """Return what is measured of an open loop at random times; rate: of sending [1/s]."""
-    parts, size, last_sent = bounds.size - 1, part_size(ended.end.size), bounds[bounds.size - 1]
+    """Return what is measured: of arrivals without parts the whole run; rate: of sending [1/s]."""
+    parts, size = bounds.size - 2, part_size(ended.end.size)
+    if parts == 0:
+        return _whole_run(ended, 1, ended.service.mean())
+    last_sent = bounds[parts]
     latest, time, tokens = np.zeros(parts), np.zeros(parts), np.zeros(parts)
     for i in range(ended.end.size):
         part = ended.number[i] // size
         latest[part] = max(latest[part], ended.end[i])
         time[part] += ended.end[i] - ended.sent[i]
         tokens[part] += ended.osl[i]
-    service, is_overload = _second_half(ended, bounds[parts // 2], last_sent, rate)
-    if is_overload:
-        return Window(bounds[parts // 2], last_sent, parts // 2, parts, False, False, True, service)
+    half = _second_half(ended, bounds[parts // 2], last_sent, rate)
+    if half.is_overload:
+        return Window(bounds[parts // 2], last_sent, parts // 2, parts, False, False, True, half.service)
     complete, filled = 0, 1
     while complete < parts and latest[complete] <= last_sent:
         complete += 1
     while filled < complete and bounds[filled] < latest[0]:
         filled += 1
     if complete - filled < FEWEST_PARTS:
-        return Window(0.0, ended.end.max(), 0, parts + 1, True, False, False, service)
+        return _whole_run(ended, parts + 1, half.service)
     ramp = _ramp(time[filled:complete] / tokens[filled:complete])
     first = filled + min(ramp, (complete - filled) // 2)
     whole = time[first:complete].sum() / ((complete - first) * size)
     middle = (first + complete) // 2
-    one = time[first:middle].sum() / tokens[first:middle].sum()
-    two = time[middle:complete].sum() / tokens[middle:complete].sum()
+    before = time[first:middle].sum() / tokens[first:middle].sum()
+    after = time[middle:complete].sum() / tokens[middle:complete].sum()
     is_long = bounds[complete] - bounds[first] >= SPANS * whole
-    is_even = abs(one - two) <= AGREE * 0.5 * (one + two)
-    is_even = is_even and _ends_as_sent(ended, bounds[first], bounds[complete], rate)
+    is_even = abs(before - after) <= AGREE * 0.5 * (before + after)
+    ends, sends = _ends(ended, bounds[first], bounds[complete]), rate * (bounds[complete] - bounds[first])
+    is_even = is_even and abs(ends - sends) <= AGREE * sends
     is_stationary = is_long and is_even and _error(time[first:complete] / tokens[first:complete]) <= EXACT
-    return Window(bounds[first], bounds[complete], first, complete, False, is_stationary, False, service)
+    return Window(bounds[first], bounds[complete], first, complete, False, is_stationary, False, half.service)
+
+
+@kernel
+def _whole_run(ended: Ended, rows: int, service: float) -> Window:
+    """Return the window that is a whole run; rows: of totals."""
+    return Window(0.0, ended.end.max(), 0, rows, True, False, False, service)
 
 
 @lean_kernel
-def _ends_as_sent(ended: Ended, start: float, stop: float, rate: float) -> bool:
-    """Say whether as many requests end from `start` to `stop` [s] as are sent at a rate [1/s]."""
-    ends, sends = 0, rate * (stop - start)
+def _ends(ended: Ended, start: float, stop: float) -> int:
+    """Return how many requests end from `start` to `stop` [s]."""
+    ends = 0
     for i in range(ended.end.size):
         ends += start <= ended.end[i] < stop
-    return bool(abs(ends - sends) <= AGREE * sends)
+    return ends
+
+
+@lean_kernel
+def _spread(values: Floats, first: int, rounding: float) -> _Spread:
+    """Return how far values from `first` on lie apart; rounding: squared variation that there is at least."""
+    rest = values.size - first
+    mean = 0.0
+    for i in range(first, values.size):
+        mean += values[i] / rest
+    squares = rounding * mean * mean
+    for i in range(first, values.size):
+        squares += (values[i] - mean) ** 2
+    return _Spread(mean, squares)
 
 
 @lean_kernel
 def _error(means: Floats) -> float:
     """Return the standard error of the mean of means over parts, in it."""
-    mean, squares = 0.0, 0.0
-    for i in range(means.size):
-        mean += means[i] / means.size
-    for i in range(means.size):
-        squares += (means[i] - mean) ** 2
-    return sqrt(squares) / (means.size * mean)
+    spread = _spread(means, 0, 0.0)
+    return sqrt(spread.squares) / (means.size * spread.mean)
 
 
 @lean_kernel
-def _second_half(ended: Ended, start: float, stop: float, rate: float) -> tuple[float, bool]:
-    """Return how long requests are served that are sent in a time, mean [s], and whether it is an overload.
+def _second_half(ended: Ended, start: float, stop: float, rate: float) -> _Half:
+    """Return how long requests are served that are sent in a time, and whether it is an overload.
 
     start, stop: of the time [s]. Requests that happen to be more than their rate makes overload nothing.
     """
-    sends, ends, waiting, service = 0, 0, 0, 0.0
+    sends, waiting, service = 0, 0, 0.0
     for i in range(ended.end.size):
         if start <= ended.sent[i]:
             sends += 1
             service += ended.service[i]
-        ends += start <= ended.end[i] < stop
         waiting += ended.admitted[i] > stop
         waiting -= ended.sent[i] < start < ended.admitted[i]
     service, sends = service / sends, sends - 1  # the last one is sent when it stops
     chance = max(0.0, sends - rate * (stop - start))
     many, spans = max((1.0 - SERVED) * sends, SIGMAS * sqrt(sends)), (stop - start) / service
-    is_short = sends - chance - ends > many and spans >= OVERLOAD_SPANS
-    return service, bool(is_short or (waiting - chance > many and spans >= WAITING_SPANS))
+    is_short = sends - chance - _ends(ended, start, stop) > many and spans >= OVERLOAD_SPANS
+    return _Half(service, is_short or (waiting - chance > many and spans >= WAITING_SPANS))
 
 
 @lean_kernel
@@ -176,29 +215,21 @@ def _ramp(means: Floats) -> int:
     best, least = 0, np.inf
     for first in range(max(1, means.size - 4)):
         rest = means.size - first
-        mean = 0.0
-        for i in range(first, means.size):
-            mean += means[i] / rest
-        squares = ROUNDING * mean * mean
-        for i in range(first, means.size):
-            squares += (means[i] - mean) ** 2
+        squares = _spread(means, first, ROUNDING).squares
         if squares / (rest * rest) < least:
             best, least = first, squares / (rest * rest)
     return best
 
 
 @kernel
-def stationarity(ended: Ended, window: Window, rate: float, is_closed: bool) -> tuple[float, float]:
-    """Return 1 where a run is stationary, 0 where not, NaN where nothing is asked for: it is no open loop at
-    random times; and how many requests are sent a second where they are an overload, else 0.
-
-    rate: of sending at random times [1/s], 0 of a closed loop and of times of a file.
-    """
-    if rate > 0.0:
-        return (1.0 if window.is_stationary else 0.0), (rate if window.is_overload else 0.0)
+def state_of(ended: Ended, window: Window, loads: Loads, point: int) -> State:
+    """Return the state of a point's run."""
+    if is_random(loads, point):
+        rate = loads.rate[point]
+        return State(1.0 if window.is_stationary else 0.0, rate if window.is_overload else 0.0)
     last_sent = ended.sent.max()
-    is_overload = not is_closed and _is_backlog(ended, last_sent)
-    return np.nan, (ended.end.size / last_sent if is_overload else 0.0)
+    is_overload = loads.concurrency[point] == 0 and _is_backlog(ended, last_sent)
+    return State(np.nan, ended.end.size / last_sent if is_overload else 0.0)
 
 
 @lean_kernel
@@ -215,14 +246,17 @@ def _is_backlog(ended: Ended, last_sent: float) -> bool:
 
 
 @lean_kernel
-def longer_run(window: Window, requests: int, rate: float, most: int) -> int:
+def longer_run(window: Window, loads: Loads, point: int, requests: int) -> int:
     """Return how many requests are sent next in a run that goes on until it is stationary; 0: it has ended.
 
-    rate: of sending [1/s]; most: requests of the longest run, or more where so many are on the servers that
-    an overload does not show in them, up to LONGEST times as many.
+    requests: of this run. The longest one has `loads.most`, or more where so many are on the servers that an
+    overload does not show in them, up to LONGEST times as many.
     """
-    served = window.service * rate  # at a time, by Little's law
+    most = loads.most[point]
+    if most == 0 or not is_random(loads, point) or window.is_stationary or window.is_overload:
+        return 0
+    served = window.service * loads.rate[point]  # at a time, by Little's law
     longest = np.floor(min(float(LONGEST * most), max(float(most), 2.5 * OVERLOAD_SPANS * served)))
-    if window.is_stationary or window.is_overload or requests >= longest:
+    if requests >= longest:
         return 0
     return int(min(longest, max(2.0 * requests, 2.0 * OVERLOAD_SPANS * served)))

@@ -59,7 +59,7 @@ def drawn(count, seed):
             rows.append((server, load, int(1.3 * places) + 2))
     table = servers(*(server for server, _, _ in rows))
     full = [load | {"concurrency": n, "rate": 0.0, "requests": 12 * n, "most": 0} for _, load, n in rows]
-    takes = simulate(realistic(), table, loads(*full)).requests_per_s
+    takes = simulate(realistic(), table, loads(*full)).metrics.requests_per_s
     return table, loads(*(load | {"concurrency": 0, "requests": 1000} for _, load, _ in rows)), takes
 
 
@@ -75,18 +75,19 @@ def test_both_forms_have_the_same_verdict_and_near_times(count, shares, most):
         own = load._replace(rate=share * takes, most=np.full(count, most))
         fast, whole = steady(times, table, own), simulate(times, table, own)
         assert (whole.refused == TAKEN).all()
-        overload = whole.overload > 0
+        seen = whole.metrics
+        overload = seen.overload > 0
         assert overload.mean() == (share > 1.0) or (share == 0.8 and overload.mean() < 0.05)
         near = fast.near & (fast.refused == TAKEN)
         assert not (near & overload).any()
         assert fast.near[fast.refused == TOO_MANY].sum() == 0
-        error = fast.tpot_s[near] / whole.tpot_s[near] - 1
+        error = fast.tpot_s[near] / seen.tpot.mean[near] - 1
         assert np.abs(error).max(initial=0.0) < 0.08
-        steady_ones = whole.stationary > 0
+        steady_ones = seen.stationary > 0
         assert steady_ones.mean() > 0.9 or share > 1.0
         both = near & steady_ones
-        assert whole.requests_per_s[both] == pytest.approx(own.rate[both], rel=0.1)
-        assert whole.decoding[both] == pytest.approx(fast.decoding[both], rel=0.1)
+        assert seen.requests_per_s[both] == pytest.approx(own.rate[both], rel=0.1)
+        assert seen.decoding[both] == pytest.approx(fast.decoding[both], rel=0.1)
 
 
 def test_a_load_is_carried_or_an_overload_whatever_the_form():

@@ -9,6 +9,7 @@ import fastflow
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_apart
 from fastflow.performance.serving.disaggregated.steady_state import steady_apart
 from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.simulator.latencies import columns_of
 from tests.naive import disaggregated as naive
 from tests.naive import window as naive_window
 from tests.performance.serving.simulator.test_run import (
@@ -21,7 +22,7 @@ from tests.performance.serving.simulator.test_run import (
     random_times,
     until_stationary,
 )
-from tests.support.checks import cases, near
+from tests.support.checks import cases
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers
 
 
@@ -35,7 +36,7 @@ def pools(first, second, counts, way):
 def check(times, two, counts, way, load_):
     got = simulate_apart(*times, pools(*two, counts, way), loads(load_))
     two, load_ = [PLAIN | server for server in two], LOAD | load_
-    one = {name: column[0] for name, column in got._asdict().items()}
+    one = {name: column[0] for name, column in columns_of(got).items()}
     capacity = [server["capacity"] // server["slots"] for server in two]
     plain = [oracle_tables(one) for one in times]
 
@@ -57,14 +58,10 @@ def check(times, two, counts, way, load_):
     check_seen(one, requests, window, load_, lambda r: r.arrive if r.osl > 1 else r.end)
     moved = [r for r in requests if r.osl > 1 and naive_window.has(window, r.sent)]
     assert one["transfer_s"] == pytest.approx(np.mean([r.arrive - r.placed for r in moved] or [0]), rel=1e-9)
-    assert one["place_s"] == pytest.approx(np.mean([r.placed - r.first for r in moved] or [0]), rel=1e-9)
-    span = window["end"] - window["start"]
-    for i, name in enumerate(("prefill", "decode")):
-        took = [s for start, pool, s in log if pool == name and naive_window.has(window, start)]
-        assert one[f"{name}_iterations"] == len(took)
-        units = counts[i] * two[i]["slots"]
-        assert near(one[f"{name}_busy"], sum(took) / (span * units), 1e-9)
-    return one
+    for name in ("prefill", "decode"):
+        starts = [start for start, pool, _ in log if pool == name and naive_window.has(window, start)]
+        assert one[f"{name}_iterations"] == len(starts)
+    return requests
 
 
 @cases(150)
@@ -86,8 +83,8 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
     times = realistic()
     first, second = {"capacity": capacity, "budget": 2048}, {"capacity": 8200}
     load_ = {"concurrency": 16, "requests": 32, "osl": 60.0}
-    one = check((times, times), (first, second), (1, 1), (1e-3, 1e-6), load_)
-    assert one["place_s"] > 0.0
+    requests = check((times, times), (first, second), (1, 1), (1e-3, 1e-6), load_)
+    assert any(request.placed > request.first for request in requests)
 
 
 def test_where_it_says_so_the_fast_form_is_near_the_simulation():
@@ -107,7 +104,7 @@ def test_where_it_says_so_the_fast_form_is_near_the_simulation():
         want, got = simulate_apart(times, times, *asked), steady_apart(times, times, *asked)
         assert got.refused[0] == want.refused[0] == TAKEN
         names = ("ttft_s", "tpot_s", "requests_per_s")
-        errors.append([getattr(got, name)[0] / getattr(want, name)[0] - 1.0 for name in names])
+        errors.append([getattr(got, name)[0] / columns_of(want)[name][0] - 1.0 for name in names])
         near.append(got.near[0])
     ttft, tpot, rate = np.abs(errors)[near].T
     assert 0.3 < np.mean(near) < 0.9
