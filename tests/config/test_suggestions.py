@@ -10,6 +10,7 @@ import fastflow
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.config import catalog as shelf
 from fastflow.config.composer import Composer
+from fastflow.config.messages import key_of, sets
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
 from fastflow.core.errors import InputError
 from fastflow.physics.parallelism.strategy import parse
@@ -298,3 +299,14 @@ def test_a_rate_beside_a_concurrency_says_what_to_set():
     assert reason.startswith("serve.rate=0.01 1/s is invalid: expected serve.concurrency=0 beside it, not 64")
     assert fastflow.evaluate(*words, "serve.concurrency=0")["reason"][0] == ""
     assert fastflow.evaluate(*words, "serve.rate='0 1/s'")["reason"][0] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "is_set"),
+    [("output=a", "output", True), ("++output=a=b", "output", True), ("~output=a", "output", False),
+     ("tech@chip.tech=n7", "tech@chip.tech", True), ("outputs=a", "outputs", True)],
+)  # fmt: skip
+def test_the_key_of_an_override(text, key, is_set):
+    assert key_of(text) == key
+    assert sets(["mem=hbm3", text], key) == is_set
+    assert not sets([text], "out")

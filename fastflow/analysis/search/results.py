@@ -38,7 +38,6 @@ BEST = "-best"
 class BestChip(NamedTuple):
     """The best design of candidates that compete."""
 
-    candidate: int
     text: str  # of a file that `chip=FILE` accepts
     name: str  # what tells it from the best designs of others, "" where it is the only one
     overrides: tuple[str, ...]  # that predict it, beside `chip=FILE`
@@ -162,7 +161,7 @@ def chips(
         about = f"{row['model']} on {where}, {strategy}, by {answer.options.objective}"
         changed = [key for key in map(key_of, texts) if key.startswith("chip.")]
         text = chip_text(section, shares, about, _how(answer, own), changed)
-        found.append(BestChip(candidate=candidate, text=text, name=name, overrides=tuple(own)))
+        found.append(BestChip(text=text, name=name, overrides=tuple(own)))
     return found
 
 

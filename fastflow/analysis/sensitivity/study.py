@@ -27,7 +27,7 @@ from fastflow.engine.dataset.schema import field_of, identity, to_frame
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_others
 from fastflow.engine.run.monte_carlo import varied
-from fastflow.engine.run.predict import results_of
+from fastflow.engine.run.predict import results_of, settled_inputs
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import Crew
 from fastflow.performance.accuracy.classes import typical_columns
@@ -210,10 +210,8 @@ def _inputs(question: Question) -> Columns:
     inputs = {key: column.copy() for key, column in question.run.grid.first_inputs().items()}
     if question.strategy == FIXED:
         from fastflow.performance.auto.no_fit import LEAST
-        from fastflow.performance.auto.resolve import settle
-        from fastflow.performance.auto.serving import settle_servers
 
-        inputs = dict(settle_servers(inputs, False) if serves(inputs) else settle(inputs))
+        inputs = settled_inputs(inputs)
         inputs.pop(LEAST, None)  # of this point, not of those beside it
     return inputs
 

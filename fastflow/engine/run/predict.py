@@ -120,26 +120,31 @@ def _is_taken(inputs: Columns) -> bool:
     return True
 
 
-def columns_of(one: Predicted) -> Columns:
+def columns_of(predicted: Predicted) -> Columns:
     """Return the result columns of points that shared a call."""
-    if serves(one.inputs):
+    if serves(predicted.inputs):
         from fastflow.performance.serving.columns import served_columns
 
-        served = cast("Served", one.prediction)
+        served = cast("Served", predicted.prediction)
         columns = served_columns(served.inputs, served)
     else:
         from fastflow.performance.results import summary
 
-        columns = summary(cast("Prediction", one.prediction))
+        columns = summary(cast("Prediction", predicted.prediction))
     columns = without_effect(
-        columns, one.place.size, one.trials, one.settled, results_of, partial(_chosen_alike, one)
+        columns,
+        predicted.place.size,
+        predicted.trials,
+        predicted.settled,
+        results_of,
+        partial(_chosen_alike, predicted),
     )
-    if one.least is not None and (one.least != "").any():
-        columns["reason"] = np.where(one.least != "", one.least, columns["reason"])
+    if predicted.least is not None and (predicted.least != "").any():
+        columns["reason"] = np.where(predicted.least != "", predicted.least, columns["reason"])
     return columns
 
 
-def _chosen_alike(one: Predicted, trial: Trial, rows: Ints) -> Bools:
+def _chosen_alike(predicted: Predicted, trial: Trial, rows: Ints) -> Bools:
     """Say of some of a trial's points whether the same strategy is the best without the key.
 
     Where none is asked for, it is.
@@ -149,21 +154,21 @@ def _chosen_alike(one: Predicted, trial: Trial, rows: Ints) -> Bools:
     points = trial.points[rows]
     alike = np.ones(rows.size, dtype=np.bool_)
     asked = np.zeros(rows.size, dtype=np.bool_)
-    for key in (key for key in STRATEGIES if key in one.inputs):
-        asked |= (one.inputs[key][points] == AUTO) & (key not in trial.values)
+    for key in (key for key in STRATEGIES if key in predicted.inputs):
+        asked |= (predicted.inputs[key][points] == AUTO) & (key not in trial.values)
     some = np.flatnonzero(asked)
     if not some.size:
         return alike
     try:
-        others = settled_inputs(take(changed(one.inputs, trial), rows[some]))
+        others = settled_inputs(take(changed(predicted.inputs, trial), rows[some]))
     except InputError:  # none is found
         alike[some] = False
         return alike
-    here = take(one.settled, points[some])
-    if one.rehearsed:
-        here = settled_inputs(take(one.inputs, points[some]))
-    elif one.least is not None:
-        here[LEAST] = one.least[points[some]]
+    here = take(predicted.settled, points[some])
+    if predicted.rehearsed:
+        here = settled_inputs(take(predicted.inputs, points[some]))
+    elif predicted.least is not None:
+        here[LEAST] = predicted.least[points[some]]
     for key in here.keys() & others.keys() - trial.values.keys():
         alike[some] &= here[key] == others[key]
     return alike

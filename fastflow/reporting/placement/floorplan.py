@@ -31,8 +31,7 @@ class LevelLayout(NamedTuple):
     form: int
     kind: Ints  # of every dimension, shape (dimensions,)
     whole: Ints  # nodes along it
-    drawn: Ints  # of them
-    centre: Floats  # of every node drawn, (nodes, 2)
+    centre: Floats  # of every node that is drawn, (nodes, 2)
     half: Floats  # extent of a node to the right and upwards, (2,)
     bar: Floats  # height of the switch or leaf switch above every node, (nodes,)
     spine: Floats  # height of the spine above every node, (nodes,)
@@ -118,7 +117,6 @@ def _level(topology: Topology, drawn: Ints, chosen: Bools, half: Floats, gap: fl
         form=form,
         kind=kind,
         whole=whole,
-        drawn=drawn,
         centre=centre,
         half=half,
         bar=bar,

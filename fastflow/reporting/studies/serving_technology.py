@@ -45,7 +45,6 @@ class Best(NamedTuple):
 
     tokens: float  # output tokens [1/s] of one device
     bound_by: str  # what limits its passes: those that decode, or prompts under the load of prompts
-    requests: float  # at a time on a device
 
 
 class Servers:
@@ -99,18 +98,18 @@ class Servers:
         ]
 
 
-_MOVED = ("tokens_per_s_per_device", "requests")
+_TOKENS = "tokens_per_s_per_device"
 _KEY = ["model", "serve.isl", "tech", "mem", "net"]
 
 
 def _best(rows: pd.DataFrame) -> dict[tuple[str, int, str, str, str], Best]:
     """Return the row of the most tokens of every model, load and place; of several, the first."""
-    rows = rows.sort_values("tokens_per_s_per_device", ascending=False, kind="stable").drop_duplicates(_KEY)
+    rows = rows.sort_values(_TOKENS, ascending=False, kind="stable").drop_duplicates(_KEY)
     found = {}
     for row in rows.to_dict("records"):
         bound = row["prefill_bound_by" if row["serve.isl"] == PROMPTS[0] else "decode_bound_by"]
         key = (str(row["model"]), int(row["serve.isl"]), str(row["tech"]), str(row["mem"]), str(row["net"]))
-        found[key] = Best(float(row["tokens_per_s_per_device"]), str(bound), float(row["requests"]))
+        found[key] = Best(float(row[_TOKENS]), str(bound))
     return found
 
 
@@ -118,12 +117,12 @@ def _within(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows within the limit; the last of each layout moves to it, along a line to the next row."""
     layout = [*_KEY, "strategy"]
     rows = rows.sort_values([*layout, "requests"], kind="stable")
-    later = rows.groupby(layout, sort=False)[["tpot_s", *_MOVED]].shift(-1)
+    later = rows.groupby(layout, sort=False)[["tpot_s", _TOKENS]].shift(-1)
     share = ((LIMIT - rows["tpot_s"]) / (later["tpot_s"] - rows["tpot_s"])).where(
         later["tpot_s"] > LIMIT, 0.0
     )
-    moved = {name: rows[name] + share * (later[name] - rows[name]).fillna(0.0) for name in _MOVED}
-    return rows.assign(**moved)[rows["tpot_s"] <= LIMIT]
+    moved = rows[_TOKENS] + share * (later[_TOKENS] - rows[_TOKENS]).fillna(0.0)
+    return rows.assign(**{_TOKENS: moved})[rows["tpot_s"] <= LIMIT]
 
 
 def _name(*choices: str) -> str:

@@ -350,3 +350,11 @@ def test_mistakes(override, message):
     others = [text for text in FIXED if text.partition("=")[0] != override.partition("=")[0]]
     with pytest.raises(InputError, match=message):
         fastflow.search(*others, override)
+
+
+@pytest.mark.parametrize("key", ["parallel.strategy", "serve.prefill.strategy"])
+def test_a_search_splits_no_devices(key):
+    strategies = {"parallel.strategy": "TP-4", "serve.prefill.strategy": "TP-4", key: "auto"}
+    asked = ("serve=disaggregated", "model=gpt_1_7b", "system.devices=8", "steps=1", "starts=1")
+    with pytest.raises(InputError, match=rf"^{key}=auto .* a search does not split devices"):
+        fastflow.search(*asked, **strategies)
